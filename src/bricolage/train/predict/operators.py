@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -145,13 +145,15 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
 def timed(running: Runs) -> dict[Phase, float]:
     """Milliseconds of the phases of one step."""
     found: dict[Phase, float] = {}
-    now: list[Any] = [None, time.perf_counter_ns()]
+    now: Phase | None = None
+    since = time.perf_counter_ns()
 
     def begin(phase: Phase | None) -> None:
+        nonlocal now, since
         at = time.perf_counter_ns()
-        if now[0] is not None:
-            found[now[0]] = found.get(now[0], 0.0) + (at - now[1]) / 1e6
-        now[:] = [phase, at]
+        if now is not None:
+            found[now] = found.get(now, 0.0) + (at - since) / 1e6
+        now, since = phase, at
 
     running.run(begin)
     begin(None)
@@ -234,7 +236,7 @@ def _cold(
         yield signature, AloneTime(warm, max(warm, after))
 
 
-def made(name: str, call: OperatorCall) -> tuple[Any, Any]:
+def made(name: str, call: OperatorCall) -> tuple[tuple[object, ...], dict[str, object]]:
     """Made-up arguments of an operator: random numbers, and indices that are within their tensors."""
     from torch.utils._pytree import tree_map
 
@@ -247,14 +249,14 @@ def made(name: str, call: OperatorCall) -> tuple[Any, Any]:
 
     positive = any(word in name for word in _POSITIVE)
 
-    def make(value: Any) -> Any:
+    def make(value: object) -> object:
         return _tensor(value, limit, positive) if isinstance(value, TensorArgument) else value
 
     args, kwargs = tree_map(make, call.args), tree_map(make, dict(call.kwargs))
     return (_with_workspace(call, args), kwargs) if name == f"{_RECURRENT}_backward" else (args, kwargs)
 
 
-def _with_workspace(call: OperatorCall, args: Any) -> Any:
+def _with_workspace(call: OperatorCall, args: tuple[object, ...]) -> tuple[object, ...]:
     """Arguments of a recurrent layer's backward operator with the workspace that its forward operator leaves for it."""
     import torch
 
