@@ -1,4 +1,4 @@
-"""Stages: how a row is cut, in which order they work, and when they are done."""
+"""Stages: in which order they work, and when they are done."""
 
 from __future__ import annotations
 
@@ -8,26 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.pipeline import Action, Stage, memory, order, partition, simulate
+from bricolage.train.predict.pipeline import Action, Stage, memory, order, simulate
 from bricolage.work.liveness import alive, peak
 
 
 def stage(forward: float, backward: float) -> Stage:
     return Stage("", forward, backward, 0.0, 0, {"weights": 100}, 10, 15, 13, 7)
-
-
-@given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=9), st.integers(1, 4))
-def test_cuts_against_brute_force(weights: list[float], parts: int) -> None:
-    parts = min(parts, len(weights))
-
-    def heaviest(cuts: tuple[int, ...]) -> float:
-        ends = [0, *cuts, len(weights)]
-        return max(sum(weights[begin:end]) for begin, end in itertools.pairwise(ends))
-
-    found = tuple(partition(weights, parts))
-    assert len(found) == parts - 1 and list(found) == sorted(set(found))
-    every = itertools.combinations(range(1, len(weights)), parts - 1)
-    assert heaviest(found) == pytest.approx(min(map(heaviest, every)))
 
 
 @given(st.integers(1, 6), st.integers(0, 10))

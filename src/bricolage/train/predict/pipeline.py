@@ -3,7 +3,7 @@
 The schedule is 1F1B (Narayanan et al., "PipeDream", SOSP 2019; Fan et al., "DAPPLE", PPoPP 2021) with one update after all
 micro-batches, as `torch.distributed.pipelining.Schedule1F1B` runs it: stage s of p begins with p - s forward passes, then a
 backward and a forward pass take turns, so that at most p - s micro-batches keep their activations there. Stages begin at blocks
-that repeat; cuts are those whose slowest stage is fastest, found exactly (the classic partition of a row into contiguous parts).
+that repeat; cuts are those whose slowest stage is fastest, found exactly (`search.partition`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from bricolage.errors import BadVariant
+from bricolage.search.partition import partition
 from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.prediction import Course, Predicted, Span
 from bricolage.train.predict.variant import Variant
@@ -153,31 +154,6 @@ def divide(
     ]
     cuts = [0, *partition(weights, stages), row.count]
     return [row.stage(begin, end) for begin, end in itertools.pairwise(cuts)]
-
-
-def partition(weights: Sequence[float], parts: int) -> list[int]:
-    """Where a row is cut so that its heaviest part is lightest: the begin of each part but the first; no part is empty."""
-    sums = [0.0]
-    for one in weights:
-        sums.append(sums[-1] + one)
-    count = len(weights)
-    best = [sums[end] for end in range(count + 1)]
-    """Of the first `end`, in as many parts as so far."""
-    chosen: list[list[int]] = []
-    for part in range(1, parts):
-        now, cut = [float("inf")] * (count + 1), [0] * (count + 1)
-        for end in range(part + 1, count + 1):
-            for begin in range(part, end):
-                heaviest = max(best[begin], sums[end] - sums[begin])
-                if heaviest < now[end]:
-                    now[end], cut[end] = heaviest, begin
-        best = now
-        chosen.append(cut)
-    found, end = [], count
-    for cut in reversed(chosen):
-        end = cut[end]
-        found.append(end)
-    return found[::-1]
 
 
 def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, link: Link) -> Predicted:
