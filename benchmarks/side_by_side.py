@@ -43,7 +43,7 @@ from bricolage.runtime.programs import Source
 from bricolage.schedule.branches import cut
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposals, propose
-from bricolage.schedule.simulate import Traffic
+from bricolage.schedule.simulate import BandwidthContention
 from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.work.bits import members
 
@@ -109,8 +109,10 @@ def side_by_side(
         if len(divided.regions) < 2 or len(cores) < 2:
             return None
         problem = measured_problem(_with(plan, divided), 0, directory, inputs, cores, rounds)
-        traffic = Traffic.seen([float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes)
-        proposals = propose(problem, traffic)
+        contention = BandwidthContention.seen(
+            [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
+        )
+        proposals = propose(problem, contention)
         errors, best = _errors(plan, divided, directory, proposals, cores, inputs, rounds)
         gain = _raced(lambda: decided.run(inputs), lambda: best.run(inputs), rounds)
         waves = _waves(plan, directory, decided, inputs, rounds) if backend == "native" else None
@@ -128,7 +130,7 @@ def side_by_side(
             waves_gain=waves.value if waves is not None else None,
             waves_gain_ci=(waves.low, waves.high) if waves is not None else None,
             simulator_errors=errors,
-            many_cores={count: _simulated(problem, traffic, count, len(cores)) for count in MANY_CORES},
+            many_cores={count: _simulated(problem, contention, count, len(cores)) for count in MANY_CORES},
         )
 
 
@@ -197,7 +199,9 @@ def _waves(plan: Plan, directory: Path, decided: Executable, inputs: Arrays, rou
     return _raced(lambda: decided.run(inputs), lambda: other.run(inputs), rounds)
 
 
-def _simulated(problem: ScheduleProblem, traffic: Traffic, cores: int, known: int) -> tuple[float, float]:
+def _simulated(
+    problem: ScheduleProblem, contention: BandwidthContention, cores: int, known: int
+) -> tuple[float, float]:
     """One after the other, and the best schedule, on so many cores. Curves go on by Amdahl's law from those of `known` cores."""
     curves = []
     for one in problem.curves:
@@ -207,7 +211,7 @@ def _simulated(problem: ScheduleProblem, traffic: Traffic, cores: int, known: in
         curves.append({"cpu": SpeedupCurve(points)})
     wider = ScheduleProblem(problem.graph, tuple(curves), {"cpu": cores})
     # As many channels of memory more as cores: a larger machine of the same kind.
-    found = propose(wider, Traffic(traffic.bytes, traffic.gbytes * cores / known), exact_s=1.0)
+    found = propose(wider, BandwidthContention(contention.bytes, contention.gbytes * cores / known), exact_s=1.0)
     return found.sequential_ms, min(found.found[0].simulated_ms, found.sequential_ms)
 
 

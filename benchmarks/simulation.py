@@ -27,7 +27,7 @@ from bricolage.schedule.heterogeneous import heft, peft
 from bricolage.schedule.moldable import METHODS
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.simulate import Traffic, simulate
+from bricolage.schedule.simulate import BandwidthContention, retimed
 from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.stages import wavefront
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
@@ -72,7 +72,7 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
     names = [f"core {number}" for number in range(len(cores))]
     alone = [dict.fromkeys(names, SpeedupCurve(((1, curve.at(1)),))) for curve in curves]
     several = _problem(divided, regions, alone, dict.fromkeys(names, 1))
-    traffic = Traffic.seen([float(region.bytes) for region in regions], one, divided.device.peaks.gbytes)
+    contention = BandwidthContention.seen([float(region.bytes) for region in regions], one, divided.device.peaks.gbytes)
     schedules = [(one, schedule) for schedule in _distinct(one, [*METHODS.values(), wavefront])]
     placing = [heft, peft, duet]
     if len(regions) <= _EXACT_UP_TO:
@@ -87,8 +87,8 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
                 spans[index].append((max(s.end_ns for s in traced) - min(s.start_ns for s in traced)) / 1e6)
     found = []
     for (problem, schedule), taken in zip(schedules, spans, strict=True):
-        predicted = simulate(problem, schedule).makespan_ms
-        shared = simulate(problem, schedule, traffic=traffic).makespan_ms
+        predicted = retimed(problem, schedule).makespan_ms
+        shared = retimed(problem, schedule, contention=contention).makespan_ms
         ms = statistics.median(taken)
         found.append(
             Row(

@@ -23,7 +23,7 @@ from bricolage.schedule.heterogeneous import heft
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import check
-from bricolage.schedule.simulate import Traffic
+from bricolage.schedule.simulate import BandwidthContention
 from bricolage.schedule.speedup import SpeedupCurve, fixed
 from tests.schedule.problems import typed
 
@@ -113,6 +113,6 @@ def test_on_more_cores_curves_go_on_by_amdahls_law() -> None:
     graph = BLOCKS["inception-e"]
     curve = SpeedupCurve(((1, 10.0), (2, 6.0)))  # 2 ms serial
     problem = ScheduleProblem(graph, ({"cpu": curve},) * len(graph), {"cpu": 2})
-    one_after_another, best = side_by_side._simulated(problem, Traffic((0.0,) * len(graph), 1.0), 8, 2)
+    one_after_another, best = side_by_side._simulated(problem, BandwidthContention((0.0,) * len(graph), 1.0), 8, 2)
     assert one_after_another == pytest.approx(len(graph) * 3.0)
     assert 12.0 <= best < one_after_another, "four tasks in a row take 12 ms on eight cores"

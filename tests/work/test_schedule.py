@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bricolage.device.device import Link, Machine
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Assignment, Implementation, Placement
-from bricolage.work.schedule import simulate
+from bricolage.work.schedule import timeline
 from bricolage.work.transfer import NoTransferCosts
 from tests.search.problems import PairCosts, graph_of
 
@@ -25,33 +25,33 @@ def placed(*implementations: Implementation) -> Placement:
 
 def test_on_one_device_times_and_transfers_add_up() -> None:
     costs = PairCosts(((0.0, 0.5, 0.0), (0.25, 0.0, 0.0), (0.0,) * 3))
-    found = simulate(DIAMOND, placed(A, B, A, B), lambda one: 1.0 + one.region.bit_length(), costs)
+    found = timeline(DIAMOND, placed(A, B, A, B), lambda one: 1.0 + one.region.bit_length(), costs)
     assert [slot.start_ms for slot in found.slots] == [0.0, 2.0, 9.0, 13.0]
     assert found.makespan_ms == 2.0 + (3.0 + 0.5 * 8) + 4.0 + (5.0 + 0.5 * 32)
 
 
 def test_branches_on_two_devices_run_beside_each_other() -> None:
-    found = simulate(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 10.0, NoTransferCosts())
+    found = timeline(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 10.0, NoTransferCosts())
     assert [slot.start_ms for slot in found.slots] == [0.0, 10.0, 10.0, 20.0] and found.makespan_ms == 30.0
 
 
 def test_a_link_delays_what_crosses_it_and_nothing_else() -> None:
-    found = simulate(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 10.0, NoTransferCosts(), LINKED)
+    found = timeline(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 10.0, NoTransferCosts(), LINKED)
     there = 0.5 + 8 / 1e-6 / 1e6  # latency, and 8 bytes at 1 kB/s
     assert [slot.start_ms for slot in found.slots] == [0.0, 10.0, 10.0 + there, 20.0 + there]
 
 
 def test_memory_holds_tensors_from_their_making_to_their_last_reader() -> None:
-    found = simulate(DIAMOND, placed(A, A, A, A), lambda _: 1.0, NoTransferCosts())
+    found = timeline(DIAMOND, placed(A, A, A, A), lambda _: 1.0, NoTransferCosts())
     assert found.peak_bytes == {"cpu": 8 + 16 + 32}, "while the third runs; the last output is small"
-    apart = simulate(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 1.0, NoTransferCosts())
+    apart = timeline(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 1.0, NoTransferCosts())
     assert apart.peak_bytes == {"cpu:0": 16 + 32 + 4, "cpu:1": 8 + 32}
     whole = (Assignment(0b1111, A),)
-    assert simulate(DIAMOND, whole, lambda _: 1.0, NoTransferCosts()).peak_bytes == {"cpu": 4}
+    assert timeline(DIAMOND, whole, lambda _: 1.0, NoTransferCosts()).peak_bytes == {"cpu": 4}
 
 
 def test_nothing_takes_no_time() -> None:
-    assert simulate(WorkGraph((), ()), (), lambda _: 1.0, NoTransferCosts()).makespan_ms == 0.0
+    assert timeline(WorkGraph((), ()), (), lambda _: 1.0, NoTransferCosts()).makespan_ms == 0.0
 
 
 @given(st.data())
@@ -63,7 +63,7 @@ def test_every_region_waits_for_its_device_and_its_inputs_and_for_nothing_else(d
     devices = data.draw(st.lists(st.sampled_from(("x", "y", "z")), min_size=count, max_size=count))
     times = data.draw(st.lists(st.floats(0.1, 9), min_size=count, max_size=count))
     placement = placed(*(Implementation("a", device=device) for device in devices))
-    found = simulate(graph, placement, lambda one: times[one.region.bit_length() - 1], NoTransferCosts())
+    found = timeline(graph, placement, lambda one: times[one.region.bit_length() - 1], NoTransferCosts())
     for number, slot in enumerate(found.slots):
         before = [found.slots[p].end_ms for p in graph.predecessors[number]]
         before += [found.slots[p].end_ms for p in range(number) if devices[p] == devices[number]]

@@ -32,7 +32,7 @@ from bricolage.schedule.bounds import TypedTasks, new_b_1
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import propose
-from bricolage.schedule.simulate import Traffic
+from bricolage.schedule.simulate import BandwidthContention
 from bricolage.verify.compare import relative_error
 
 _WORTH = 1.02
@@ -113,8 +113,8 @@ def schedule(
     bucket = plain.buckets[index]
     problem = measured_problem(plain, index, directory, inputs, cores, effort.runs)
     nominal = selected(options.isa, options.cores).peaks.gbytes
-    traffic = Traffic.seen([float(region.bytes) for region in bucket.regions], problem, nominal)
-    proposals = propose(problem, traffic)
+    contention = BandwidthContention.seen([float(region.bytes) for region in bucket.regions], problem, nominal)
+    proposals = propose(problem, contention)
     told = Scheduled(
         regions=len(problem),
         cores=len(cores),

@@ -10,7 +10,7 @@ from bricolage.work import bits as bitset
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Endpoint, Implementation, Placement
 from bricolage.work.placement import Candidate
-from bricolage.work.schedule import Timeline, simulate
+from bricolage.work.schedule import Timeline, timeline
 from bricolage.work.transfer import TransferCosts
 
 
@@ -82,7 +82,7 @@ class Predictor:
         known = {one: ms for one, ms in costs.items() if ms is not None}
         if len(known) < len(costs):
             return None
-        return simulate(self._graph, placement, known.__getitem__, self._transfers)
+        return timeline(self._graph, placement, known.__getitem__, self._transfers)
 
 
 def owners(placement: Placement) -> dict[int, Endpoint]:

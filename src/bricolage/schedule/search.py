@@ -12,7 +12,7 @@ from bricolage.schedule.heterogeneous import heft, peft
 from bricolage.schedule.moldable import METHODS
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.simulate import Traffic, simulate
+from bricolage.schedule.simulate import BandwidthContention, retimed
 from bricolage.schedule.stages import ios, wavefront
 
 STAGES_UP_TO, EXACT_UP_TO = 16, 20
@@ -46,7 +46,7 @@ class Proposals:
         return first if first.simulated_ms < self.sequential_ms else None
 
 
-def propose(problem: ScheduleProblem, traffic: Traffic, *, exact_s: float = 10.0) -> Proposals:
+def propose(problem: ScheduleProblem, contention: BandwidthContention, *, exact_s: float = 10.0) -> Proposals:
     """Asks every method that can deal with so many regions; the exact search gives its best after `exact_s` seconds. All schedules
     can be run (`schedule.check`)."""
     methods: list[Callable[[ScheduleProblem], Schedule]] = [*METHODS.values(), wavefront, heft, peft, duet]
@@ -58,7 +58,7 @@ def propose(problem: ScheduleProblem, traffic: Traffic, *, exact_s: float = 10.0
     for one in schedules:
         check(problem, one)
     found = sorted(
-        (Proposal(one, simulate(problem, one, traffic=traffic).makespan_ms) for one in schedules),
+        (Proposal(one, retimed(problem, one, contention=contention).makespan_ms) for one in schedules),
         key=lambda pair: (pair.simulated_ms, pair.schedule.makespan_ms),
     )
     sequential_ms = next(one.makespan_ms for one in schedules if one.method == "sequential")

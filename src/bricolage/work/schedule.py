@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bricolage.device.device import Machine
 from bricolage.work.bits import members
+from bricolage.work.engine import Task, simulate
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Assignment, Placement
 from bricolage.work.liveness import Lifetime, peak
@@ -39,7 +40,7 @@ class Timeline:
         return max((slot.end_ms for slot in self.slots), default=0.0)
 
 
-def simulate(
+def timeline(
     graph: WorkGraph,
     placement: Placement,
     cost: Callable[[Assignment], float],
@@ -53,21 +54,30 @@ def simulate(
     `cost` is the time of a region in ms; `placement` covers the graph in an executable order.
     """
     owner = {number: index for index, one in enumerate(placement) for number in members(one.region)}
-    free: dict[str, float] = defaultdict(float)
-    slots: list[Slot] = []
+    tasks: list[Task] = []
+    spans: list[tuple[int, int]] = []
+    """Of each region its first and its last task."""
     for one in placement:
-        mine, ready, taking = one.implementation, 0.0, 0.0
+        mine, after, taking = one.implementation, [], 0.0
         for tensor in (graph.tensors[t] for t in graph.inputs_of(one.region)):
             if tensor.producer < 0:
                 continue
-            source = slots[owner[tensor.producer]]
-            theirs = source.assignment.implementation
+            theirs, source = placement[owner[tensor.producer]].implementation, spans[owner[tensor.producer]][1]
             moved = machine.move_ms(theirs.device, mine.device, tensor.bytes) if machine is not None else 0.0
-            ready = max(ready, source.end_ms + moved)
+            if moved > 0.0:  # links do not queue: transfers occupy nothing
+                tasks.append(Task(moved, (), (source,)))
+                source = len(tasks) - 1
+            after.append(source)
             taking += transfers(theirs.endpoint, mine.endpoint, tensor.bytes)
-        start = max(free[mine.device], ready)
-        free[mine.device] = start + taking + cost(one)
-        slots.append(Slot(one, start, free[mine.device]))
+        first = len(tasks)
+        if taking > 0.0:
+            tasks.append(Task(taking, (mine.device,), tuple(after)))
+        tasks.append(Task(cost(one), (mine.device,), tuple(after)))
+        spans.append((first, len(tasks) - 1))
+    times = simulate(tasks)
+    slots = [
+        Slot(one, times.starts[first], times.ends[last]) for one, (first, last) in zip(placement, spans, strict=True)
+    ]
     return Timeline(tuple(slots), _peaks(graph, slots, owner))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.pipeline import Action, Stage, memory, order, simulate
+from bricolage.train.predict.pipeline import Action, Stage, memory, order, passes
 from bricolage.work.liveness import alive, peak
 
 
@@ -20,12 +20,12 @@ def stage(forward: float, backward: float) -> Stage:
 def test_equal_stages_take_what_the_formula_says(stages: int, more: int) -> None:
     """(micro-batches + stages - 1) (forward + backward): the bubble of 1F1B (Narayanan et al., 2021)."""
     micro = stages + more
-    found = simulate([stage(1.0, 2.0)] * stages, micro, [0.0] * (stages - 1))
+    found = passes([stage(1.0, 2.0)] * stages, micro, [0.0] * (stages - 1))
     assert max(one.end_ms for one in found) == pytest.approx((micro + stages - 1) * 3.0)
     assert len(found) == 2 * stages * micro
 
 
-def passes(found: list[Action], number: int) -> list[Action]:
+def of_stage(found: list[Action], number: int) -> list[Action]:
     return [one for one in found if one.stage == number]
 
 
@@ -39,7 +39,7 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
 ) -> None:
     stages, count = [stage(*one) for one in times], len(times)
     micro = count + more
-    found = simulate(stages, micro, [send] * (count - 1))
+    found = passes(stages, micro, [send] * (count - 1))
     ends = {(one.stage, one.kind, one.micro_batch): one.end_ms for one in found}
     for one in found:
         if one.kind == "forward" and one.stage:
@@ -49,7 +49,7 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
             if one.stage + 1 < count:
                 assert one.start_ms >= ends[one.stage + 1, "backward", one.micro_batch] + send
     for number in range(count):
-        own = passes(found, number)
+        own = of_stage(found, number)
         assert all(a.end_ms <= b.start_ms for a, b in itertools.pairwise(own))
         assert [(one.kind, one.micro_batch) for one in own] == order(number, count, micro)
         ahead = most = 0
@@ -60,8 +60,8 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
 
 
 def test_memory_of_a_stage() -> None:
-    found = simulate([stage(1.0, 2.0)] * 2, 3, [0.0])
-    first, last = (memory(stage(1.0, 2.0), passes(found, number), 99.0) for number in (0, 1))
+    found = passes([stage(1.0, 2.0)] * 2, 3, [0.0])
+    first, last = (memory(stage(1.0, 2.0), of_stage(found, number), 99.0) for number in (0, 1))
     assert peak(one for _, one in first) == 100 + 2 * 10 + 5
     assert peak(one for _, one in last) == 100 + 10 + 5
     assert alive(first, 99.0) == {"weights": 100, "temporary": 7}

@@ -21,7 +21,7 @@ from bricolage.plan.plan import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
 from bricolage.schedule.reach import Reach
 from bricolage.schedule.search import propose
-from bricolage.schedule.simulate import Traffic
+from bricolage.schedule.simulate import BandwidthContention
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -153,8 +153,8 @@ def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttem
         return attempt if deadline() else replace(attempt, verdict=_FAILS)
     problem = region_problem(graph, regions, curves, len(cores))
     moved = [float(work(Region(profile.graph, region)).bytes) for region in regions]
-    traffic = Traffic.seen(moved, problem, state.session.device.peaks.gbytes)
-    proposals = propose(problem, traffic, exact_s=_EXACT_S)
+    contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
+    proposals = propose(problem, contention, exact_s=_EXACT_S)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
     if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
         return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))

@@ -7,12 +7,14 @@ exchanging slow each other by factors that are measured (as the γ of Proteus, T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bricolage.work.engine import Task, simulate
 from bricolage.work.step import Gradient
 
 _MIB = 1 << 20
+_COMPUTING, _EXCHANGING = "computing", "exchanging"
 FIRST_BUCKET_MB = 1.0
 """PyTorch's first bucket, so that the exchange begins early."""
 
@@ -88,6 +90,22 @@ class Sent:
     end_ms: float
 
 
+@dataclass(frozen=True)
+class _BothSlowed:
+    """What computing and exchanging do to each other while both run."""
+
+    link: Link
+
+    def rates(self, tasks: Sequence[Task], running: Sequence[int]) -> Sequence[float]:
+        if len(running) < 2:
+            return [1.0] * len(running)
+        slow: Mapping[Hashable, float] = {
+            _COMPUTING: 1.0 / self.link.slows_computing,
+            _EXCHANGING: 1.0 / self.link.slowed,
+        }
+        return [slow[tasks[number].resources[0]] for number in running]
+
+
 def overlapped(operators: Sequence[float], sending: Sequence[Bucket], link: Link) -> tuple[list[float], list[Sent]]:
     """Two queues, computing and exchanging: operators one after another, buckets when they are ready, one after another.
 
@@ -100,28 +118,9 @@ def overlapped(operators: Sequence[float], sending: Sequence[Bucket], link: Link
         When each operator ends, and when each bucket is on its way. An operator of the update must wait for the last bucket; that
         is for the caller to add.
     """
-    now, ends, sent = 0.0, [0.0] * len(operators), []
-    operator, left = 0, (operators[0] if operators else 0.0)
-    number, moving, begun, under_way = 0, 0.0, 0.0, False
-    while operator < len(operators) or number < len(sending):
-        computing = operator < len(operators)
-        exchanging = number < len(sending) and sending[number].ready < operator
-        if exchanging and not under_way:
-            moving, begun, under_way = link.ms(sending[number].bytes), now, True
-        both = computing and exchanging
-        slow, slowed = (link.slows_computing, link.slowed) if both else (1.0, 1.0)
-        steps = ([left * slow] if computing else []) + ([moving * slowed] if exchanging else [])
-        step = min(steps)
-        now += step
-        if computing:
-            left -= step / slow
-        if exchanging:
-            moving -= step / slowed
-        if computing and left <= 1e-12:
-            ends[operator] = now
-            operator += 1
-            left = operators[operator] if operator < len(operators) else 0.0
-        if exchanging and moving <= 1e-12:
-            sent.append(Sent(sending[number].bytes, begun, now))
-            number, under_way = number + 1, False
-    return ends, sent
+    computing = [Task(one, (_COMPUTING,)) for one in operators]
+    exchanging = [Task(link.ms(one.bytes), (_EXCHANGING,), (one.ready,) if one.ready >= 0 else ()) for one in sending]
+    times = simulate([*computing, *exchanging], contention=_BothSlowed(link) if sending else None)
+    count = len(operators)
+    moved = zip(sending, times.starts[count:], times.ends[count:], strict=True)
+    return list(times.ends[:count]), [Sent(one.bytes, start, end) for one, start, end in moved]

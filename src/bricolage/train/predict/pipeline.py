@@ -19,6 +19,7 @@ from bricolage.search.partition import partition
 from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.prediction import Course, Predicted, Span
 from bricolage.train.predict.variant import Variant
+from bricolage.work.engine import Task, simulate
 from bricolage.work.graph import GRAPH_INPUT
 from bricolage.work.liveness import Lifetime, alive, curve, peak
 from bricolage.work.step import Kind, StepGraph
@@ -70,8 +71,8 @@ def order(stage: int, stages: int, micro_batches: int) -> list[tuple[Pass, int]]
     return found
 
 
-def simulate(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
-    """When each pass runs: after the one before it on its stage, and after its input has come.
+def passes(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
+    """When each pass runs: after the one before it on its stage, and after its input has come. By stage, in their order.
 
     Args:
         stages: from the first to the last.
@@ -79,29 +80,23 @@ def simulate(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[floa
         send_ms: milliseconds of a transfer between each stage and the next, in either direction.
     """
     last = len(stages) - 1
-    left = [order(number, len(stages), micro_batches) for number in range(len(stages))]
-    ends: dict[tuple[int, Pass, int], float] = {}
-    free = [0.0] * len(stages)
-    found: list[Action] = []
-    while any(left):
-        for number, stage in enumerate(stages):
-            while left[number]:
-                kind, micro = left[number][0]
-                if kind == "forward":
-                    before = None if number == 0 else (number - 1, kind, micro)
-                    wait = send_ms[number - 1] if number else 0.0
-                else:
-                    before = (number, "forward", micro) if number == last else (number + 1, kind, micro)
-                    wait = 0.0 if number == last else send_ms[number]
-                if before is not None and before not in ends:
-                    break
-                # A message moves when both sides wait for it (gloo's do): nothing is received during a pass.
-                start = max(free[number], 0.0 if before is None else ends[before]) + wait
-                end = start + (stage.forward_ms if kind == "forward" else stage.backward_ms)
-                ends[number, kind, micro] = free[number] = end
-                found.append(Action(number, kind, micro, start, end))
-                left[number].pop(0)
-    return found
+    found = [
+        (number, *one) for number in range(len(stages)) for one in order(number, len(stages), micro_batches)
+    ]  # each pass is two tasks of its stage: receiving, and computing
+    computing = {one: 2 * index + 1 for index, one in enumerate(found)}
+    sends = [0.0, *send_ms, 0.0]
+    tasks: list[Task] = []
+    for number, kind, micro in found:
+        stage, forward = stages[number], kind == "forward"
+        before = (number - 1 if forward else number + 1, kind, micro)
+        if not forward and number == last:
+            before = (number, "forward", micro)
+        # A message moves when both sides wait for it (gloo's do): nothing is received during a pass.
+        after = (computing[before],) if before in computing else ()
+        tasks.append(Task(sends[number if forward else number + 1], (number,), after))
+        tasks.append(Task(stage.forward_ms if forward else stage.backward_ms, (number,)))
+    times = simulate(tasks)
+    return [Action(*one, times.starts[task], times.ends[task]) for one, task in computing.items()]
 
 
 def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
@@ -164,7 +159,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     """
     parts = variant.micro_batches
     stages = divide(graph, ms, blocks, variant.stages, parts, variant.name)
-    actions = simulate(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
+    actions = passes(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
     ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
     ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
     last = max(range(len(stages)), key=ends.__getitem__)
