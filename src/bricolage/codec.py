@@ -156,10 +156,12 @@ def _decode(kind: Any, data: object, path: str) -> Any:
 
 
 def _decode_union(arguments: tuple[Any, ...], data: object, path: str) -> Any:
-    for argument in arguments[:-1]:
+    # The last one says what is wrong: "is no float" tells more than "is no NoneType".
+    *others, told = sorted(arguments, key=lambda one: one is not type(None))
+    for argument in others:
         with contextlib.suppress(DecodeError):  # kept in a variable it would keep this frame, and all callers', alive
             return _decode(argument, data, path)
-    return _decode(arguments[-1], data, path)
+    return _decode(told, data, path)
 
 
 def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
