@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from bricolage.codec import encode
 from bricolage.device.description import read_devices
 from bricolage.errors import BadDevices, MissingFile
 
@@ -16,6 +17,7 @@ GOOD = """
 name = "cpu"
 kind = "cpu"
 cores = 2
+memory_gb = 16
 
 [[device]]
 name = "gpu"
@@ -39,10 +41,13 @@ def written(folder: Path, text: str, name: str = "devices.toml") -> Path:
 
 def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     found = read_devices(written(tmp_path, GOOD))
-    assert [one.name for one in found.device] == ["cpu", "gpu"]
-    assert found.device[1].operators == {"Conv": 0.1} and found.device[1].ms == {"7": 0.35}
+    cpu, gpu = found.machine.devices
+    assert (cpu.name, cpu.kind, cpu.threads, cpu.memory_bytes) == ("cpu", "cpu", 2, 16_000_000_000)
+    assert (gpu.name, gpu.kind, gpu.threads, gpu.memory_bytes, gpu.peaks.gflops) == ("gpu", "gpu", 1, 0, math.inf)
+    assert found.times["gpu"].ms == {"7": 0.35} and found.times["gpu"].without == {"Loop"}
+    assert [found.times["gpu"].factor(one) for one in ("Conv", "Relu")] == [0.1, 0.2]
     assert found.machine.move_ms("cpu", "gpu", 10**7) == found.machine.move_ms("gpu", "cpu", 10**7) == 1.005
-    assert read_devices(written(tmp_path, json.dumps(encode(found)), "devices.json")) == found
+    assert read_devices(written(tmp_path, json.dumps(tomllib.loads(GOOD)), "devices.json")) == found
 
 
 @pytest.mark.parametrize(
@@ -57,8 +62,11 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ("scale = 0.2", "scale = nan", "not between"),
         ("scale = 0.2", "speed = 5.0", "unknown field 'speed'"),
         ("ms.7 = 0.35", "ms.first = 0.35", "number of a sub-graph"),
-        ('["cpu", "gpu"]', '["cpu", "tpu"]', "not two of the devices"),
-        ('["cpu", "gpu"]', '["cpu", "cpu"]', "not two of the devices"),
+        ("memory_gb = 16", "memory_gb = 0", "device 'cpu' has no memory .*leave it out"),
+        ("memory_gb = 16", "memory_gb = -1.5", "device 'cpu' has no memory"),
+        ("memory_gb = 16", "memory_gb = nan", "not between"),
+        ('["cpu", "gpu"]', '["cpu", "tpu"]', "a link ends at 'tpu', and there is no such device, only cpu, gpu"),
+        ('["cpu", "gpu"]', '["cpu", "cpu"]', "a link joins 'cpu' to itself"),
         ('["cpu", "gpu"]', '["cpu"]', "1 items instead of 2"),
         ("gbytes = 10.0", "gbytes = 0.0", "not between"),
         ("latency_us = 5.0", 'latency_us = "5"', "is no float"),

@@ -111,14 +111,36 @@ def test_the_roofline_is_the_larger_of_operations_and_bytes() -> None:
 
 
 def test_links_cost_latency_and_bandwidth() -> None:
-    link = Link("cpu", "accelerator", gbytes=10.0, latency_us=20.0)
+    link = Link(("cpu", "accelerator"), gbytes=10.0, latency_us=20.0)
     assert link.ms(0) == pytest.approx(0.02)
     assert link.ms(10_000_000) == pytest.approx(1.02)
 
 
 def test_a_machine_moves_over_its_links_only() -> None:
     other = replace(DESCRIBED, name="accelerator")
-    machine = Machine((DESCRIBED, other), (Link("cpu", "accelerator", 10.0), Link("accelerator", "cpu", 5.0)))
-    assert machine.move_ms("cpu", "accelerator", 10_000_000) == pytest.approx(1.0)
-    assert machine.move_ms("accelerator", "cpu", 10_000_000) == pytest.approx(2.0)
+    machine = Machine((DESCRIBED, other), (Link(("cpu", "accelerator"), 10.0),))
+    for ends in (("cpu", "accelerator"), ("accelerator", "cpu")):
+        assert machine.move_ms(*ends, 10_000_000) == pytest.approx(1.0)
     assert Machine((DESCRIBED, other)).move_ms("cpu", "accelerator", 10_000_000) == 0.0, "one memory"
+
+
+@pytest.mark.parametrize(
+    ("names", "ends", "reason"),
+    [
+        ((), (), "no device"),
+        (("a", "a"), (), "several devices 'a'"),
+        (("a", "b"), (("a", "c"),), "ends at 'c', and there is no such device, only a, b"),
+        (("a", "b"), (("a", "a"),), "'a' to itself"),
+        (("a", "b"), (("a", "b"), ("b", "a")), "several links between 'a' and 'b'"),
+    ],
+)
+def test_machines_that_make_no_sense(names: tuple[str, ...], ends: tuple[tuple[str, str], ...], reason: str) -> None:
+    devices = tuple(replace(DESCRIBED, name=name) for name in names)
+    with pytest.raises(ValueError, match=reason):
+        Machine(devices, tuple(Link(one, 1.0) for one in ends))
+
+
+def test_costs_that_are_on_record_are_found_again() -> None:
+    """Fingerprints as they have been since costs are kept under them."""
+    assert DESCRIBED.fingerprint() == DESCRIBED.group([0]).fingerprint() == "9d67e25d93f3"
+    assert DESCRIBED.kept_to("avx2").fingerprint() == "1ab47a032285"

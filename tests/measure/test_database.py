@@ -68,6 +68,12 @@ def both(fresh: Callable[[], Path | str]) -> None:
     """The test runs on an SQLite file and on a PostgreSQL database."""
 
 
+def test_keys_are_as_they_have_been() -> None:
+    """What was measured before is found again, and on other machines too."""
+    key = CostKey("r", "native", "1", "f32", "9d67e25d93f3", 2, True, schema=5)
+    assert key.digest() == "a9d504624de83ad24c44fce48d8d6d95"
+
+
 def test_a_cost_comes_back_as_it_was(fresh: Callable[[], Path | str]) -> None:
     place = fresh()
     with Database() as database:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.device.device import Link, Machine
+from bricolage.device.device import Device, Link, Machine, Peaks
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.schedule import timeline
@@ -16,7 +16,8 @@ from tests.search.problems import PairCosts, graph_of
 A, B = Implementation("a"), Implementation("b")
 NEAR, FAR = Implementation("a", device="cpu:0"), Implementation("a", device="cpu:1")
 DIAMOND = graph_of([[1, 2], [3], [3], []], [8, 16, 32, 4])
-LINKED = Machine((), (Link("cpu:0", "cpu:1", gbytes=1e-6, latency_us=500.0),))
+TWO = tuple(Device(name, "cpu", "made up", frozenset(), (0,), 1, 1, Peaks(1.0, 1.0)) for name in ("cpu:0", "cpu:1"))
+LINKED = Machine(TWO, (Link(("cpu:0", "cpu:1"), gbytes=1e-6, latency_us=500.0),))
 
 
 def placed(*implementations: Implementation) -> Placement:
@@ -37,8 +38,8 @@ def test_branches_on_two_devices_run_beside_each_other() -> None:
 
 def test_a_link_delays_what_crosses_it_and_nothing_else() -> None:
     found = timeline(DIAMOND, placed(NEAR, NEAR, FAR, NEAR), lambda _: 10.0, NoTransferCosts(), LINKED)
-    there = 0.5 + 8 / 1e-6 / 1e6  # latency, and 8 bytes at 1 kB/s
-    assert [slot.start_ms for slot in found.slots] == [0.0, 10.0, 10.0 + there, 20.0 + there]
+    there, back = (0.5 + size / 1e-6 / 1e6 for size in (8, 32))  # latency, and bytes at 1 kB/s
+    assert [slot.start_ms for slot in found.slots] == [0.0, 10.0, 10.0 + there, 20.0 + there + back]
 
 
 def test_memory_holds_tensors_from_their_making_to_their_last_reader() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.api.sub_graphs import divide
-from bricolage.device.description import DescribedDevice, DescribedMachine, read_devices
+from bricolage.device.description import DescribedDevices, ScaledTimes, read_devices
 from bricolage.device.device import Peaks
 from bricolage.errors import BadDevices
 from bricolage.schedule.bounds import TypedTasks, lower_bound
@@ -95,43 +95,45 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
             raise BadDevices(
                 path=devices, reason=f"none of them runs sub-graph {number + 1} ({sub_graphs[number].title})"
             )
-    nothing = {described.device[0].name: SpeedupCurve(((1, 0.0),))}
+    machine = described.machine
+    nothing = {machine.devices[0].name: SpeedupCurve(((1, 0.0),))}
     problem = ScheduleProblem(
         contracted(divided.graph, divided.regions, [one.title for one in sub_graphs]),
         (nothing, *tasks, nothing),
-        {one.name: one.cores for one in described.device},
-        described.machine.move_ms,
+        {one.name: one.threads for one in machine.devices},
+        machine.move_ms,
     )
-    found = _predicted(problem, certified=not described.link)
+    found = _predicted(problem, certified=not machine.links)
     return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem))
 
 
 def _on_devices(
-    described: DescribedMachine, number: int, graph: WorkGraph, region: int, measured: SpeedupCurve, peaks: Peaks
+    described: DescribedDevices, number: int, graph: WorkGraph, region: int, measured: SpeedupCurve, peaks: Peaks
 ) -> dict[str, SpeedupCurve]:
     """The curve of a sub-graph on each device that runs it."""
     fastest = min(ms for _, ms in measured.points)
     found = {}
-    for device in described.device:
-        given = device.ms.get(str(number + 1))
-        if {graph.operators[one].op_type for one in bits.members(region)} & device.without:
+    for device in described.machine.devices:
+        times = described.times[device.name]
+        given = times.ms.get(str(number + 1))
+        if {graph.operators[one].op_type for one in bits.members(region)} & times.without:
             continue
         if given is not None:
-            found[device.name] = SpeedupCurve(((1 if device.kind != "cpu" else device.cores, given),))
+            found[device.name] = SpeedupCurve(((1 if device.kind != "cpu" else device.threads, given),))
             continue
-        scale = _scale(device, graph, region, peaks)
+        scale = _scale(times, graph, region, peaks)
         points = measured.points if device.kind == "cpu" else ((1, fastest),)
         found[device.name] = SpeedupCurve(tuple((cores, ms * scale) for cores, ms in points))
     return found
 
 
-def _scale(device: DescribedDevice, graph: WorkGraph, region: int, peaks: Peaks) -> float:
+def _scale(times: ScaledTimes, graph: WorkGraph, region: int, peaks: Peaks) -> float:
     """Of a sub-graph: the scales of its operators, weighted by what each takes at least here (the roofline)."""
     mine = [graph.operators[one] for one in bits.members(region)]
     weights = [peaks.floor_ms(one.flops, one.bytes) for one in mine]
     if not sum(weights):
         weights = [1.0] * len(mine)
-    scales = [device.operators.get(one.op_type, device.scale) for one in mine]
+    scales = [times.factor(one.op_type) for one in mine]
     return sum(weight * scale for weight, scale in zip(weights, scales, strict=True)) / sum(weights)
 
 

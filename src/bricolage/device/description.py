@@ -6,6 +6,7 @@ The file is TOML, or JSON of the same structure:
     name = "cpu"           # the first device holds the model's inputs, and gets its outputs
     kind = "cpu"
     cores = 2
+    memory_gb = 16.0       # 10⁹ bytes, where they are known
 
     [[device]]
     name = "gpu"
@@ -25,32 +26,28 @@ Devices without a link between them share their memory.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from bricolage.codec import DecodeError, Length, Matching, Within, decode, parse
-from bricolage.device.device import Link, Machine
+from bricolage.device.device import Device, Kind, Link, Machine, Name, Peaks
 from bricolage.errors import BadDevices, MissingFile
 
 _MOST_BYTES = 1 << 24
 """Of a file."""
 
-Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "name of a device")]
 Scale: TypeAlias = Annotated[float, Within(1e-9, 1e9)]
 SubGraphNumber: TypeAlias = Annotated[str, Matching(r"[1-9][0-9]{0,7}", "number of a sub-graph, from 1")]
 
 
 @dataclass(frozen=True)
-class DescribedDevice:
-    """One device. Times on it are measured ones, scaled, unless they are given."""
+class ScaledTimes:
+    """Times on a device that is described: measured ones, scaled, unless they are given."""
 
-    name: Name
-    kind: Literal["cpu", "gpu", "npu", "accelerator"]
-    cores: Annotated[int, Within(1, 1024)] = 1
-    """Of a processor; of anything else, how many sub-graphs it runs side by side."""
     scale: Scale = 1.0
     """Its time of an operator by the time here."""
     operators: Mapping[str, Scale] = field(default_factory=dict)
@@ -60,47 +57,67 @@ class DescribedDevice:
     without: frozenset[str] = frozenset()
     """Types of operators that it does not run."""
 
-
-@dataclass(frozen=True)
-class DescribedLink:
-    """Between the memories of two devices, in either direction."""
-
-    between: tuple[Name, Name]
-    gbytes: Annotated[float, Within(1e-6, 1e9)]
-    """Bandwidth, 10⁹ bytes a second."""
-    latency_us: Annotated[float, Within(0.0, 1e9)] = 0.0
+    def factor(self, op_type: str) -> float:
+        """Its time of an operator of this type by the time here."""
+        return self.operators.get(op_type, self.scale)
 
 
 @dataclass(frozen=True)
-class DescribedMachine:
-    """All devices of a file, and the links between them.
+class DescribedDevices:
+    """What a file describes: devices with their links, and for each device, by name, its times."""
 
-    Raises ValueError where two devices have one name, or a link joins something else than two of them.
-    """
+    machine: Machine
+    times: Mapping[str, ScaledTimes]
 
-    device: Annotated[tuple[DescribedDevice, ...], Length(1, 8)]
-    link: Annotated[tuple[DescribedLink, ...], Length(0, 28)] = ()
+
+@dataclass(frozen=True)
+class _DeviceTable(ScaledTimes):
+    """A device as the file has it. Raises ValueError where it has no memory."""
+
+    name: Name = field(kw_only=True)
+    kind: Kind = field(kw_only=True)
+    cores: Annotated[int, Within(1, 1024)] = 1
+    memory_gb: Annotated[float, Within(-1e9, 1e9)] | None = None
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.device]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"there are several devices '{name}'")
-        joined = [frozenset(one.between) for one in self.link]
-        for some, one in zip(joined, self.link, strict=True):
-            if len(some) != 2 or not some <= set(names):
-                raise ValueError(f"a link joins '{one.between[0]}' and '{one.between[1]}', not two of the devices")
-            if joined.count(some) > 1:
-                raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")
+        if self.memory_gb is not None and not self.device.memory_bytes > 0:
+            told = f"memory_gb = {self.memory_gb:g}"
+            raise ValueError(f"device '{self.name}' has no memory ({told}); leave it out where it is not known")
 
     @property
-    def machine(self) -> Machine:
-        """The links, for what prices transfers."""
-        ways = [(one, *pair) for one in self.link for pair in (one.between, one.between[::-1])]
-        return Machine((), tuple(Link(source, target, one.gbytes, one.latency_us) for one, source, target in ways))
+    def device(self) -> Device:
+        return Device(
+            self.name,
+            self.kind,
+            model="described",
+            instructions=frozenset(),
+            cores=tuple(range(self.cores)),
+            physical_cores=self.cores,
+            memory_bytes=int((self.memory_gb or 0.0) * 1e9),
+            peaks=Peaks(math.inf, math.inf),
+            system="",
+            architecture="",
+        )
+
+    @property
+    def times(self) -> ScaledTimes:
+        return ScaledTimes(self.scale, self.operators, self.ms, self.without)
 
 
-def read_devices(path: Path) -> DescribedMachine:
+@dataclass(frozen=True)
+class _File:
+    device: Annotated[tuple[_DeviceTable, ...], Length(1, 8)]
+    link: Annotated[tuple[Link, ...], Length(0, 28)] = ()
+
+    def __post_init__(self) -> None:
+        self.described()
+
+    def described(self) -> DescribedDevices:
+        machine = Machine(tuple(one.device for one in self.device), self.link)
+        return DescribedDevices(machine, {one.name: one.times for one in self.device})
+
+
+def read_devices(path: Path) -> DescribedDevices:
     """What a file describes.
 
     Raises:
@@ -110,7 +127,7 @@ def read_devices(path: Path) -> DescribedMachine:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        return decode(DescribedMachine, _data(path), "it")
+        return decode(_File, _data(path), "it").described()
     except DecodeError as error:
         raise BadDevices(path=path, reason=str(error)) from error
 

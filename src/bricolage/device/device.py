@@ -6,13 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
+from bricolage.codec import Matching, Within
 from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
 from bricolage.options import ISAS
 
-Kind = Literal["cpu"]
+Kind = Literal["cpu", "gpu", "npu", "accelerator"]
+Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "name of a device")]
+"""Of a device in a description, or an end of a link."""
 _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
 """How the names of processor flags begin that an instruction set leaves out."""
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
@@ -39,22 +42,23 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Device:
-    """Something with memory and units that compute: a processor, a group of its cores, or one that is only described."""
+    """Something with memory and units that compute: a processor, a group of its cores, or a device that a file describes."""
 
     name: str
     """Within its machine: "cpu" is the whole processor, "cpu:0-1" a group of its cores."""
     kind: Kind
     model: str
-    """The processor's name."""
+    """The processor's name; "described" where a file stands for the device."""
     instructions: frozenset[str]
     """Processor flags, as Linux names them, that backends may use."""
     cores: tuple[int, ...]
-    """Numbers of the logical processors that belong to it."""
+    """Numbers of the logical processors that belong to it; of anything but a processor, what runs side by side on it."""
     physical_cores: int
     """Of the whole processor."""
     memory_bytes: int
+    """0 where a description does not say."""
     peaks: Peaks
-    """Nominal, from instruction set and clock, unless somebody measured them."""
+    """Nominal, from instruction set and clock, unless somebody measured them; infinite where nothing is known."""
     caches: Caches = Caches()
     """Of one core."""
     system: str = "Linux"
@@ -140,30 +144,50 @@ def lanes(instructions: frozenset[str]) -> int:
 
 @dataclass(frozen=True)
 class Link:
-    """Between the memories of two devices."""
+    """Between two memories. Its directions do not slow each other."""
 
-    source: str
-    target: str
-    """Names of devices."""
-    gbytes: float
-    """Bandwidth, 10⁹ bytes a second."""
-    latency_us: float = 0.0
+    between: tuple[Name, Name]
+    """Names of devices, or of workers."""
+    gbytes: Annotated[float, Within(1e-6, 1e9)]
+    """Bandwidth in either direction, 10⁹ bytes a second."""
+    latency_us: Annotated[float, Within(0.0, 1e9)] = 0.0
 
-    def ms(self, size: int) -> float:
+    def ms(self, size: float) -> float:
         """Time to move so many bytes, milliseconds."""
         return self.latency_us / 1e3 + size / self.gbytes / 1e6
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices and the links between them. Devices without a link share one memory: nothing needs to be moved."""
+    """Devices and the links between them. Devices without a link share one memory: nothing needs to be moved.
+
+    Raises ValueError where there is no device, two have one name, or a link does not join two of them that no other link joins.
+    """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
 
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.devices]
+        if not names:
+            raise ValueError("there is no device")
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there are several devices '{name}'")
+        for one in self.links:
+            for end in one.between:
+                if end not in names:
+                    raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(names)}")
+            if len(set(one.between)) != 2:
+                raise ValueError(f"a link joins '{one.between[0]}' to itself")
+        joined = [frozenset(one.between) for one in self.links]
+        for one in self.links:
+            if joined.count(frozenset(one.between)) > 1:
+                raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")
+
     def move_ms(self, source: str, target: str, size: int) -> float:
         """Time to bring so many bytes from one device's memory to another's, milliseconds."""
-        link = next((one for one in self.links if (one.source, one.target) == (source, target)), None)
+        link = next((one for one in self.links if one.between in ((source, target), (target, source))), None)
         return 0.0 if link is None else link.ms(size)
 
 

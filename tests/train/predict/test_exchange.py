@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.exchange import Bucket, Link, buckets, overlapped
+from bricolage.device.collective import Ring
+from bricolage.device.device import Link
+from bricolage.train.predict.exchange import Bucket, buckets, overlapped
 from bricolage.work.step import Gradient
 
 MIB = 1 << 20
+LINK = Link(("0", "1"), 1.0)
 
 
 @given(st.lists(st.integers(1, 8 * MIB), max_size=20), st.floats(0.1, 30.0))
@@ -31,7 +34,7 @@ def test_pytorchs_first_bucket_is_small() -> None:
     assert buckets(gradients, 25) == [Bucket(MIB, 1), Bucket(3 * MIB, 7)]
 
 
-def by_small_steps(operators: list[float], sending: list[Bucket], link: Link, by: float) -> float:
+def by_small_steps(operators: list[float], sending: list[Bucket], ring: Ring, by: float) -> float:
     """The same by brute force: time in little steps."""
     now, done, number = 0.0, 0, 0
     left = operators[0] if operators else 0.0
@@ -39,13 +42,13 @@ def by_small_steps(operators: list[float], sending: list[Bucket], link: Link, by
     while done < len(operators) or number < len(sending):
         computing = done < len(operators)
         if moving is None and number < len(sending) and sending[number].ready < done:
-            moving = link.ms(sending[number].bytes)
+            moving = ring.all_reduce_ms(sending[number].bytes)
         exchanging = moving is not None
         both = computing and exchanging
         if computing:
-            left -= by / (link.slows_computing if both else 1.0)
+            left -= by / (ring.slows_computing if both else 1.0)
         if moving is not None:
-            moving -= by / (link.slowed if both else 1.0)
+            moving -= by / (ring.slowed if both else 1.0)
         now += by
         if computing and left <= 0:
             done += 1
@@ -65,27 +68,20 @@ def test_against_time_in_little_steps(
     operators: list[float], some: list[tuple[int, int]], slow: float, slowed: float
 ) -> None:
     sending = [Bucket(size, min(ready, len(operators) - 1)) for ready, size in sorted(some)]
-    link = Link(2, 0.05, 0.1, slows_computing=slow, slowed=slowed)
-    ends, sent = overlapped(operators, sending, link)
+    ring = Ring(2, LINK, 0.05, 0.1, slows_computing=slow, slowed=slowed)
+    ends, sent = overlapped(operators, sending, ring)
     found = max([ends[-1], *(one.end_ms for one in sent)])
-    assert found == pytest.approx(by_small_steps(operators, sending, link, 0.0005), abs=0.02)
+    assert found == pytest.approx(by_small_steps(operators, sending, ring, 0.0005), abs=0.02)
     assert ends == sorted(ends)
     assert all(a.end_ms <= b.start_ms + 1e-9 for a, b in itertools.pairwise(sent))
 
 
 def test_what_is_hidden_and_what_is_not() -> None:
-    link = Link(2, 0.0, 1.0)
-    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [Bucket(2, 0), Bucket(3, 3)], link)
+    ring = Ring(2, LINK, 0.0, 1.0)
+    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [Bucket(2, 0), Bucket(3, 3)], ring)
     assert ends == [1.0, 2.0, 3.0, 4.0]
     assert [(one.start_ms, one.end_ms) for one in sent] == [(1.0, 3.0), (4.0, 7.0)]
 
 
-def test_a_ring_of_more_workers() -> None:
-    link = Link(2, 0.1, 2e-6)
-    four = link.among(4, None)
-    assert four.ms_per_byte == pytest.approx(2e-6 * 1.5) and four.latency_ms == pytest.approx(0.3)
-    other = link.among(2, 10.0)
-    assert other.ms(10**7) - other.latency_ms == pytest.approx(1.0), "10 MB each way at 10 GB/s"
-    sending = Link(2, 0.1, 2e-6, send_latency_ms=0.2, send_ms_per_byte=3e-6)
-    assert sending.among(4, None).send_ms(10**6) == pytest.approx(3.2)
-    assert sending.among(4, 1.0).send_ms(10**6) == pytest.approx(1.2)
+def test_without_workers_operators_run_one_after_another() -> None:
+    assert overlapped([1.0, 0.0, 2.0], [], None) == ([1.0, 1.0, 3.0], [])

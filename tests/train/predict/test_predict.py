@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from bricolage.codec import decode, encode
+from bricolage.device.collective import Ring
+from bricolage.device.device import Link
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
 from bricolage.options import available_cores
 from bricolage.train.predict import operators, pipeline, predict
-from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.operators import Alone, profile
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.prediction import Predicted, Prediction
@@ -147,7 +148,8 @@ def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     spec, (variant,) = replace(SPEC, module="digits.py:lstm"), variants("stages=2,micro=2")
     one = prepared(spec, variant)
     graph = graph_of(one, "stages=2,micro=2")
-    found = pipeline.predicted(graph, [1.0] * len(graph.work), blocks(one.module), variant, Link(2, 0.0, 0.0))
+    ring = Ring(2, Link(("0", "1"), 1.0), 0.0, 0.0)
+    found = pipeline.predicted(graph, [1.0] * len(graph.work), blocks(one.module), variant, ring)
     assert found.begins == ("out",)
     times, peak = run_stages(spec, variant, found.begins, 1, 0.05)
     assert times and peak > 0
@@ -208,9 +210,11 @@ def test_two_stages_are_predicted_and_run() -> None:
 
 def test_a_described_device_scales_what_is_measured_here(tmp_path: Path) -> None:
     file = tmp_path / "fast.toml"
-    file.write_text('[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\n', encoding="utf-8")
+    text = '[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\nmemory_gb = 1e-6\n'
+    file.write_text(text, encoding="utf-8")
     found = predict_step(replace(SPEC, device=str(file)), variants("amp"), threads=1, seconds=0.05, measure=True)
     assert found.device == "fast.toml" and found.predicted[0].measured is None
+    assert found.recomputation is not None and found.recomputation.limit_bytes == 1000, "it does not fit the device"
     whole = sum(one.ms for one in found.operators)
     assert whole == pytest.approx(found.predicted[0].ms)
 

@@ -8,8 +8,9 @@ exchanging slow each other by factors that are measured (as the γ of Proteus, T
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from bricolage.device.collective import Ring
 from bricolage.work.engine import Task, simulate
 from bricolage.work.step import Gradient
 
@@ -17,44 +18,6 @@ _MIB = 1 << 20
 _COMPUTING, _EXCHANGING = "computing", "exchanging"
 FIRST_BUCKET_MB = 1.0
 """PyTorch's first bucket, so that the exchange begins early."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """An all-reduce among `workers`: `latency_ms` and `ms_per_byte` by least squares over sizes; and what goes on beside it."""
-
-    workers: int
-    latency_ms: float
-    ms_per_byte: float
-    copy_ms_per_byte: float = 0.0
-    """To bring gradients into a bucket, and back."""
-    slows_computing: float = 1.0
-    """A factor of the time of what is computed meanwhile."""
-    slowed: float = 1.0
-    """A factor of its own time, then."""
-    send_latency_ms: float = 0.0
-    """From one worker to another."""
-    send_ms_per_byte: float = 0.0
-
-    def ms(self, size: float) -> float:
-        """Milliseconds of an all-reduce of so many bytes."""
-        return self.latency_ms + self.ms_per_byte * size
-
-    def send_ms(self, size: float) -> float:
-        """Milliseconds from one worker to another."""
-        return self.send_latency_ms + self.send_ms_per_byte * size
-
-    def among(self, workers: int, gbytes: float | None) -> Link:
-        """The same among more workers, each of which sends 2 (p - 1) / p of the bytes in 2 (p - 1) messages (a ring), at another
-        bandwidth of its link if one is given."""
-        share = 2 * (workers - 1) / workers
-        own = self.ms_per_byte / (2 * (self.workers - 1) / self.workers)
-        per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
-        latency = self.latency_ms * (workers - 1) / max(1, self.workers - 1)
-        sending = self.send_ms_per_byte if gbytes is None else per_byte
-        return replace(
-            self, workers=workers, latency_ms=latency, ms_per_byte=share * per_byte, send_ms_per_byte=sending
-        )
 
 
 @dataclass(frozen=True)
@@ -94,33 +57,39 @@ class Sent:
 class _BothSlowed:
     """What computing and exchanging do to each other while both run."""
 
-    link: Link
+    ring: Ring
 
     def rates(self, tasks: Sequence[Task], running: Sequence[int]) -> Sequence[float]:
         if len(running) < 2:
             return [1.0] * len(running)
         slow: Mapping[Hashable, float] = {
-            _COMPUTING: 1.0 / self.link.slows_computing,
-            _EXCHANGING: 1.0 / self.link.slowed,
+            _COMPUTING: 1.0 / self.ring.slows_computing,
+            _EXCHANGING: 1.0 / self.ring.slowed,
         }
         return [slow[tasks[number].resources[0]] for number in running]
 
 
-def overlapped(operators: Sequence[float], sending: Sequence[Bucket], link: Link) -> tuple[list[float], list[Sent]]:
+def overlapped(
+    operators: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
+) -> tuple[list[float], list[Sent]]:
     """Two queues, computing and exchanging: operators one after another, buckets when they are ready, one after another.
 
     Args:
         operators: milliseconds of each, alone.
         sending: buckets in the order in which they leave.
-        link: how long that takes, and how both slow each other.
+        ring: how long that takes, and how both slow each other; None where nothing is sent.
 
     Returns:
         When each operator ends, and when each bucket is on its way. An operator of the update must wait for the last bucket; that
         is for the caller to add.
     """
-    computing = [Task(one, (_COMPUTING,)) for one in operators]
-    exchanging = [Task(link.ms(one.bytes), (_EXCHANGING,), (one.ready,) if one.ready >= 0 else ()) for one in sending]
-    times = simulate([*computing, *exchanging], contention=_BothSlowed(link) if sending else None)
+    tasks = [Task(one, (_COMPUTING,)) for one in operators]
+    if ring is not None:
+        tasks += [
+            Task(ring.all_reduce_ms(one.bytes), (_EXCHANGING,), (one.ready,) if one.ready >= 0 else ())
+            for one in sending
+        ]
+    times = simulate(tasks, contention=None if ring is None else _BothSlowed(ring))
     count = len(operators)
     moved = zip(sending, times.starts[count:], times.ends[count:], strict=True)
     return list(times.ends[:count]), [Sent(one.bytes, start, end) for one, start, end in moved]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
+from bricolage.device.collective import Ring
 from bricolage.errors import BadVariant
 from bricolage.search.partition import partition
-from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.prediction import Course, Predicted, Span
 from bricolage.train.predict.variant import Variant
 from bricolage.work.engine import Task, simulate
@@ -151,7 +151,7 @@ def divide(
     return [row.stage(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
-def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, link: Link) -> Predicted:
+def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, ring: Ring) -> Predicted:
     """A step whose module is divided into stages.
 
     Raises:
@@ -159,7 +159,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     """
     parts = variant.micro_batches
     stages = divide(graph, ms, blocks, variant.stages, parts, variant.name)
-    actions = passes(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
+    actions = passes(stages, parts, [ring.send_ms(one.sent_bytes) for one in stages[:-1]])
     ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
     ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
     last = max(range(len(stages)), key=ends.__getitem__)

@@ -10,7 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bricolage.device.description import DescribedDevice, read_devices
+from bricolage.device.collective import Ring
+from bricolage.device.description import read_devices
 from bricolage.device.host import host
 from bricolage.errors import BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
@@ -19,7 +20,7 @@ from bricolage.measure.statistics import Latency
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
-from bricolage.train.predict.exchange import Link, buckets, overlapped
+from bricolage.train.predict.exchange import Bucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
@@ -27,7 +28,7 @@ from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, 
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
-from bricolage.train.predict.team import measure_link, run_stages, run_steps
+from bricolage.train.predict.team import measure_ring, run_stages, run_steps
 from bricolage.train.predict.variant import Variant, usual
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
@@ -67,7 +68,8 @@ def predict_step(
         threads: of one worker; all cores by default, divided among workers.
         seconds: for the step as it is, and for each measurement that is asked for.
         measure: runs every variant, too, and says what it took.
-        memory_limit: bytes that a step may take for tensors; blocks to recompute are chosen so that it does, at least time.
+        memory_limit: bytes that a step may take for tensors; blocks to recompute are chosen so that it does, at least time. By
+            default what a described device has, if the step takes more.
         progress: told about variants.
 
     Raises:
@@ -89,8 +91,9 @@ def predict_step(
         for variant in asked:
             found.append(work.both(variant, measure))
             shown.advance(1)
-        if memory_limit is not None:
-            chosen = work.recomputation(memory_limit)
+        limit = work.exceeded_memory(found[0]) if memory_limit is None else memory_limit
+        if limit is not None:
+            chosen = work.recomputation(limit)
             found.append(work.both(Variant(recompute=chosen.blocks), measure))
         shown.finish()
     finally:
@@ -105,9 +108,9 @@ class _Predictor:
         self.spec, self.threads, self.seconds = spec, threads, seconds
         self._version = str(torch.__version__)  # type: ignore[attr-defined]
         self.described = spec.device != "here"
-        self._machine = read_devices(Path(spec.folder, spec.device)) if self.described else None
+        self._devices = read_devices(Path(spec.folder, spec.device)) if self.described else None
         self._lists: dict[int, PriceList] = {}
-        self._links: dict[tuple[int, int], tuple[Link, float]] = {}
+        self._rings: dict[tuple[int, int], tuple[Ring, float]] = {}
         self._graphs: dict[Variant, TracedStep] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
@@ -118,6 +121,11 @@ class _Predictor:
         if self._base is not None:
             found = replace(found, base_ms=sum(self._base[1]))
         return self.measured(variant, found) if measure and not found.reason and not self.described else found
+
+    def exceeded_memory(self, base: Predicted) -> int | None:
+        """Bytes that the described device has, where the step takes more; None where it fits, or that is not known."""
+        memory = 0 if self._devices is None else self._devices.machine.devices[0].memory_bytes
+        return memory if 0 < memory < base.peak_bytes else None
 
     def recomputation(self, limit: int) -> Recomputation:
         """The blocks to recompute."""
@@ -154,7 +162,7 @@ class _Predictor:
 
     def _predict(self, variant: Variant) -> Predicted:
         step = prepared(self.spec, variant)
-        link, gbytes, contention = self._exchange(variant)
+        ring, gbytes, contention = self._exchange(variant)
         known = self._list(self._threads(variant))
         traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
         graph = sized(traced, known.alone)
@@ -164,8 +172,8 @@ class _Predictor:
             for one, operator in zip(priced.operators, graph.work.operators, strict=True)
         )
         if variant.stages > 1:
-            assert link is not None
-            found = pipeline.predicted(graph, ms, blocks(step.module), variant, link.among(variant.stages, gbytes))
+            assert ring is not None
+            found = pipeline.predicted(graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes))
             return replace(
                 found,
                 batch_size=variant.batch_size or self.spec.batch_size,
@@ -173,11 +181,11 @@ class _Predictor:
                 known=priced.measured,
                 alone=priced.alone,
             )
-        sending = buckets(graph.gradients, variant.bucket_mb) if link is not None else []
+        sending = buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
         size = sum(one.bytes for one in sending)
         if variant == Variant():
             self._base = graph, ms
-        course, waiting = _course(graph, ms, sending, link.among(variant.workers, gbytes) if link else None)
+        course, waiting = _course(graph, ms, sending, ring.among(variant.workers, gbytes) if ring else None)
         phases: dict[str, float] = {}
         for one, phase in zip(ms, graph.phases, strict=True):
             phases[phase] = phases.get(phase, 0.0) + one
@@ -246,7 +254,7 @@ class _Predictor:
         assert self._base is not None
         graph, ms = self._base
         device = Path(self.spec.device).name if self.described else str(host())
-        link = next((one for one, _ in self._links.values()), None)
+        ring = next((one for one, _ in self._rings.values()), None)
         return Prediction(
             self.spec.module,
             device,
@@ -255,7 +263,7 @@ class _Predictor:
             found,
             _by_type(graph, ms),
             _by_layer(graph, ms),
-            link,
+            ring,
             chosen,
         )
 
@@ -304,19 +312,18 @@ class _Predictor:
         return max(1, self.threads // count) if count <= available_cores() else self.threads
 
     def _scale(self, kind: str) -> float:
-        if self._machine is None:
+        if self._devices is None:
             return 1.0
-        device: DescribedDevice = self._machine.device[0]
-        return device.operators.get(kind, device.scale)
+        return self._devices.times[self._devices.machine.devices[0].name].factor(kind)
 
-    def _exchange(self, variant: Variant) -> tuple[Link | None, float | None, float]:
-        """The link that was measured, another bandwidth, and how much longer steps take because workers run at once."""
+    def _exchange(self, variant: Variant) -> tuple[Ring | None, float | None, float]:
+        """The ring that was measured, another bandwidth, and how much longer steps take because workers run at once."""
         if _processes(variant) == 1:
             return None, None, 1.0
         here = _processes(variant) <= available_cores() and not self.described
         gbytes = variant.gbytes
-        if gbytes is None and self._machine is not None and self._machine.link:
-            gbytes = self._machine.link[0].gbytes
+        if gbytes is None and self._devices is not None and self._devices.machine.links:
+            gbytes = self._devices.machine.links[0].gbytes
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
@@ -326,10 +333,10 @@ class _Predictor:
         if count < 2:
             raise BadVariant(variant=variant.name, reason="exchanging is measured between two cores; here is one")
         key = (count, self._threads(variant) if here else 1)
-        if key not in self._links:
-            self._links[key] = measure_link(self.spec, *key, self.seconds)
-        link, contention = self._links[key]
-        return link, gbytes, contention if here else 1.0
+        if key not in self._rings:
+            self._rings[key] = measure_ring(self.spec, *key, self.seconds)
+        ring, contention = self._rings[key]
+        return ring, gbytes, contention if here else 1.0
 
 
 def _processes(variant: Variant) -> int:
@@ -343,14 +350,16 @@ def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -
     return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base), measured_ratio=ratio)
 
 
-def _course(graph: StepGraph, ms: Sequence[float], sending: Sequence, link: Link | None) -> tuple[Course, float]:  # type: ignore[type-arg]
+def _course(
+    graph: StepGraph, ms: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
+) -> tuple[Course, float]:
     """What happens when, and what the update waits for gradients."""
     first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
-    ends, sent = overlapped(ms[:first], sending, link or Link(1, 0.0, 0.0))
+    ends, sent = overlapped(ms[:first], sending, ring)
     computed = sum(ms[:first])
     arrived = max([ends[-1] if ends else 0.0, *(one.end_ms for one in sent)])
-    if link is not None:  # into buckets, and back
-        arrived += 2 * link.copy_ms_per_byte * sum(one.bytes for one in sending)
+    if ring is not None:  # into buckets, and back
+        arrived += 2 * ring.copy_ms_per_byte * sum(one.bytes for one in sending)
     now = arrived
     for one in ms[first:]:
         now += one

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bricolage.device.collective import Ring
 from bricolage.measure.statistics import Latency
-from bricolage.train.predict.exchange import Link, Sent
+from bricolage.train.predict.exchange import Sent
 from bricolage.train.predict.recompute import Recomputation
 from bricolage.work.step import Kind, Phase
 
@@ -120,7 +121,7 @@ class Prediction:
     operators: tuple[OperatorTime, ...]
     """Of the step as it is, those that take most first."""
     layers: tuple[LayerTime, ...]
-    link: Link | None = None
+    link: Ring | None = None
     """Between workers here, where a variant has several."""
     recomputation: Recomputation | None = None
     """What was chosen for a limit of memory; its variant is the last one."""

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from bricolage.train.predict.exchange import Link
+from bricolage.device.collective import Ring
+from bricolage.device.device import Link
 from bricolage.train.predict.variant import Variant
 from bricolage.train.predict.worker import Answer, Job, work
 from bricolage.train.spec import StepSpec
@@ -15,17 +16,20 @@ from bricolage.train.team import run_team
 
 _READY_S = 300.0
 """Until all have imported PyTorch and found each other."""
+_NO_TIME = 1e-14
+"""Milliseconds for a byte where no size took longer than another."""
 
 
-def measure_link(spec: StepSpec, workers: int, threads: int, seconds: float) -> tuple[Link, float]:
-    """The link between workers on this machine, and the factor by which their steps take longer because all run at once.
+def measure_ring(spec: StepSpec, workers: int, threads: int, seconds: float) -> tuple[Ring, float]:
+    """The links between workers on this machine, and the factor by which their steps take longer because all run at once.
 
     Raises:
         TrainingWorkerFailed: one of them ends, or does not answer.
     """
     answers = _run("probe", spec, Variant(), workers, threads, seconds)
     latency, per_byte = _line([[one.sizes[place] for one in answers] for place in range(len(answers[0].sizes))])
-    sending = _line([[one] for one in answers[0].sends])
+    send_ms, send_ms_per_byte = _line([[one] for one in answers[0].sends])
+    link = Link(("0", "1"), 1e-6 / max(send_ms_per_byte, _NO_TIME), send_ms * 1e3)
     alone = sum((answers[0].alone or {}).values())
     together = max(sum((one.together or {}).values()) for one in answers)
     along = max((one.along or together) for one in answers)
@@ -33,8 +37,9 @@ def measure_link(spec: StepSpec, workers: int, threads: int, seconds: float) -> 
         latency + per_byte * answers[0].along_sizes[0][0], 1e-9
     )
     copying = max(one.copy_ms_per_byte for one in answers)
-    link = Link(workers, latency, per_byte, copying, max(1.0, along / together), max(1.0, float(slowed)), *sending)
-    return link, max(1.0, together / alone) if alone > 0 else 1.0
+    slows = max(1.0, along / together)
+    ring = Ring(workers, link, latency, per_byte, copying, slows, max(1.0, float(slowed)))
+    return ring, max(1.0, together / alone) if alone > 0 else 1.0
 
 
 def _line(seen: Sequence[Sequence[tuple[int, float]]]) -> tuple[float, float]:

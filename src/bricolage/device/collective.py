@@ -1,0 +1,55 @@
+"""What it takes that workers exchange something: an all-reduce in a ring, and a message from one to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bricolage.device.device import Link
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Workers in a ring of equal links, as it was measured among some of them; and what goes on beside an all-reduce.
+
+    In an all-reduce each of p workers sends 2 (p - 1) / p of the bytes, in 2 (p - 1) messages (Patarasuk and Yuan, "Bandwidth
+    Optimal All-reduce Algorithms", JPDC 2009).
+    """
+
+    workers: int
+    link: Link
+    """From one worker to the next, for messages alone."""
+    latency_ms: float
+    """Of an all-reduce of any size."""
+    ms_per_byte: float
+    """Of an all-reduce, for each of its bytes; with the latency by least squares over sizes."""
+    copy_ms_per_byte: float = 0.0
+    """To bring gradients into a bucket, and back."""
+    slows_computing: float = 1.0
+    """A factor of the time of what is computed during an all-reduce."""
+    slowed: float = 1.0
+    """A factor of the all-reduce's own time, then."""
+
+    def all_reduce_ms(self, size: float) -> float:
+        """Milliseconds of an all-reduce of so many bytes."""
+        return self.latency_ms + self.ms_per_byte * size
+
+    def send_ms(self, size: float) -> float:
+        """Milliseconds of a message of so many bytes from one worker to the next."""
+        return self.link.ms(size)
+
+    def among(self, workers: int, gbytes: float | None) -> Ring:
+        """The same among so many workers, at another bandwidth of their links if one is given."""
+        own = self.ms_per_byte / _share(self.workers)
+        per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
+        return replace(
+            self,
+            workers=workers,
+            link=self.link if gbytes is None else replace(self.link, gbytes=gbytes),
+            latency_ms=self.latency_ms * (workers - 1) / max(1, self.workers - 1),
+            ms_per_byte=_share(workers) * per_byte,
+        )
+
+
+def _share(workers: int) -> float:
+    """Of the bytes of an all-reduce, what each worker sends."""
+    return 2 * (workers - 1) / workers
