@@ -10,7 +10,7 @@ from bricolage.work import bits as bitset
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Endpoint, Implementation, Placement
 from bricolage.work.placement import Candidate
-from bricolage.work.schedule import Timeline, timeline
+from bricolage.work.timeline import Timeline, timeline
 from bricolage.work.transfer import TransferCosts
 
 

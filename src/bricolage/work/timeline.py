@@ -70,7 +70,7 @@ def timeline(
             after.append(source)
             taking += transfers(theirs.endpoint, mine.endpoint, tensor.bytes)
         first = len(tasks)
-        if taking > 0.0:
+        if taking:
             tasks.append(Task(taking, (mine.device,), tuple(after)))
         tasks.append(Task(cost(one), (mine.device,), tuple(after)))
         spans.append((first, len(tasks) - 1))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bricolage.device.device import Device, Link, Machine, Peaks
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Assignment, Implementation, Placement
-from bricolage.work.schedule import timeline
+from bricolage.work.timeline import timeline
 from bricolage.work.transfer import NoTransferCosts
 from tests.search.problems import PairCosts, graph_of
 
