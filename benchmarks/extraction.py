@@ -17,10 +17,10 @@ from pathlib import Path
 import scipy.optimize  # noqa: F401  (so that the first instance does not pay for the import)
 
 from benchmarks.egraph_families import FAMILIES
+from bricolage.errors import BadExtractionProblem, MissingFile
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, Method, extract
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, price, restrict
-from bricolage.rewrite.egraph.extraction.serialized import read_egraph
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
 
 SIZES = (1_000, 5_000, 20_000)
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "egraphs"
@@ -39,6 +39,29 @@ class Row:
     gap: float
     proven: bool
     seconds: float
+
+
+def read_egraph(path: Path) -> ExtractionProblem:
+    """The e-graph in a file of `egraphs-good/extraction-gym`, in whose JSON e-graphs for extraction are exchanged.
+
+    A node's key is its name there.
+    `nodes` maps a name to `op`, `cost`, `eclass` and `children`, which name nodes but mean their classes; `root_eclasses`
+    lists classes. Raises MissingFile, and BadExtractionProblem for a file that is something else.
+    """
+    if not path.is_file():
+        raise MissingFile(path=str(path))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        nodes = content["nodes"]
+        numbers = {name: position for position, name in enumerate(dict.fromkeys(n["eclass"] for n in nodes.values()))}
+        classes: list[list[ExtractionNode]] = [[] for _ in numbers]
+        for name, node in nodes.items():
+            children = dict.fromkeys(numbers[nodes[child]["eclass"]] for child in node["children"])
+            classes[numbers[node["eclass"]]].append(ExtractionNode(float(node["cost"]), tuple(children), name))
+        roots = tuple(numbers[root] for root in content["root_eclasses"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadExtractionProblem(where=f"'{path}'", reason=f"is not a serialised e-graph: {error!r}") from error
+    return ExtractionProblem(tuple(tuple(nodes) for nodes in classes), roots)
 
 
 def measure(name: str, problem: ExtractionProblem, method: Method, limits: ExtractionLimits) -> Row:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -29,7 +30,7 @@ from bricolage.cache import cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import OLDEST_OPSET, Trial, thin, trials
+from bricolage.conformance.trials import OLDEST_OPSET, Trial, trials
 from bricolage.measure.pool import Pool
 from bricolage.measure.trials import run_trials
 
@@ -105,6 +106,18 @@ def _vouch(names: Sequence[str]) -> None:
     table.cache_clear()
 
 
+def _thinned(made: Sequence[Trial], count: int) -> list[Trial]:
+    """At most `count` trials of each operator, version class and type key, and no models of several operators."""
+    seen: dict[tuple[str, str, str], int] = defaultdict(int)
+    kept: list[Trial] = []
+    for trial in made:
+        key = (trial.operator, trial.version, trial.kind)
+        seen[key] += 1
+        if trial.operator and seen[key] <= count:
+            kept.append(trial)
+    return kept
+
+
 def _make(options: argparse.Namespace) -> None:
     version = registry.version(options.backend)
     restriction: dict[str, Any] = {
@@ -117,7 +130,7 @@ def _make(options: argparse.Namespace) -> None:
     operators = frozenset(options.operators.split(",")) if options.operators else None
     made = trials([*cases(operators), *base_cases(operators)], newest_only=options.newest, types=types)
     if options.per_kind:
-        made = thin(made, options.per_kind)
+        made = _thinned(made, options.per_kind)
     if options.single_only:
         made = [trial for trial in made if trial.operator]
     if options.match:

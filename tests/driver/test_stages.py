@@ -30,7 +30,7 @@ from bricolage.graph.region import Region
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.options import Options
-from bricolage.perf.measured import MeasuredOpCost
+from bricolage.perf.calibrated import MeasuredOpCost
 from bricolage.perf.roofline import OperatorCost
 from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant

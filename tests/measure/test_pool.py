@@ -22,7 +22,7 @@ from bricolage.measure.pool import Answer, Pool, Regime
 from bricolage.measure.probes import relu_region, vector
 from bricolage.plan.step import Step
 from bricolage.runtime.process import environment
-from bricolage.verify.tensors import load_tensors
+from bricolage.verify.tensors import load_values
 from bricolage.work.implementation import Implementation, KernelConfig
 
 
@@ -62,8 +62,8 @@ def test_compiles_runs_and_times(pool: Pool, tmp_path: Path) -> None:
     assert load(pool, tmp_path, "honest", "0.05").ok
     worker = pool.worker(Regime(("honest",), 1, False, host()))
     assert pool.ask(worker, 10, "outputs", id="1", path=str(tmp_path / "o.npz")).ok
-    x = load_tensors(vector(tmp_path, ("x",), 1024))["x"]
-    assert np.array_equal(load_tensors(tmp_path / "o.npz")["y"], np.maximum(x, 0))
+    x = load_values(vector(tmp_path, ("x",), 1024))["x"]
+    assert np.array_equal(load_values(tmp_path / "o.npz")["y"], np.maximum(x, 0))
     answer = pool.ask(worker, 10, "time", id="1", turns=3, warm_s=0.01)
     rounds = answer.facts["rounds"]
     assert isinstance(rounds, list) and len(rounds) == 3

@@ -49,6 +49,5 @@ def test_an_unknown_configuration_has_the_fixed_cost_of_its_backend_on_that_devi
     assert model.entry(Implementation("e", KernelConfig("f16"))) == 0.2
     assert model.entry(Implementation("e", KernelConfig("f16"), "cpu:0-1")) == 0.1
     assert model.entry(Implementation("other")) == 0.0
-    assert model.marginal(bf16, 0.1) == 0.0
     with pytest.raises(ValueError):
         model.predict(E, [])

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.search.exact import solve
-from bricolage.search.milp import solve_with_milp
+from bricolage.search.milp import ProgrammeResult, solve_milp
+from bricolage.search.pruning import prune_dominated, usable
 from tests.search.problems import (
     PairCosts,
     brute_force,
@@ -20,11 +21,17 @@ from tests.search.problems import (
 UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
 
 
+def solve_all(graph, candidates, transfers, *, time_limit_s: float = 60.0) -> ProgrammeResult:
+    """Of candidates as they come: `solve_milp` wants those that are usable and not dominated."""
+    able = prune_dominated(graph, usable(graph, candidates), transfers)
+    return solve_milp(graph, able, transfers, time_limit_s=time_limit_s)
+
+
 @given(problems())
 @settings(max_examples=60, deadline=None)
 def test_equals_brute_force(problem) -> None:
     graph, candidates, transfers = problem
-    found = solve_with_milp(graph, candidates, transfers)
+    found = solve_all(graph, candidates, transfers)
     assert found.placement is not None
     assert found.placement.proven_optimal
     assert found.placement.total_ms == pytest.approx(brute_force(graph, candidates, transfers), abs=1e-6)
@@ -35,14 +42,14 @@ def test_equals_brute_force(problem) -> None:
 def test_equals_variable_elimination_beyond_brute_force() -> None:
     graph = chains(12)
     candidates = chain_candidates(12, backends=("a", "b", "c"))
-    found = solve_with_milp(graph, candidates, UNIT).placement
+    found = solve_all(graph, candidates, UNIT).placement
     assert found is not None
     assert found.total_ms == pytest.approx(solve(graph, candidates, UNIT).total_ms)
 
 
 def test_cycles_are_cut_off() -> None:
     graph, candidates = crossing()
-    found = solve_with_milp(graph, candidates, lambda *_: 0.0)
+    found = solve_all(graph, candidates, lambda *_: 0.0)
     assert found.cuts >= 1
     assert found.placement is not None
     assert found.placement.total_ms == pytest.approx(5.0)
@@ -51,13 +58,13 @@ def test_cycles_are_cut_off() -> None:
 def test_errors() -> None:
     graph, candidates = crossing()
     with pytest.raises(NoCover):
-        solve_with_milp(graph, candidates[4:], UNIT)
+        solve_all(graph, candidates[4:], UNIT)
     with pytest.raises(NoPlacement, match="op3"):
-        solve_with_milp(graph, candidates[:3], UNIT)
+        solve_all(graph, candidates[:3], UNIT)
 
 
 def test_no_time_gives_no_placement_and_a_bound() -> None:
     graph = chains(4)
-    found = solve_with_milp(graph, chain_candidates(4), UNIT, time_limit_s=0.0)
+    found = solve_all(graph, chain_candidates(4), UNIT, time_limit_s=0.0)
     assert found.placement is None
     assert found.lower_bound_ms == 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -92,18 +92,6 @@ def trials(
         made = [trial for trial in made if trial.kind.removesuffix(RUNTIME).split(">")[0] in types]
     models = [_whole(case) for case in found if not case.single]
     return sorted(made, key=lambda trial: trial.name) + models
-
-
-def thin(made: Iterable[Trial], count: int) -> list[Trial]:
-    """At most `count` trials of each operator, version class and type key, and no models of several operators."""
-    seen: dict[tuple[str, str, str], int] = defaultdict(int)
-    kept: list[Trial] = []
-    for trial in made:
-        key = (trial.operator, trial.version, trial.kind)
-        seen[key] += 1
-        if trial.operator and seen[key] <= count:
-            kept.append(trial)
-    return kept
 
 
 def _retyped(singles: Sequence[Case]) -> Iterator[Case]:

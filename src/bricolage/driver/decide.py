@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,11 @@ from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult
 from bricolage.driver.items import items
 from bricolage.driver.profile import Session
-from bricolage.driver.quality import assess
 from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, State
 from bricolage.errors import NotAccurate
-from bricolage.plan.plan import Bucket, ModelUse
+from bricolage.plan.plan import Bucket, ModelUse, Quality
 from bricolage.rewrite.variants import GraphVariant
 
 
@@ -133,3 +133,35 @@ def _model_use(state: State) -> ModelUse | None:
         sum(len(group.implementations) for one in used for group in one.candidates.groups),
         tuple(sorted({str(implementation) for one in used for implementation in one.forecast.unknown})),
     )
+
+
+def assess(
+    measured_ms: float,
+    *,
+    predicted_ms: float | None = None,
+    baselines_ms: Iterable[float] = (),
+    everything_ms: Iterable[float] = (),
+) -> Quality:
+    """The quality of a plan that takes `measured_ms` end to end, by Collage's three measures.
+
+    Their names come from the RFC that brought Collage to TVM (rfcs/0062). All are signed ratios minus one, so 0.02 reads as 2 %.
+
+    `predicted_ms` is its total in the additive model, boundaries included; `baselines_ms` are the times of the single
+    backends, and `everything_ms` those of all other contestants and plans measured in the same regime. All times in ms;
+    infinite ones (failures) are passed over.
+    Raises ValueError unless every time is positive.
+    """
+    baselines = [_positive(value) for value in baselines_ms if value != math.inf]
+    everything = [_positive(value) for value in everything_ms if value != math.inf]
+    measured = _positive(measured_ms)
+    return Quality(
+        additive_error=None if predicted_ms is None else _positive(predicted_ms) / measured - 1.0,
+        apparent_loss=measured / min(baselines) - 1.0 if baselines else None,
+        optimality_loss=measured / min((measured, *baselines, *everything)) - 1.0,
+    )
+
+
+def _positive(value: float) -> float:
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"a time must be positive and finite, not {value}")
+    return value

@@ -182,13 +182,6 @@ def subgraphs_of(node: ir.Node) -> dict[str, ir.Graph]:
     return {a.name: a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH}
 
 
-def opset_of(model: ir.Model) -> int:
-    """The opset of the standard domain."""
-    imports = model.graph.opset_imports
-    version = imports.get("", imports.get("ai.onnx"))
-    return NEWEST_OPSET if version is None else int(version)
-
-
 def opset_for(node: ir.Node, imports: dict[str, int]) -> int:
     """The opset of the node's own domain; 1 when the model does not import it."""
     domain = "" if node.domain == "ai.onnx" else node.domain

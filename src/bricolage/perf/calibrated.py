@@ -10,7 +10,7 @@ describes operators inside graphs rather than alone."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from scipy.optimize import nnls
 
 from bricolage.device.device import Peaks
 from bricolage.graph.graph import Operator, describe
+from bricolage.graph.identity import operator_key
 from bricolage.graph.region import Region
 from bricolage.graph.work import VIEWS, flops, moved
 
@@ -84,6 +85,30 @@ class Calibrated:
             model = Calibrated(_fit(seen, self.peaks), ())
             errors += [abs(model.predict(s.operators) / s.ms - 1.0) for s in self.samples[fold::_FOLDS]]
         return statistics.median(errors) if errors else float("inf")
+
+
+@dataclass(frozen=True)
+class MeasuredOpCost:
+    """Milliseconds of one operator: first what was measured of it alone, brought to the scale of operators inside
+    graphs; else what the calibrated model says."""
+
+    measured: Mapping[str, float]
+    """By `operator_key`, ms, on the scale of whole graphs."""
+    model: Calibrated
+
+    @staticmethod
+    def of(alone: Mapping[str, float], graph: Iterable[Operator], model: Calibrated) -> MeasuredOpCost:
+        """`alone`: measured times of single operators, ms. Inside a graph they take less, since backends fuse them:
+        all are scaled by the model's time over the measured time of those operators of `graph` that were measured."""
+        known = [operator for operator in graph if operator_key(operator) in alone]
+        total = sum(alone[operator_key(operator)] for operator in known)
+        scale = model.predict(known) / total if total else 1.0
+        return MeasuredOpCost({key: ms * scale for key, ms in alone.items()}, model)
+
+    def __call__(self, operator: Operator) -> float:
+        """Of one operator, ms."""
+        ms = self.measured.get(operator_key(operator))
+        return self.model(operator) if ms is None else ms
 
 
 def calibrate(samples: Sequence[Sample], peaks: Peaks = _UNKNOWN) -> Calibrated:

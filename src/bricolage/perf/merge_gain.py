@@ -44,10 +44,6 @@ class EngineModel:
         own = implementation.endpoint
         return min((ms for other, ms in self.fixed.items() if other.endpoint == own), default=0.0)
 
-    def marginal(self, implementation: Implementation, cost: float) -> float:
-        """The marginal cost b of a region that costs `cost` alone; never negative."""
-        return max(0.0, cost - self.entry(implementation))
-
     def predict(self, implementation: Implementation, costs: Sequence[float]) -> float:
         """Cost in ms of regions merged into one, from what each costs alone. A single region costs what it costs.
 

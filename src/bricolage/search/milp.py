@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bricolage.errors import NoCover
-from bricolage.search.pruning import prune_dominated, usable
 from bricolage.work.bits import members
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
 from bricolage.work.implementation import Endpoint
@@ -62,17 +61,6 @@ class _Rows:
     def new_column(self, cost: float) -> int:
         self.cost.append(cost)
         return len(self.cost) - 1
-
-
-def solve_with_milp(
-    graph: WorkGraph, candidates: Iterable[Candidate], transfers: TransferCosts, *, time_limit_s: float = 60.0
-) -> ProgrammeResult:
-    """`solve_milp` on candidates as they come: unusable and dominated ones are taken out first.
-
-    Raises NoPlacement when an operator has no candidate, NoCover when no choice of candidates fits together.
-    """
-    able = prune_dominated(graph, usable(graph, candidates), transfers)
-    return solve_milp(graph, able, transfers, time_limit_s=time_limit_s)
 
 
 def solve_milp(

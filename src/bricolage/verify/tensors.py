@@ -61,21 +61,6 @@ def load_values(path: Path, names: Iterable[str] | None = None) -> dict[str, obj
         return {name: _unpacked(index[name], file) for name in (index if names is None else names)}
 
 
-def load_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Like `load_values` where all values are arrays.
-
-    Raises:
-        KeyError: the file has no value of that name.
-        TypeError: a value is not an array.
-    """
-    tensors: dict[str, np.ndarray] = {}
-    for name, value in load_values(path, names).items():
-        if not isinstance(value, np.ndarray):
-            raise TypeError(f"'{name}' is not a tensor")
-        tensors[name] = value
-    return tensors
-
-
 def _feed(found: hashlib._Hash, name: str, value: Any) -> None:
     if isinstance(value, list | tuple):
         found.update(f"{name} {len(value)}".encode())

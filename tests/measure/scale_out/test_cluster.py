@@ -175,9 +175,9 @@ def test_limits_of_rounding_are_asked_for_where_they_decide(machines: Any, pool:
         return {"y": 10.0}  # whatever the answer, rounding explains it
 
     expected = tmp_path / "expected.npz"
-    from bricolage.verify.tensors import load_tensors
+    from bricolage.verify.tensors import load_values
 
-    save_expected(expected, load_tensors(honest.expected), {"y": 0.0})
+    save_expected(expected, load_values(honest.expected), {"y": 0.0})
     work = RegionTask(honest.inputs, expected, honest.bound, honest.candidates, "those", limits)
     pool.scale_out(Cluster(machines.address, host()))
     with Database() as database:

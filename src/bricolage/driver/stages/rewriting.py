@@ -12,8 +12,7 @@ from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
-from bricolage.perf.calibrated import calibrate
-from bricolage.perf.measured import MeasuredOpCost
+from bricolage.perf.calibrated import MeasuredOpCost, calibrate
 from bricolage.plan.plan import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions

@@ -42,11 +42,6 @@ class Dispatch(Generic[T]):
         """Whether there is an item without a result that is not given up."""
         return bool(self._running)
 
-    @property
-    def unfinished(self) -> list[T]:
-        """Items without a result, those that were given up among them."""
-        return [*self.given_up, *(self._items[number] for number in self._running)]
-
     def next(self, node: str, now: float) -> tuple[int, T] | None:
         """An item for an idle node: one that waits, or else the one that has taken longest elsewhere, where that is too long."""
         for number in self._waiting:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,6 @@ from bricolage.rewrite.apply import Application
 from bricolage.rewrite.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
-from bricolage.rewrite.search.combine import combinations
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
@@ -217,3 +217,22 @@ def replay(model: ir.Model, rules: Sequence[Rule], steps: Sequence[RewriteStep])
     workspace.repeat(steps)
     simplify(workspace.model)
     return workspace.model
+
+
+def combinations(costs: Sequence[Sequence[float]], count: int) -> Iterator[tuple[int, ...]]:
+    """The `count` cheapest ways to choose one position from each list, cheapest first. Each list is sorted and not empty."""
+    first = (0,) * len(costs)
+    queue = [(math.fsum(own[0] for own in costs), first)]
+    seen = {first}
+    while queue and count > 0:
+        total, choice = heapq.heappop(queue)
+        yield choice
+        count -= 1
+        for place, chosen in enumerate(choice):
+            if chosen + 1 == len(costs[place]):
+                continue
+            following = (*choice[:place], chosen + 1, *choice[place + 1 :])
+            if following not in seen:
+                seen.add(following)
+                own = costs[place]
+                heapq.heappush(queue, (total - own[chosen] + own[chosen + 1], following))

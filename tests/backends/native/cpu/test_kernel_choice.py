@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,6 @@ from bricolage.backends.native.cpu.kernel_choice import (
     GemmConfig,
     KernelChoice,
     from_parameters,
-    to_parameters,
 )
 from bricolage.work.implementation import Scalar
 
@@ -27,6 +28,19 @@ gemms = st.builds(
     prefetch=st.sampled_from([None, True, False]),
 )
 choices = st.builds(KernelChoice, tile=st.sampled_from([None, 0, 2, 4]), gemm=gemms)
+
+
+def to_parameters(choices: Mapping[int, KernelChoice]) -> tuple[tuple[str, Scalar], ...]:
+    """The inverse of `from_parameters`, sorted by key."""
+    found: list[tuple[str, Scalar]] = []
+    for number, choice in choices.items():
+        values = {
+            "tile": choice.tile,
+            "pieces": choice.pieces,
+            **{one.name: getattr(choice.gemm, one.name) for one in fields(GemmConfig)},
+        }
+        found += [(f"{number}.{name}", value) for name, value in values.items() if value is not None]
+    return tuple(sorted(found))
 
 
 @given(st.dictionaries(st.integers(0, 2000), choices))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from benchmarks.egraph_families import FAMILIES, cyclic, merges
+from benchmarks.extraction import read_egraph
 from bricolage.errors import BadExtractionProblem, MissingFile, NoExtraction
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, Method, extract
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
@@ -16,7 +17,6 @@ from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
 from bricolage.rewrite.egraph.extraction.neighbourhood import refine
 from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
-from bricolage.rewrite.egraph.extraction.serialized import read_egraph
 from bricolage.rewrite.egraph.extraction.subproblem_search import SubProblemSearch
 from tests.rewrite.egraph.extraction.problems import brute_force, order_programme, problems
 

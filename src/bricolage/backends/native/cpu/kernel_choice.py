@@ -8,7 +8,7 @@ gone through before the next rows. NR is two vectors; MR is the instruction set'
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bricolage.backends.native.cpu.sharing import MOST
@@ -67,22 +67,9 @@ def choice_of(values: Choice) -> KernelChoice:
     return from_parameters(tuple((f"0.{name}", value) for name, value in values)).get(0, DEFAULT)
 
 
-def to_parameters(choices: Mapping[int, KernelChoice]) -> tuple[tuple[str, Scalar], ...]:
-    """The choices of kernels, by number, as pairs of a key such as "3.mc_bytes" and a value, sorted by key. What rules of thumb
-    decide is left out."""
-    found: list[tuple[str, Scalar]] = []
-    for number, choice in choices.items():
-        values = {
-            "tile": choice.tile,
-            "pieces": choice.pieces,
-            **{one.name: getattr(choice.gemm, one.name) for one in fields(GemmConfig)},
-        }
-        found += [(f"{number}.{name}", value) for name, value in values.items() if value is not None]
-    return tuple(sorted(found))
-
-
 def from_parameters(parameters: tuple[tuple[str, Scalar], ...]) -> dict[int, KernelChoice]:
-    """The choices that `to_parameters` has written, but for kernels that rules of thumb decide altogether.
+    """The choices of kernels, by number, from pairs of a key such as "3.mc_bytes" and a value; kernels that rules of thumb decide
+    altogether are left out.
 
     Raises:
         ValueError: a key is unknown or there twice, or a value is out of range.

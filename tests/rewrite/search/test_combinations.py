@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.rewrite.search.combine import combinations
+from bricolage.rewrite.search.graph_search import combinations
 
 
 @given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=4).map(sorted), max_size=4), st.integers(1, 10))

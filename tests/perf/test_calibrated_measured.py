@@ -5,8 +5,7 @@ import pytest
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import operator_key
-from bricolage.perf.calibrated import Calibrated, calibrate
-from bricolage.perf.measured import MeasuredOpCost
+from bricolage.perf.calibrated import Calibrated, MeasuredOpCost, calibrate
 from tests.graph.models import graph as graph_of
 
 

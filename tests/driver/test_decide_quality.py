@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bricolage.driver.quality import assess
+from bricolage.driver.decide import assess
 
 
 def test_formulas() -> None:
