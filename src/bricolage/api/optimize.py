@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.context import open_context
+from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.deciding import decide_bucket, decision_key, make_plan
 from bricolage.api.shipping import Trial, Tried, planned_trial, shipped
-from bricolage.api.sources import open_source, working_folder
+from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
 from bricolage.cache import trim
 from bricolage.device.host import selected
 from bricolage.measure.pool import Pool
 from bricolage.options import Options, sizes_of
-from bricolage.plan.plan import Bucket
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.runtime.executable import Executable
 
@@ -77,26 +77,33 @@ def optimize(
     directory = working_folder()
     with scratch.using(directory, keep=True):
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
-        decided: list[Bucket] = []
-        trials: list[Trial] = []
-        served: Decision | None = None
         with open_context(options, backends, device, progress, pool=pool, replan=replan) as context:
-            if options.objective == "throughput":
-                served = decide(context, opened)
-                decided += served.buckets
-            else:
-                for index, bucket in enumerate(opened.buckets):
-                    decided.append(decide_bucket(context, opened, bucket))
-                    progress.decided(decided[-1])
-                    trials += [planned_trial(opened, index)] if output is not None else []
-            plan = make_plan(opened, decided, options, backends, device)
-            if served is not None:
-                plan = replace(plan, operating_point=served.point, throughput=served.throughput)
-            if output is not None:
-                trials = trials or [planned_trial(opened, 0)]
-                keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
-                plan = shipped(context, opened, plan, Path(output), trials, Tried(context.database, keys))
+            plan = _plan(context, opened, None if output is None else Path(output))
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
     return Executable(plan, directory, temporary=True)
+
+
+def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan:
+    """Decides every bucket, and writes the artifact where there is an `output`."""
+    options, backends, device = context.options, context.backends, context.device
+    decided: list[Bucket] = []
+    trials: list[Trial] = []
+    served: Decision | None = None
+    if options.objective == "throughput":
+        served = decide(context, opened)
+        decided += served.buckets
+    else:
+        for index, bucket in enumerate(opened.buckets):
+            decided.append(decide_bucket(context, opened, bucket))
+            context.progress.decided(decided[-1])
+            trials += [planned_trial(opened, index)] if output is not None else []
+    plan = make_plan(opened, decided, options, backends, device)
+    if served is not None:
+        plan = replace(plan, operating_point=served.point, throughput=served.throughput)
+    if output is None:
+        return plan
+    trials = trials or [planned_trial(opened, 0)]
+    keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
+    return shipped(context, opened, plan, output, trials, Tried(context.database, keys))

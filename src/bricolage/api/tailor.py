@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.api.checking import filed
-from bricolage.api.context import open_context
+from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
-from bricolage.api.sources import open_source, working_folder
+from bricolage.api.sources import Prepared, Source, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.device.host import selected
@@ -24,8 +25,9 @@ from bricolage.options import Options
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.pipeline import PipelineRunner
 from bricolage.rewrite.rule import Rule
-from bricolage.tune.rewrites import RewriteTuner
+from bricolage.tune.rewrites import RewriteTuner, RewriteTuningResult
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.reference import Evaluate
 
 
 def tailor(
@@ -75,28 +77,7 @@ def tailor(
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         with open_context(options, engines, device, progress, database=directory / "costs.sqlite") as context:
-            session = context.session(opened, bucket.graph)
-            arrays, _ = context.inputs(opened, bucket.graph, session)
-            evaluate, literal = session.evaluate, options.tolerance is not None
-            oracle = Oracle(
-                bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal, evaluate=evaluate
-            )
-            progress.start("float64 reference")
-            oracle.compute()
-            progress.finish()
-            tuner = RewriteTuner(
-                start,
-                bucket.sizes,
-                rules,
-                oracle,
-                session.backends[0],
-                options,
-                session.measurer,
-                progress,
-                device=device,
-                raising=opset is None,
-            )
-            found = tuner.run(Deadline(options.budget(len(bucket.graph))))
+            found, evaluate = _tuned(context, opened, bucket, start, rules, raising=opset is None)
             if found.rewrite_config is None:
                 made = RewriteTrace(start, (), None, None)
             else:
@@ -105,3 +86,36 @@ def tailor(
             graph = prepare(original, bucket.sizes)
             told = checked(original, graph, start, made, bucket.sizes, options.seed, filed(evaluate, opened.store))
     return replace(told, tailored=found)
+
+
+def _tuned(
+    context: DecisionContext, opened: Source, bucket: Prepared, start: ir.Model, rules: Sequence[Rule], *, raising: bool
+) -> tuple[RewriteTuningResult, Evaluate]:
+    """Which rules make the model fastest, and what computes its references."""
+    options, progress, session = context.options, context.progress, context.session(opened, bucket.graph)
+    arrays, _ = context.inputs(opened, bucket.graph, session)
+    oracle = Oracle(
+        bucket.graph,
+        arrays,
+        opened.store,
+        options.bound,
+        opened.digest,
+        literal=options.tolerance is not None,
+        evaluate=session.evaluate,
+    )
+    progress.start("float64 reference")
+    oracle.compute()
+    progress.finish()
+    tuner = RewriteTuner(
+        start,
+        bucket.sizes,
+        rules,
+        oracle,
+        session.backends[0],
+        options,
+        session.measurer,
+        progress,
+        device=context.device,
+        raising=raising,
+    )
+    return tuner.run(Deadline(options.budget(len(bucket.graph)))), session.evaluate

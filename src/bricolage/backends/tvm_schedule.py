@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -207,17 +207,7 @@ def _tile(function: Any, target: Any, threads: int, tiling: Tiling = Tiling()) -
     if not _contiguous(sch.get(main)):
         return None
     position = next(i for i, block in enumerate(blocks) if sch.get(block).same_as(sch.get(main)))
-    padding = []
-    for block in blocks[:position]:
-        if "pad" in sch.get(block).name_hint:  # inlined, it would put a branch into the innermost loop
-            padding.append(block)
-        else:
-            sch.compute_inline(block)
-    for block in blocks[position + 1 : -1]:
-        sch.compute_inline(block)
-    behind = blocks[-1] if position + 1 < len(blocks) else sch.cache_write(main, 0, "local")
-    if behind is blocks[-1]:
-        sch.set_scope(main, 0, "local")
+    padding, behind = _inline(sch, blocks, position, main)
     lanes = _VECTOR_BITS // sch.get(main).writes[0].source.dtype.bits
     kinds = [variable.iter_type for variable in sch.get(main).iter_vars]
     loops = sch.get_loops(main)
@@ -258,6 +248,22 @@ def _tile(function: Any, target: Any, threads: int, tiling: Tiling = Tiling()) -
     for block in padding:
         _spread_block(sch, block, threads)
     return sch
+
+
+def _inline(sch: Any, blocks: Sequence[Any], position: int, main: Any) -> tuple[list[Any], Any]:
+    """Inlines what is around the reduction at `position`. Returns the blocks of padding, and the block that takes the sums."""
+    padding = []
+    for block in blocks[:position]:
+        if "pad" in sch.get(block).name_hint:  # inlined, it would put a branch into the innermost loop
+            padding.append(block)
+        else:
+            sch.compute_inline(block)
+    for block in blocks[position + 1 : -1]:
+        sch.compute_inline(block)
+    behind = blocks[-1] if position + 1 < len(blocks) else sch.cache_write(main, 0, "local")
+    if behind is blocks[-1]:
+        sch.set_scope(main, 0, "local")
+    return padding, behind
 
 
 def _contiguous(block: Any) -> bool:

@@ -23,26 +23,28 @@ if TYPE_CHECKING:
 
 _NOTHING_INSIDE = "none of these regions is on a backend that shows its kernels (native does)"
 
+Operator = Annotated[
+    str | None, typer.Option("--op", metavar="NAME", help="Only the region with this operator, in full.")
+]
+Everything = Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")]
+Kernels = Annotated[
+    bool, typer.Option("--kernels", help="Compile here, and list and time, the kernels of regions on `native`.")
+]
+Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")]
+Rules = Annotated[
+    bool,
+    typer.Option("--rules", help="Instead, which rewrites apply to its graph or nearly do. Takes an ONNX model too."),
+]
+
 
 @guarded
 def explain(
     artifact: a.Artifact,
-    op: Annotated[
-        str | None, typer.Option("--op", metavar="NAME", help="Only the region with this operator, in full.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")] = False,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Compile here, and list and time, the kernels of regions on `native`.")
-    ] = False,
-    dump: Annotated[
-        Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")
-    ] = None,
-    rules: Annotated[
-        bool,
-        typer.Option(
-            "--rules", help="Instead, which rewrites apply to its graph or nearly do. Takes an ONNX model too."
-        ),
-    ] = False,
+    op: Operator = None,
+    everything: Everything = False,
+    kernels: Kernels = False,
+    dump: Dump = None,
+    rules: Rules = False,
     as_json: a.Json = False,
 ) -> None:
     """Say why each region is where it is: the choice, the runner-up, the margin and how sure it is."""

@@ -49,14 +49,7 @@ def optimize(
     from bricolage.cli import crash, output, progress, values
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
-    if not model.exists():
-        raise errors.MissingFile(path=model)
-    if is_artifact(model):
-        options = a.with_shapes_of(model, options)
-    elif target.resolve() == model.resolve():
-        raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model")
-    if report is not None and report.resolve() in (model.resolve(), target.resolve()):
-        raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model or the artifact")
+    options = _checked(model, target, report, options)
     inputs = None if data is None else values.read_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept() as results:
@@ -83,16 +76,7 @@ def optimize(
 
         output.show_json(summary(plan))
     else:
-        from bricolage.report.tables import header, stages
-        from bricolage.report.throughput import overview
-
-        if plan.throughput is not None:
-            output.show(overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
-            output.show("")
-        output.show(header(plan))
-        if a.verbose():
-            for bucket in plan.buckets:
-                output.show(stages(bucket))
+        _show(plan)
     output.note(f"wrote {target}" + (f" and {report}" if report is not None else ""))
     if _gains(plan):
         return errors.OK
@@ -101,6 +85,38 @@ def optimize(
     note = headline.exit_sentence(plan) if plan.throughput is None else throughput.exit_sentence(plan.throughput)
     output.note(note)
     return errors.NO_GAIN
+
+
+def _checked(model: Path, target: Path, report: Path | None, options: Options) -> Options:
+    """The options, with the sizes of the artifact where one is planned again.
+
+    Raises:
+        MissingFile: there is no such model.
+        BadOption: something would be overwritten that is read.
+    """
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    if is_artifact(model):
+        options = a.with_shapes_of(model, options)
+    elif target.resolve() == model.resolve():
+        raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model")
+    if report is not None and report.resolve() in (model.resolve(), target.resolve()):
+        raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model or the artifact")
+    return options
+
+
+def _show(plan: Plan) -> None:
+    from bricolage.cli import output
+    from bricolage.report.tables import header, stages
+    from bricolage.report.throughput import overview
+
+    if plan.throughput is not None:
+        output.show(overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
+        output.show("")
+    output.show(header(plan))
+    if a.verbose():
+        for bucket in plan.buckets:
+            output.show(stages(bucket))
 
 
 def _gains(plan: Plan) -> bool:

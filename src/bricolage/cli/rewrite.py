@@ -96,7 +96,6 @@ def rewrite(
     limits = _search(search)
     output.check_writable(out)
     with output.stdout_kept():
-        from bricolage.api.rewrite import rewrite as run
         from bricolage.graph.extract import write_whole
 
         stated = _stated(own, options.seed)
@@ -105,16 +104,7 @@ def rewrite(
             timing = dataclasses.replace(options, shapes={name: (size,) for name, size in sizes.items()})
             found = _tailored(model, backend, timing, inputs, rules)
         else:
-            found = run(
-                model,
-                limit=limit,
-                shapes=sizes,
-                seed=options.seed,
-                search=limits,
-                budget_s=options.budget_s,
-                memory_limit_mb=options.memory_limit_mb,
-                **rules,
-            )
+            found = _rewritten(model, options, sizes, limit, limits, rules)
         write_whole(found.model, out)
     from bricolage.report import rewriting
 
@@ -134,6 +124,29 @@ def _stated(own: Path | None, seed: int) -> list[Rule]:
     for rule in stated:
         verify(rule, seed=seed)
     return list(stated)
+
+
+def _rewritten(
+    model: Path,
+    options: Options,
+    sizes: dict[str, int],
+    limit: int | None,
+    search: SearchOptions | None,
+    rules: dict[str, Any],
+) -> Rewritten:
+    """What rules make of the model, for any runtime."""
+    from bricolage.api.rewrite import rewrite as run
+
+    return run(
+        model,
+        limit=limit,
+        shapes=sizes,
+        seed=options.seed,
+        search=search,
+        budget_s=options.budget_s,
+        memory_limit_mb=options.memory_limit_mb,
+        **rules,
+    )
 
 
 def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]) -> Rewritten:

@@ -20,39 +20,43 @@ if TYPE_CHECKING:
 
     from bricolage.api.serve import Served
 
+Data = Annotated[
+    Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Outputs (.npz), by output name.")]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace", metavar="FILE", help="Run twice, and write when each region ran and where (Chrome, Perfetto)."
+    ),
+]
+Requests = Annotated[
+    int, typer.Option("--requests", metavar="N", help="Serve so many requests, and print what came of them.", min=0)
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", help="Requests in flight at once.", min=1)]
+Point = Annotated[
+    str | None,
+    typer.Option(
+        "--operating-point",
+        metavar="FIELDS",
+        help="How they are served: streams=2,threads=1,batch=8,max_delay_ms=2,queue=64. Default: the plan's.",
+    ),
+]
+AnyMachine = Annotated[
+    bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
+]
+
 
 @guarded
 def run(
     artifact: a.Artifact,
-    data: Annotated[
-        Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Outputs (.npz), by output name.")
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace", metavar="FILE", help="Run twice, and write when each region ran and where (Chrome, Perfetto)."
-        ),
-    ] = None,
-    requests: Annotated[
-        int, typer.Option("--requests", metavar="N", help="Serve so many requests, and print what came of them.", min=0)
-    ] = 0,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", help="Requests in flight at once.", min=1)
-    ] = 8,
-    point: Annotated[
-        str | None,
-        typer.Option(
-            "--operating-point",
-            metavar="FIELDS",
-            help="How they are served: streams=2,threads=1,batch=8,max_delay_ms=2,queue=64. Default: the plan's.",
-        ),
-    ] = None,
-    any_machine: Annotated[
-        bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
-    ] = False,
+    data: Data,
+    out: Output = None,
+    trace: Trace = None,
+    requests: Requests = 0,
+    concurrency: Concurrency = 8,
+    point: Point = None,
+    any_machine: AnyMachine = False,
     as_json: a.Json = False,
 ) -> None:
     """Run ARTIFACT once on the inputs given, or serve requests with them."""

@@ -19,39 +19,45 @@ _FIELDS = (*a.PROGRAM_OPTIONS, "budget_s", "ray")
 _ROWS = 12
 """Kernels that are listed of one implementation."""
 
+Technique = Annotated[
+    str,
+    typer.Option(
+        "--technique",
+        metavar="NAME",
+        help="random, evolutionary, annealing, pattern, surrogate, or bandit, which chooses among these.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Continue the previous search; without it, its best configurations are measured again."
+    ),
+]
+Order = Annotated[
+    str,
+    typer.Option(
+        "--order",
+        metavar="WORD",
+        help="joint (with the graph, layout, fusion and backend) or sequential (the fastest of these without tuning).",
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", metavar="N", help="End a search after N choices, even where the budget allows more."),
+]
+Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
+
 
 @guarded
 @a.decision_options(*_FIELDS)
 def tune(
     model: a.Model,
     data: a.Inputs = None,
-    technique: Annotated[
-        str,
-        typer.Option(
-            "--technique",
-            metavar="NAME",
-            help="random, evolutionary, annealing, pattern, surrogate, or bandit, which chooses among these.",
-        ),
-    ] = "bandit",
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the previous search; without it, its best configurations are measured again."
-        ),
-    ] = False,
-    order: Annotated[
-        str,
-        typer.Option(
-            "--order",
-            metavar="WORD",
-            help="joint (with the graph, layout, fusion and backend) or sequential (the fastest of these without tuning).",
-        ),
-    ] = "joint",
-    trials: Annotated[
-        int | None,
-        typer.Option("--trials", metavar="N", help="End a search after N choices, even where the budget allows more."),
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")] = None,
+    technique: Technique = "bandit",
+    resume: Resume = False,
+    order: Order = "joint",
+    trials: Trials = None,
+    report: Report = None,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -63,12 +69,12 @@ def tune(
     faster, 3 nothing is.
     """
     from bricolage.cli import output, progress, values
-    from bricolage.driver.joint_tuning import Order
+    from bricolage.driver.joint_tuning import Order as Word
 
     if not model.exists():
         raise errors.MissingFile(path=model)
-    if order not in get_args(Order):
-        raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Order))}")
+    if order not in get_args(Word):
+        raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Word))}")
     if report is not None and report.resolve() == model.resolve():
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
     inputs = None if data is None else values.read_arrays(data)
@@ -78,7 +84,7 @@ def tune(
         from bricolage.tune.kernels import TuningOptions
 
         tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
-        found = run(model, options, tuning=tuning, order=cast(Order, order), inputs=inputs, progress=shown)
+        found = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
     if report is not None:
         from bricolage.report.tuning import page
 

@@ -50,6 +50,17 @@ class RaceResult:
     """Of its regions."""
 
 
+@dataclass(frozen=True)
+class _Decision:
+    """Who ships, the best baseline, the speed-up of the first over the second, and on which grounds."""
+
+    chosen: str
+    best: str
+    speedup: Ratio
+    by: DecidedBy
+    evidence: Mapping[str, Evidence]
+
+
 class FinalRace(Stage[State]):
     """Races the challengers against all baselines within reach.
 
@@ -92,28 +103,54 @@ class FinalRace(Stage[State]):
 
     def result(self, state: State) -> RaceResult | None:
         """The decision; None when nothing is correct and alive."""
-        original, ran = state.original, self._ran
-        measured = {str(one): cost for one, cost in original.whole.items()}
-        by_name = {str(one): one for one in original.whole}
-        costs = {**measured, **(dict(ran.costs) if ran is not None else {})}
+        ran, original = self._ran, state.original
         arrived = {
             name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None
         }
+        found = self._decision(state, arrived)
+        if found is None:
+            return None
+        table = self._table(state, found, arrived)
+        other = _best_other(table, found.best, arrived)
+        if other:
+            over = {c.name: _over(c.name, other, found.by, ran, self._incumbent, found.evidence) for c in table}
+            table = [_beside_other(c, over[c.name]) for c in table]
+        shipped = next((c for c in state.challengers if c.name == found.chosen), None)
+        baselines = {str(one): one for one in original.whole}
+        return RaceResult(
+            chosen=found.chosen,
+            variant=shipped.variant if shipped is not None else ORIGINAL,
+            placement=shipped.placement if shipped is not None else original.placement_of(baselines[found.chosen]),
+            best_baseline=found.best,
+            speedup=found.speedup,
+            significant=found.chosen != found.best and significant(found.speedup),
+            contestants=tuple(table),
+            decided_by=found.by,
+            best_other=other,
+            schedule=shipped.schedule if shipped is not None else None,
+            starts_ms=shipped.starts_ms if shipped is not None else (),
+        )
+
+    def _decision(self, state: State, arrived: Mapping[str, float]) -> _Decision | None:
+        """Who ships. `arrived`: medians of all that the race timed, ms."""
+        original, ran = state.original, self._ran
+        by_name = {str(one): one for one in original.whole}
+        measured = {str(one): cost for one, cost in original.whole.items()}
         raced = {name: ms for name, ms in arrived.items() if name in by_name}
         held = ran is not None and bool(raced) and len(arrived) > 1
         raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
-        challengers = {c.name: c for c in state.challengers}
         rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
-        before = measured if held else costs  # who failed in a race that came to nothing must not ship
+        # Who failed in a race that came to nothing must not ship.
+        before = measured if held or ran is None else {**measured, **ran.costs}
         evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
-        decided_by: DecidedBy = "race"
+        by: DecidedBy = "race"
         found: _Found | None
         if ran is None or not held:
             usual = [one for name, one in evidence.items() if not by_name[name].tuned]
-            decided_by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
+            by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
             found = None if best is None else (best, best, _ITSELF)
         elif ran.contested:
-            decided_by = "race and prior evidence"
+            by = "race and prior evidence"
             evidence |= {
                 c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
                 for c in state.challengers
@@ -122,15 +159,20 @@ class FinalRace(Stage[State]):
             found = _by_all(ran, self._incumbent, raced, rivals, evidence)
         else:
             found = _by_race(ran, self._incumbent, raced, rivals)
-        if found is None:
-            return None
-        chosen, best, speedup = found
+        return None if found is None else _Decision(*found, by, evidence)
+
+    def _table(self, state: State, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
+        """All contestants, the fastest first, and the baselines that nobody measured."""
+        original, ran = state.original, self._ran
+        by_name = {str(one): one for one in original.whole}
+        challengers = {c.name: c for c in state.challengers}
+        costs = {str(one): cost for one, cost in original.whole.items()}
+        costs |= dict(ran.costs) if ran is not None else {}
         known = {
-            name: weighed(name, best, ran, self._incumbent, evidence)
+            name: weighed(name, found.best, ran, self._incumbent, found.evidence)
             for name in arrived
-            if ran is not None and decided_by == "race and prior evidence" and name != best
+            if ran is not None and found.by == "race and prior evidence" and name != found.best
         }
-        shipped = challengers.get(chosen)
         dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
         table = [
             _contestant(
@@ -139,8 +181,8 @@ class FinalRace(Stage[State]):
                 challengers.get(name),
                 by_name.get(name),
                 ran,
-                chosen,
-                best,
+                found.chosen,
+                found.best,
                 dropped.get(name),
                 known.get(name),
             )
@@ -151,24 +193,7 @@ class FinalRace(Stage[State]):
             for one in original.candidates.whole
             if one not in original.whole
         ]
-        table.sort(key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
-        other = _best_other(table, best, arrived)
-        if other:
-            over = {c.name: _over(c.name, other, decided_by, ran, self._incumbent, evidence) for c in table}
-            table = [_beside_other(c, over[c.name]) for c in table]
-        return RaceResult(
-            chosen=chosen,
-            variant=shipped.variant if shipped is not None else ORIGINAL,
-            placement=shipped.placement if shipped is not None else original.placement_of(by_name[chosen]),
-            best_baseline=best,
-            speedup=speedup,
-            significant=chosen != best and significant(speedup),
-            contestants=tuple(table),
-            decided_by=decided_by,
-            best_other=other,
-            schedule=shipped.schedule if shipped is not None else None,
-            starts_ms=shipped.starts_ms if shipped is not None else (),
-        )
+        return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
 
 
 def _settled(profile: Profile) -> bool:

@@ -63,11 +63,14 @@ class RegionTask:
     """Gives other inputs on which candidates must be right; asked only where one has to be compared."""
 
 
+Kind = Literal["known", "measured", "failed"]
+
+
 @dataclass(frozen=True)
 class Event:
     """Progress: one candidate is finished."""
 
-    kind: Literal["known", "measured", "failed"]
+    kind: Kind
     spec: CandidateSpec
     cost: Cost
     done: int
@@ -76,6 +79,31 @@ class Event:
 
 def _silent(_event: Event) -> None:
     """The progress callback that tells nobody."""
+
+
+class _Results:
+    """Costs of one call of `Measurer.measure` as they come in: remembered, and told."""
+
+    def __init__(self, measurer: Measurer, tasks: Sequence[RegionTask], progress: Callable[[Event], None]) -> None:
+        self.costs: dict[CandidateSpec, Cost] = {}
+        self._measurer, self._progress = measurer, progress
+        self._tasks = {spec: task for task in tasks for spec in task.candidates}
+        self._workloads = {spec.region_key: task.workload for task in tasks for spec in task.candidates}
+
+    def finish(self, kind: Kind, spec: CandidateSpec, cost: Cost, machine: str | None = None) -> None:
+        """A candidate has its cost. `machine`: another one that measured it.
+
+        Raises:
+            CacheNotWritable: the disk is full.
+        """
+        self.costs[spec] = cost = replace(cost, foreign=machine is not None or cost.foreign)
+        if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
+            # Nothing that is true of the candidate, so nothing to remember.
+            raise CacheNotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
+        if kind != "known":
+            data, workload = self._tasks[spec].data, self._workloads[spec.region_key]
+            self._measurer.remember(spec, cost, data, workload, machine)
+        self._progress(Event(kind, spec, cost, len(self.costs), len(self._tasks)))
 
 
 class Measurer:
@@ -182,32 +210,19 @@ class Measurer:
         Raises:
             CacheNotWritable: the disk is full.
         """
-        results: dict[CandidateSpec, Cost] = {}
-        data = {spec: task.data for task in tasks for spec in task.candidates}
-        workloads = {spec.region_key: task.workload for task in tasks for spec in task.candidates}
-        total = len({spec for task in tasks for spec in task.candidates})
+        results = _Results(self, tasks, progress)
+        todo = self._unknown(tasks, results)
+        if self.pool.cluster is not None and todo:
+            self._scale_out(self.pool.cluster, todo, results.finish, should_stop)
+            todo = [(task, [job for job in jobs if job.spec not in results.costs]) for task, jobs in todo]
+        for chunk in _chunks([(task, jobs) for task, jobs in todo if jobs]):
+            if should_stop():
+                break
+            self._measure_chunk([jobs for _, jobs in chunk], results.finish, should_stop)
+        return results.costs
 
-        def finish(
-            kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost, machine: str | None = None
-        ) -> None:
-            """`machine`: another one that measured it."""
-            results[spec] = cost = replace(cost, foreign=machine is not None or cost.foreign)
-            if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
-                # Nothing that is true of the candidate, so nothing to remember.
-                raise CacheNotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
-            if kind != "known":
-                key = self.key(spec)
-                self.finished.add(key)
-                # The user's limit may be another next time.
-                if cost.outcome != "out-of-memory" or not self.pool.limited:
-                    self.database.put(key, cost, machine)
-                    self.database.describe(key, workloads[key.region] if len(spec.steps) == 1 else None, spec.device)
-                if cost.deviation is not None and machine is not None:
-                    self._told[key, data[spec]] = cost.deviation
-                elif cost.deviation is not None:
-                    self.database.put_deviation(key, data[spec], cost.deviation)
-            progress(Event(kind, spec, cost, len(results), total))
-
+    def _unknown(self, tasks: Sequence[RegionTask], results: _Results) -> list[tuple[RegionTask, list[Job]]]:
+        """What has to be measured or compared, by region; `results` hears of what is known."""
         todo: list[tuple[RegionTask, list[Job]]] = []
         queued: set[CandidateSpec] = set()
         for task in tasks:
@@ -218,7 +233,7 @@ class Measurer:
                 queued.add(spec)
                 cost = self.known(spec, task.bound, task.data)
                 if cost is not None:
-                    finish("known", spec, cost)
+                    results.finish("known", spec, cost)
                     continue
                 job = self.job(spec, task.inputs, task.expected, task.bound)
                 job.limits = task.limits
@@ -227,20 +242,28 @@ class Measurer:
                 jobs.append(job)
             if jobs:
                 todo.append((task, jobs))
-        if self.pool.cluster is not None and todo:
-            self._scale_out(self.pool.cluster, todo, finish, should_stop)
-            todo = [(task, [job for job in jobs if job.spec not in results]) for task, jobs in todo]
-        for chunk in _chunks([(task, jobs) for task, jobs in todo if jobs]):
-            if should_stop():
-                break
-            self._measure_chunk([jobs for _, jobs in chunk], finish, should_stop)
-        return results
+        return todo
+
+    def remember(
+        self, spec: CandidateSpec, cost: Cost, data: str, workload: Callable[[], Workload] | None, machine: str | None
+    ) -> None:
+        """Writes what was measured, here or on another `machine`, into the database. `data` is that of the region's task."""
+        key = self.key(spec)
+        self.finished.add(key)
+        # The user's limit may be another next time.
+        if cost.outcome != "out-of-memory" or not self.pool.limited:
+            self.database.put(key, cost, machine)
+            self.database.describe(key, workload if len(spec.steps) == 1 else None, spec.device)
+        if cost.deviation is not None and machine is not None:
+            self._told[key, data] = cost.deviation
+        elif cost.deviation is not None:
+            self.database.put_deviation(key, data, cost.deviation)
 
     def _scale_out(
         self,
         cluster: Cluster,
         todo: Sequence[tuple[RegionTask, Sequence[Job]]],
-        finish: Callable[[Literal["known", "measured", "failed"], CandidateSpec, Cost, str | None], None],
+        finish: Callable[[Kind, CandidateSpec, Cost, str | None], None],
         should_stop: Stop,
     ) -> None:
         """Has candidates compiled on other machines, and those measured of which another machine's word is enough: regions, whose
@@ -268,7 +291,7 @@ class Measurer:
     def _measure_chunk(
         self,
         regions: Sequence[Sequence[Job]],
-        finish: Callable[[Literal["known", "measured", "failed"], CandidateSpec, Cost], None],
+        finish: Callable[[Kind, CandidateSpec, Cost], None],
         should_stop: Stop,
     ) -> None:
         """Compiles all candidates of some regions, then times region by region. A candidate whose worker died through

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from bricolage.device import memory
@@ -142,31 +143,36 @@ def race(
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
-    part_s, begun = seconds / processes, time.monotonic()
-    again, parts = dict(contestants), list[Race]()
+    part_s, each = seconds / processes, -(-rounds // processes)
+    once = partial(
+        _once,
+        measurer,
+        inputs=(inputs, expected),
+        bound=bound,
+        policy=TimingPolicy(each, each, warm_s, seconds=part_s, run_s=measurer.limits.run_s),
+        leader=leader,
+        fresh=processes > 1,
+        progress=progress,
+        should_stop=should_stop,
+        files=files or {},
+        variations=tuple(variations),
+    )
+    return _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
 
-    def part() -> None:
-        parts.append(
-            _once(
-                measurer,
-                again,
-                inputs,
-                expected,
-                bound,
-                rounds=-(-rounds // processes),
-                seconds=part_s,
-                warm_s=warm_s,
-                leader=leader,
-                fresh=processes > 1,
-                progress=progress,
-                should_stop=should_stop,
-                files=files or {},
-                variations=tuple(variations),
-            )
-        )
 
+def _in_parts(
+    once: Callable[[Mapping[str, CandidateSpec]], Race],
+    contestants: Mapping[str, CandidateSpec],
+    leader: str | None,
+    processes: int,
+    part_s: float,
+    left: Callable[[], float],
+    should_stop: Stop,
+) -> list[Race]:
+    """The parts of a race, `part_s` seconds each: one for each of the processes, and more where it is open who is fastest."""
+    begun, again, parts = time.monotonic(), dict(contestants), list[Race]()
     while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
-        part()
+        parts.append(once(again))
         costs, beaten = parts[-1].costs, _beaten(parts, again, leader)
         again = {
             name: spec
@@ -177,18 +183,18 @@ def race(
         }
     end = 2 * time.monotonic() - begun
     while not should_stop():
-        ran = parts[0] if len(parts) == 1 else _joined(parts)
+        ran = _joined(parts)
         wanted = {*ran.undecided, leader} if ran.undecided else set()
         again = {name: spec for name, spec in again.items() if name in wanted}
         if len(again) < 2 or leader not in again or left() < part_s or time.monotonic() >= end:
             break
-        part()
-    return parts[0] if len(parts) == 1 else _joined(parts)
+        parts.append(once(again))
+    return parts
 
 
 def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> set[str]:
     """Those that the fastest has left behind so far that another process cannot change it. The leader is none of them."""
-    ran = parts[0] if len(parts) == 1 else _joined(parts)
+    ran = _joined(parts)
     best = ran.fastest
     found: set[str] = set()
     if best is None or ran.shaken(best):
@@ -202,6 +208,8 @@ def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> 
 
 def _joined(parts: Sequence[Race]) -> Race:
     """One race of several in which the contestants had other processes."""
+    if len(parts) == 1:
+        return parts[0]
     rounds = tuple(round_ for part in parts for round_ in part.rounds)
     disturbed = [names for part in parts for names in part.disturbed or [frozenset[str]()] * len(part.rounds)]
     costs: dict[str, Cost] = {}
@@ -223,13 +231,10 @@ def _joined(parts: Sequence[Race]) -> Race:
 def _once(
     measurer: Measurer,
     contestants: Mapping[str, CandidateSpec],
-    inputs: Path,
-    expected: Path | None,
-    bound: float,
     *,
-    rounds: int,
-    seconds: float,
-    warm_s: float,
+    inputs: tuple[Path, Path | None],
+    bound: float,
+    policy: TimingPolicy,
     leader: str | None,
     fresh: bool,
     progress: Callable[[str, int], None] | None,
@@ -242,7 +247,7 @@ def _once(
     runners = [
         _Runner(
             name,
-            measurer.job(contestants[name], *files.get(name, (inputs, expected)), bound, f"race {name}", fresh),
+            measurer.job(contestants[name], *files.get(name, inputs), bound, f"race {name}", fresh),
             [],
         )
         for name in ordered
@@ -250,7 +255,7 @@ def _once(
     for runner in runners:
         runner.job.variations = () if runner.name in files or runner.job.spec.serving is not None else variations
     waiting = list(runners)
-    end = time.monotonic() + seconds
+    end = time.monotonic() + policy.seconds
     heat: list[_Runner] = []
     count = 0
     try:
@@ -260,8 +265,8 @@ def _once(
             heat += [runner for runner in loaded if runner.job.ready]
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
-                policy = TimingPolicy(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
-                count = _run_heat(measurer, heat, policy, leader, count, progress, should_stop)
+                own = replace(policy, seconds=share)
+                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop)
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)

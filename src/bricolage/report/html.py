@@ -103,10 +103,6 @@ def _bucket(
     planned = {f.number: f.planned for f in facts}
     kernels = timed(planned, inside)
     limit = bucket.bound
-    used = dict.fromkeys(bucket.backends, 0.0)
-    for region in bucket.regions:
-        used[region.implementation.backend] += region.cost_ms or 0.0
-    total = sum(used.values()) + sum(region.transfer_ms for region in bucket.regions)
     return {
         "plan": bucket,
         "title": words.shape(bucket.sizes) or "all shapes fixed",
@@ -132,11 +128,7 @@ def _bucket(
         "linked": graph is not None,
         "facts": facts,
         "rates": [words.rate(f.planned.flops, f.planned.cost_ms) for f in facts],
-        "legend": [
-            {"name": name, "slot": colours[name], "ms": ms, "share": ms / total if total else None,
-             "regions": sum(1 for r in bucket.regions if r.implementation.backend == name)}
-            for name, ms in sorted(used.items(), key=lambda item: -item[1])
-        ],
+        "legend": _legend(bucket, colours),
         "disturbance": words.disturbance(bucket),
         "proof": words.proof(bucket),
         "agenda": agenda.rows(bucket),
@@ -157,6 +149,24 @@ def _bucket(
         "kernel_rates": [words.rate(one.kernel.flops, one.ms) for one in kernels],
         "roofline": Markup(roofline(kernels, roofs(planned, inside), colours)),
     }  # fmt: skip
+
+
+def _legend(bucket: Bucket, colours: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Backends by the time that their regions take, transfers being part of the whole."""
+    used = dict.fromkeys(bucket.backends, 0.0)
+    for region in bucket.regions:
+        used[region.implementation.backend] += region.cost_ms or 0.0
+    total = sum(used.values()) + sum(region.transfer_ms for region in bucket.regions)
+    return [
+        {
+            "name": name,
+            "slot": colours[name],
+            "ms": ms,
+            "share": ms / total if total else None,
+            "regions": sum(1 for r in bucket.regions if r.implementation.backend == name),
+        }
+        for name, ms in sorted(used.items(), key=lambda item: -item[1])
+    ]
 
 
 def _hover(f: RegionFacts) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from bricolage.graph.to_work import to_work
 from bricolage.graph.work import work
 from bricolage.plan.plan import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
+from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.reach import Reach
 from bricolage.schedule.search import propose
 from bricolage.schedule.simulate import BandwidthContention
@@ -152,7 +153,15 @@ def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttem
     if curves is None:
         return attempt if deadline() else replace(attempt, verdict=_FAILS)
     problem = region_problem(graph, regions, curves, len(cores))
-    moved = [float(work(Region(profile.graph, region)).bytes) for region in regions]
+    return _scheduled(state, replace(target, placement=placement), problem, attempt, deadline)
+
+
+def _scheduled(
+    state: State, target: _Target, problem: ScheduleProblem, attempt: ScheduleAttempt, deadline: Deadline
+) -> ScheduleAttempt:
+    """Looks for a schedule of a plan that is divided, and enters it where it is near."""
+    profile, placement, cores = target.profile, target.placement, _cores(state)
+    moved = [float(work(Region(profile.graph, one.region)).bytes) for one in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
     proposals = propose(problem, contention, exact_s=_EXACT_S)
     attempt = replace(attempt, least_ms=proposals.lower_ms)

@@ -7,6 +7,7 @@ sides are packed once for each head.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.emit import indented
@@ -41,14 +42,7 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     inner = FusedKernel(softmax.source, scores, first)
     one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
-    rights: list[str] = []
-    packing: list[str] = []
-    for writer in (one, two):
-        if callable(writer.p.right):
-            rights.append(writer.constant_right())
-        else:
-            rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
-            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
+    rights, packing = _rights((one, two), scratch, memory)
     lines: list[str] = []
     if one.packing.direct is None:
         left, lda, origin = "block", one.packing.pitch, "start"
@@ -91,6 +85,19 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
         thread_scratch=scratch.bytes,
         helpers={**one.helpers, **two.helpers},
     )
+
+
+def _rights(writers: Sequence[GemmCodegen], scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str]]:
+    """Where the right sides are, each as a declaration, and what packs those that are no constants."""
+    rights: list[str] = []
+    packing: list[str] = []
+    for writer in writers:
+        if callable(writer.p.right):
+            rights.append(writer.constant_right())
+        else:
+            rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
+            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
+    return rights, packing
 
 
 @dataclass

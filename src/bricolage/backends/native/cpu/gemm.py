@@ -12,8 +12,8 @@ second-level cache. A tuner may cut k for it into pieces of a panel that stay in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -99,6 +99,28 @@ class ComputedRows:
     """Rows before and behind a block that may be made as well."""
     lines: list[str]
     """Statements that make rows `start` to `stop`."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The tiles from `first` to `last`. Their rows in `left` lie `lda` apart; its first is row `origin`."""
+
+    first: str
+    last: str
+    left: str
+    lda: int
+    origin: str
+
+    @property
+    def address(self) -> str:
+        """C of where row `row` begins."""
+        offset = f"(row - {self.origin})" if self.origin != "0" else "row"
+        return f"{self.left} + {offset} * {self.lda}"
+
+    @property
+    def loop(self) -> str:
+        """The head of a loop over the tiles."""
+        return f"for (long t = {self.first}; t < {self.last}; t++) {{"
 
 
 def contraction(
@@ -208,7 +230,7 @@ class GemmCodegen:
         )
         multiply = [
             "for (long panel = begin; panel < end; panel++) {",
-            *indented(self._panel(self._tiles("0", str(self.tiles), left, lda, "0"))),
+            *indented(self._panel(_Rows("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
         body = [
@@ -322,12 +344,13 @@ class GemmCodegen:
         `lda` apart; its first is row `origin`."""
         return [
             f"for (long panel = 0; panel < {len(self.packing.columns)}; panel++) {{",
-            *indented(self._panel(self._tiles(first, last, left, lda, origin))),
+            *indented(self._panel(_Rows(first, last, left, lda, origin))),
             "}",
         ]
 
-    def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
+    def _panel(self, rows: _Rows) -> list[str]:
         """The work on one panel: all but the last have the full width."""
+        tiles = partial(self._piecewise if self.k_blocks > 1 else self._whole, rows)
         p, lanes, vectors, count = self.p, self.target.lanes, self.packing.vectors, len(self.packing.columns)
         last = p.n - (count - 1) * 2 * lanes
         narrow = last < 2 * lanes
@@ -344,82 +367,83 @@ class GemmCodegen:
             ]
         return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
 
-    def _tiles(self, first: str, last: str, left: str, lda: int, origin: str) -> Callable[[int, int], list[str]]:
-        """Writes the loop over the tiles of a panel, given its vectors and the columns that count."""
+    def _whole(self, rows: _Rows, vectors: int, width: int) -> list[str]:
+        """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
+        registers."""
+        p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
+        step = self.packing.depth // self.packing.steps * padded
+        # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
+        counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
+        own, a = self._own_steps(), rows.address
+        begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
+        operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads});"
+        calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
+        call = calls.pop(self.tile_rows)
+        for count, other in calls.items():
+            call = f"if (count == {count}) {other} else {call}"
+        return [
+            rows.loop,
+            f"  {self._where}",
+            f"  const long since = {own}[t][0], steps = {own}[t][1];"
+            if own
+            else f"  const long steps = {self.packing.steps};",
+            f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
+            *indented(self._fetch(rows, step, f"columns + {step * self.packing.steps}", str(self.packing.steps))),
+            f"  {call}",
+            *indented(self._finish(padded, width)),
+            "}",
+        ]
+
+    def _piecewise(self, rows: _Rows, vectors: int, width: int) -> list[str]:
+        """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
+        padded = vectors * self.target.lanes
+        step = self.packing.depth // self.packing.steps * padded
+        micro = self._micro(self.tile_rows, vectors, rows.lda)
+        tile = f"sums + (t - {rows.first}) * {self.tile_rows * padded}"
+        operands = f"(steps, {rows.address} + since * {self.operand.k_step}, columns + since * {step}, {tile}"
+        return [
+            f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
+            f"  const long since = {self.packing.steps}L * piece / {self.k_blocks};",
+            f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
+            f"  {rows.loop}",
+            f"    const long row = {self.p.m}L * t / {self.tiles};",
+            *indented(self._fetch(rows, step, f"columns + (since + steps) * {step}", "steps"), 2),
+            f"    {micro}{operands}{self._reads}, piece == 0);",
+            "  }",
+            "}",
+            rows.loop,
+            f"  {self._where}",
+            f"  const float *restrict tile = {tile};",
+            *indented(self._finish(padded, width)),
+            "}",
+        ]
+
+    @property
+    def _where(self) -> str:
         p, tiles = self.p, self.tiles
-        a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
-        where = f"const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;"
-        over = f"for (long t = {first}; t < {last}; t++) {{"
+        return f"const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;"
 
-        def finish(padded: int, width: int) -> list[str]:
-            return [
-                "for (long r = 0; r < count; r++) {",
-                *([] if p.m == 1 else ["  const long m = row + r;"]),
-                *indented(self._epilogue(padded, width)),
-                "}",
-            ]
+    @property
+    def _reads(self) -> str:
+        return ", ahead, stride" if self.prefetch else ""
 
-        def fetch(step: int, behind: str, steps: str) -> list[str]:
-            """What is behind in memory is fetched by all tiles together."""
-            if not self.prefetch:
-                return []
-            return [
-                f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
-                f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * {steps};",
-            ]
+    def _finish(self, padded: int, width: int) -> list[str]:
+        return [
+            "for (long r = 0; r < count; r++) {",
+            *([] if self.p.m == 1 else ["  const long m = row + r;"]),
+            *indented(self._epilogue(padded, width)),
+            "}",
+        ]
 
-        reads = ", ahead, stride" if self.prefetch else ""
-
-        def whole(vectors: int, width: int) -> list[str]:
-            """All of k at once: the tile stays in registers."""
-            padded = vectors * self.target.lanes
-            step = self.packing.depth // self.packing.steps * padded
-            # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-            counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
-            own = self._own_steps()
-            begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
-            operands = f"(steps, {begins[0]}, {begins[1]}, tile{reads});"
-            calls = {rows: f"{self._micro(rows, vectors, lda)}{operands}" for rows in counts}
-            call = calls.pop(self.tile_rows)
-            for rows, other in calls.items():
-                call = f"if (count == {rows}) {other} else {call}"
-            return [
-                over,
-                f"  {where}",
-                f"  const long since = {own}[t][0], steps = {own}[t][1];"
-                if own
-                else f"  const long steps = {self.packing.steps};",
-                f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-                *indented(fetch(step, f"columns + {step * self.packing.steps}", str(self.packing.steps))),
-                f"  {call}",
-                *indented(finish(padded, width)),
-                "}",
-            ]
-
-        def piecewise(vectors: int, width: int) -> list[str]:
-            """k in pieces: sums stay in memory meanwhile."""
-            padded = vectors * self.target.lanes
-            step = self.packing.depth // self.packing.steps * padded
-            micro = self._micro(self.tile_rows, vectors, lda)
-            tile = f"sums + (t - {first}) * {self.tile_rows * padded}"
-            return [
-                f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
-                f"  const long since = {self.packing.steps}L * piece / {self.k_blocks};",
-                f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
-                f"  {over}",
-                f"    const long row = {p.m}L * t / {tiles};",
-                *indented(fetch(step, f"columns + (since + steps) * {step}", "steps"), 2),
-                f"    {micro}(steps, {a} + since * {self.operand.k_step}, columns + since * {step}, {tile}{reads}, piece == 0);",
-                "  }",
-                "}",
-                over,
-                f"  {where}",
-                f"  const float *restrict tile = {tile};",
-                *indented(finish(padded, width)),
-                "}",
-            ]
-
-        return piecewise if self.k_blocks > 1 else whole
+    def _fetch(self, rows: _Rows, step: int, behind: str, steps: str) -> list[str]:
+        """What is behind in memory is fetched by all tiles together."""
+        if not self.prefetch:
+            return []
+        first, last = rows.first, rows.last
+        return [
+            f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
+            f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * {steps};",
+        ]
 
     def _own_steps(self) -> str:
         """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None

@@ -97,16 +97,6 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
 
     count = channels * math.prod(spatial)
 
-    def group_sums(total: str, to: str, value: str) -> list[str]:
-        """From sums of channels to what a group makes of them, for each of its channels."""
-        return [
-            f"for (long g = 0; g < {side}; g++) {{",
-            "  float sum = 0.0f;",
-            f"  for (long k = 0; k < {channels}; k++) sum += {total}[g * {channels} + k];",
-            f"  for (long k = 0; k < {channels}; k++) {to}[g * {channels} + k] = {value};",
-            "}",
-        ]
-
     def term(total: str) -> list[str]:
         return over([*body.lines, f"{total}[i] += {element};"], VECTORISED)
 
@@ -121,18 +111,29 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
     if root.centred:
         inside += [
             *blocked_sums("total", width, loops, term),
-            *group_sums("total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
+            *_group_sums(side, channels, "total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
         ]
     else:
         inside.append(f"for (long i = 0; i < {width}; i++) mean[i] = 0.0f;")
     inside += [
         *blocked_sums("squares", width, loops, square),
-        *group_sums("squares", "scale", _scale(root, "sum", count)),
+        *_group_sums(side, channels, "squares", "scale", _scale(root, "sum", count)),
         *looped(loops, over(_stored(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
     ]
     lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     blocks = math.prod(lead) * (groups // side)
     return Phase(lines, Share(blocks, _WORK * width * math.prod(spatial)), memory.operands)
+
+
+def _group_sums(groups: int, channels: int, total: str, to: str, value: str) -> list[str]:
+    """From sums of channels to what a group makes of them, for each of its channels."""
+    return [
+        f"for (long g = 0; g < {groups}; g++) {{",
+        "  float sum = 0.0f;",
+        f"  for (long k = 0; k < {channels}; k++) sum += {total}[g * {channels} + k];",
+        f"  for (long k = 0; k < {channels}; k++) {to}[g * {channels} + k] = {value};",
+        "}",
+    ]
 
 
 def _stored(

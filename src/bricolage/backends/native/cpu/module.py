@@ -120,24 +120,40 @@ def generate(
             order.side_by_side(section)
         else:
             order.in_strands(step, strands)
-    functions, helpers = order.functions, order.helpers
-    prologue = "\n\n".join(
+    return Source(
+        _prologue(order, target, arithmetic),
+        order.helpers,
+        order.functions.texts,
+        _entry(order, target, len(plan.kernels) if timed else None),
+        _constants(weights),
+        plan.arena_bytes,
+        order.thread_scratch,
+        order.shared_scratch,
+        plan,
+        order.calls.count(_MEET),
+    )
+
+
+def _prologue(order: _Order, target: CpuTarget, arithmetic: Arithmetic) -> str:
+    """What functions need that comes before them."""
+    texts = (*order.helpers.values(), *order.functions.texts.values())
+    return "\n\n".join(
         [
             "#define _GNU_SOURCE",
             *arithmetic.operand(target.isa).preamble(target.isa),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
-            *(
-                [HELPERS.strip()]
-                if any(PREFIX in each for each in (*helpers.values(), *functions.texts.values()))
-                else []
-            ),
+            *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
             THREADS.strip(),
         ]
     )
-    entry = "\n\n".join(
+
+
+def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
+    """What calls the functions in their order, and takes the times of so many kernels, if any."""
+    return "\n\n".join(
         [
-            *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
+            *([] if timed is None else [_TIMED.strip().replace("@KERNELS@", str(max(1, timed)))]),
             *order.strands,
             "\n".join(
                 [
@@ -150,23 +166,16 @@ def generate(
             _ENTRY.strip().replace("@THREADS@", str(target.threads)),
         ]
     )
+
+
+def _constants(weights: Weights) -> np.ndarray:
+    """One block with all constants at their offsets."""
     block = np.zeros(max(weights.size, 64), np.uint8)
     for offset, array in weights.arrays:
         assert isinstance(array, np.ndarray)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
-    return Source(
-        prologue,
-        helpers,
-        functions.texts,
-        entry,
-        block,
-        plan.arena_bytes,
-        order.thread_scratch,
-        order.shared_scratch,
-        plan,
-        order.calls.count(_MEET),
-    )
+    return block
 
 
 class _Order:

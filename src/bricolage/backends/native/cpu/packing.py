@@ -204,47 +204,21 @@ class Packing:
         self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
     ) -> list[str]:
         """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
-        p, operand, beside = self.p, self.operand, self.operand.k_pack
-        assert not callable(p.right)
-        node, coords_of = p.right
-        panel, j = variable("q", count), variable("j", width)
+        operand, beside = self.operand, self.operand.k_pack
         in_step = operand.k_step // beside
         row_size = padded * beside
-
-        def row(first: Index, real: int) -> list[str]:
-            column = panel * (2 * self.isa.lanes) + j + start
-            moves: list[str] = []
-            guarded = False
-            for neighbour in range(beside):
-                spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
-                if neighbour < real:
-                    body = Body(self.plan, memory)
-                    coords = coords_of(variable("b", p.batch), first + neighbour, column)
-                    moves += ["{", *indented(self._moved(body, node, coords, spot, in_step * row_size, memory)), "}"]
-                    guarded |= body.guarded
-                else:
-                    moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.splits)]
-            lines = [
-                *([KEEP_SCALAR] if guarded else []),
-                f"{self.element} *restrict to = {at} + {offset_of_row};",
-                "#pragma GCC ivdep",
-                f"for (long j = 0; j < {width}; j++) {{",
-                *indented(moves),
-                "}",
-            ]
-            if width < padded and real:
-                lines += [
-                    f"for (long j = {width * beside}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
-                    for number in range(operand.splits)
-                ]
-            return lines
-
-        offset_of_row = (
+        offset = (
             f"k * {row_size}"
             if operand.splits == 1
             else f"(k / {in_step} * {in_step * operand.splits} + k % {in_step}) * {row_size}"
         )
-        whole, rest = divmod(p.k, beside)
+        to = f"{self.element} *restrict to = {at} + {offset};"
+        column = variable("q", count) * (2 * self.isa.lanes) + variable("j", width) + start
+
+        def row(first: Index, real: int) -> list[str]:
+            return self._pack_panel_row(to, first, real, column, width, padded, memory)
+
+        whole, rest = divmod(self.p.k, beside)
         lines: list[str] = []
         if whole:
             k = variable("k", whole)
@@ -253,12 +227,43 @@ class Packing:
             lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * beside), rest)), "}"]
         packed, all_rows = whole + (rest > 0), self.steps * in_step
         if packed < all_rows:
-            zeros = [
-                f"{self.element} *restrict to = {at} + {offset_of_row};",
-                *(
-                    f"for (long j = 0; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
-                    for number in range(operand.splits)
-                ),
-            ]
-            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented(zeros), "}"]
+            zeros = self._panel_zeros(0, row_size, in_step * row_size)
+            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented([to, *zeros]), "}"]
         return lines
+
+    def _pack_panel_row(
+        self, to: str, first: Index, real: int, column: Index, width: int, padded: int, memory: FunctionMemory
+    ) -> list[str]:
+        """One row of a panel from index `first` along k, of which `real` neighbours are there; `to` declares where it lies."""
+        p, beside = self.p, self.operand.k_pack
+        assert not callable(p.right)
+        node, coords_of = p.right
+        row_size = padded * beside
+        apart = self.operand.k_step // beside * row_size
+        moves: list[str] = []
+        guarded = False
+        for neighbour in range(beside):
+            spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
+            if neighbour < real:
+                body = Body(self.plan, memory)
+                coords = coords_of(variable("b", p.batch), first + neighbour, column)
+                moves += ["{", *indented(self._moved(body, node, coords, spot, apart, memory)), "}"]
+                guarded |= body.guarded
+            else:
+                moves += [f"to[{spot} + {number * apart}] = 0;" for number in range(self.operand.splits)]
+        return [
+            *([KEEP_SCALAR] if guarded else []),
+            to,
+            "#pragma GCC ivdep",
+            f"for (long j = 0; j < {width}; j++) {{",
+            *indented(moves),
+            "}",
+            *(self._panel_zeros(width * beside, row_size, apart) if width < padded and real else []),
+        ]
+
+    def _panel_zeros(self, start: int, stop: int, apart: int) -> list[str]:
+        """Fills every part of a row with zeros; parts lie `apart`."""
+        return [
+            f"for (long j = {start}; j < {stop}; j++) to[j + {number * apart}] = 0;"
+            for number in range(self.operand.splits)
+        ]

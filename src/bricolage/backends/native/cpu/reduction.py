@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,46 +72,75 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
     element = body.value(source, spot)
-    alone = [KEEP_SCALAR] if body.guarded or tests else []
     total = "total[i - base]" if side is not None else "total"
     whole = f"({total} * {literal(1.0 / root.divisor, root.dtype)})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, memory, tuple(stays), whole)
-    start = literal(start_of(root.kind, root.dtype), root.dtype)
     loops = [(f"r{n}", root.source.shape[axis]) for n, axis in enumerate(reduced)]
-    added = root.dtype == "float32" and root.kind in ("sum", "mean")
-
-    def step(total: str) -> list[str]:
-        return [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
-
+    step = _Step(root, element, body.lines, tests)
     if side is None:
+        inside = [*([KEEP_SCALAR] if body.guarded or tests else []), *step.one_total(loops), *stored]
+    else:
+        inside = step.totals(loops, root.shape[side], stored)
+    count = math.prod(root.shape[axis] for axis in outer)
+    if count == 1:
+        return Phase(inside, Share(1), memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, Share(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is done with each term of a reduction."""
+
+    root: Reduce
+    element: str
+    """C of the term, ..."""
+    lines: Sequence[str]
+    """... which these compute."""
+    tests: Sequence[tuple[str, bool]]
+    """Conditions under which it counts, each with whether it varies with `i`."""
+
+    @property
+    def _added(self) -> bool:
+        """Whether rounding is kept small by summing in blocks."""
+        return self.root.dtype == "float32" and self.root.kind in ("sum", "mean")
+
+    @property
+    def _start(self) -> str:
+        return literal(start_of(self.root.kind, self.root.dtype), self.root.dtype)
+
+    def _into(self, total: str) -> list[str]:
+        return [*self.lines, f"{total} = {_STEP[self.root.kind].format(total, self.element)};"]
+
+    def one_total(self, loops: Sequence[tuple[str, int]]) -> list[str]:
+        """Loops that leave the result in `total`."""
 
         def tested(total: str) -> list[str]:
-            return _if([text for text, _ in tests], step(total))
+            return _if([text for text, _ in self.tests], self._into(total))
 
-        if added:
-            lines = blocked_sum("total", loops, tested)
-        else:
-            pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(root.kind, "")
-            lines = [f"{C_TYPES[root.dtype]} total = {start};", *looped(loops, tested("total"), pragma)]
-        inside = [*alone, *lines, *stored]
-    else:
-        extent = root.shape[side]
+        if self._added:
+            return blocked_sum("total", loops, tested)
+        pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(self.root.kind, "")
+        return [f"{C_TYPES[self.root.dtype]} total = {self._start};", *looped(loops, tested("total"), pragma)]
+
+    def totals(self, loops: Sequence[tuple[str, int]], extent: int, stored: list[str]) -> list[str]:
+        """Loops for `extent` results that lie side by side, some accumulators at a time, each with what is `stored` of it."""
 
         def beside(total: str) -> list[str]:
             # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
-            inner = _if([text for text, varies in tests if varies], step(f"{total}[i - base]"))
+            inner = _if([text for text, varies in self.tests if varies], self._into(f"{total}[i - base]"))
             over = [VECTORISED, "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
-            return _if([text for text, varies in tests if not varies], over)
+            return _if([text for text, varies in self.tests if not varies], over)
 
-        if added:
+        if self._added:
             lines = blocked_sums("total", _SIDE_BY_SIDE, loops, beside)
         else:
             lines = [
-                f"{C_TYPES[root.dtype]} total[{_SIDE_BY_SIDE}];",
-                f"for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {start};",
+                f"{C_TYPES[self.root.dtype]} total[{_SIDE_BY_SIDE}];",
+                f"for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {self._start};",
                 *looped(loops, beside("total")),
             ]
-        inside = [
+        return [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
             *indented(lines),
@@ -120,11 +150,6 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
             "  }",
             "}",
         ]
-    count = math.prod(root.shape[axis] for axis in outer)
-    if count == 1:
-        return Phase(inside, Share(1), memory.operands)
-    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, Share(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
 
 
 def _counting(
