@@ -33,9 +33,9 @@ from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
 from bricolage.graph.store import Store
 from bricolage.measure.database import Database
-from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
+from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step

@@ -39,10 +39,10 @@ from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
 from bricolage.driver.profile import Profile
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.measure.database import FILE, Database
-from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.scale_out.cluster import Cluster
+from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options, available_cores
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step

@@ -29,8 +29,7 @@ from bricolage.api.sub_graphs import of_part
 from bricolage.backends.native.engine import WAVES
 from bricolage.device.host import host
 from bricolage.driver.scheduling import timetable
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import flops, moved, work
 from bricolage.measure.statistics import Ratio, paired_ratio

@@ -22,10 +22,9 @@ from bricolage.device.host import host
 from bricolage.errors import NoReference, Refused, UnsupportedOperator
 from bricolage.frontends import to_model
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph, describe
+from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
-from bricolage.graph.region import Region
 from bricolage.testing import Truth, Wrong
 from bricolage.verify.reference import Evaluator
 

@@ -17,8 +17,7 @@ from benchmarks.workloads import export, workloads
 from bricolage.errors import BricolageError, InvalidGraph
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from bricolage.testing import contexts
 
 NETWORKS = (

@@ -29,9 +29,8 @@ from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.frontends import to_model
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.prepare import prepare
-from bricolage.graph.region import Region
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import evaluate
 from bricolage.verify.variations import beyond_rounding, kinds

@@ -27,8 +27,8 @@ from bricolage.codec import DecodeError, decode, parse
 from bricolage.errors import BricolageError, NotWritable
 from bricolage.frontends import load as load_onnx
 from bricolage.graph.extract import graph_of
+from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.plan import FORMAT, Plan

@@ -27,10 +27,9 @@ from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device, Peaks
 from bricolage.driver.candidates import find
 from bricolage.errors import Refused
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import work

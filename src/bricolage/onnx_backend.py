@@ -32,11 +32,10 @@ from bricolage.device.host import selected
 from bricolage.driver.preference import Failures, preferred, usable
 from bricolage.errors import BackendFailed, BadOption, BricolageError
 from bricolage.frontends import to_model
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare as prepare_graph
 from bricolage.graph.prepare import symbolic_dimensions
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan.interface import input_specs, output_specs

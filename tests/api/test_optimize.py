@@ -28,7 +28,8 @@ from bricolage.errors import (
     WrongShape,
     WrongType,
 )
-from bricolage.measure.pool import Pool, Regime
+from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Regime
 from bricolage.options import Options
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation

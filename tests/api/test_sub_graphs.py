@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.api.sub_graphs import of_part
 from bricolage.device.host import host
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.options import Options
 from bricolage.runtime.programs import Source
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig

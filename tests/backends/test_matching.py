@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import ANY, Claim, Growth, Shared, any_operator, op
 from bricolage.backends.matching import Matcher
-from bricolage.graph.graph import Graph, Operator
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Operator, Region
 from tests.graph.models import graph
 
 W = np.ones((4, 4), np.float32)

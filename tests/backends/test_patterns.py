@@ -10,8 +10,7 @@ import pytest
 from bricolage.backends.interface import Claim, Pattern
 from bricolage.backends.matching import Matcher
 from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from tests.graph.models import graph
 
 W, AXES, TWO, EPSILON = np.ones((8, 8), np.float32), np.int64([-1]), np.float32(2), np.float32(1e-5)

@@ -22,9 +22,9 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import Cost, Outcome, TrialRecord
-from bricolage.measure.loading import CandidateSpec, Stop, never
-from bricolage.measure.measurer import Event, Measurer, RegionTask, judged
-from bricolage.measure.pool import Answer, Regime
+from bricolage.measure.measurer import Event, Measurer, judged
+from bricolage.measure.pool import Answer
+from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL

@@ -13,7 +13,7 @@ from bricolage.driver.decide import compete, decide
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, numbers
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole

@@ -13,8 +13,7 @@ from bricolage.driver.stage import Runner
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import State
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from bricolage.plan.plan import ORIGINAL, numbers
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole

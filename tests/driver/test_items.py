@@ -17,7 +17,7 @@ from bricolage.driver.items import Placements, Regions, WholeModel, items
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
-from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
 from bricolage.rewrite.variants import GraphVariant

@@ -24,11 +24,10 @@ from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placed, promising
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import operator_key
-from bricolage.graph.region import Region
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.calibrated import MeasuredOpCost
 from bricolage.perf.roofline import OperatorCost

@@ -19,11 +19,10 @@ from bricolage import errors
 from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.measure.database import Database
-from bricolage.measure.loading import CandidateSpec, Limits
-from bricolage.measure.measurer import Measurer, RegionTask
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.step import Step
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.faults.place import Broken, Place, Victim

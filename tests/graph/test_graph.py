@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.errors import InvalidGraph
-from bricolage.graph.graph import Graph, TensorInfo
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region, TensorInfo
 from bricolage.work import bits as bitset
 from tests.graph.models import graph, parse, random_graph
 

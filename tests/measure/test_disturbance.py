@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from benchmarks.load import busy
 from bricolage.device.host import selected
 from bricolage.measure.disturbance import DISTURBED, Reading, Tally, Watch, machine, waited_share
-from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader
+from bricolage.measure.loading import Job, Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy, compare, disturbed
+from bricolage.measure.rounds import compare, disturbed
+from bricolage.measure.specs import CandidateSpec, Limits, TimingPolicy
 from tests.measure.test_measurer import step
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the counters are Linux's")

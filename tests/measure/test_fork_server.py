@@ -18,7 +18,8 @@ from bricolage.device.host import host
 from bricolage.measure import fork_server
 from bricolage.measure.fork_server import Forked
 from bricolage.measure.launch import launch
-from bricolage.measure.pool import Pool, Regime
+from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Regime
 from tests.measure.test_pool import load
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked on Linux alone")

@@ -21,11 +21,12 @@ from bricolage.graph.extract import write_model
 from bricolage.measure import fork_server
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Job, Limits
-from bricolage.measure.measurer import Event, Measurer, RegionTask
+from bricolage.measure.loading import Job
+from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy, compare
+from bricolage.measure.rounds import compare
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation

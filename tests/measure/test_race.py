@@ -13,11 +13,11 @@ from bricolage.device import memory
 from bricolage.device.host import host
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Limits
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.pool import Pool, Regime, WorkerProcess
+from bricolage.measure.pool import Pool, WorkerProcess
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import Race, _beaten, race
+from bricolage.measure.specs import CandidateSpec, Limits, Regime
 from bricolage.measure.statistics import Latency, significant
 from tests.measure.test_measurer import step
 

@@ -6,9 +6,9 @@ import pytest
 
 from bricolage.device.host import host
 from bricolage.measure.database import Database
-from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Limits
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
 from bricolage.work.implementation import Endpoint
 from tests.measure.test_measurer import installed

@@ -19,10 +19,9 @@ from bricolage.device.host import host, selected
 from bricolage.errors import BackendFailed, MissingBackend, Refused
 from bricolage.graph.store import Store
 from bricolage.measure.database import Database
-from bricolage.measure.loading import CandidateSpec
-from bricolage.measure.measurer import Measurer, RegionTask
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import CandidateSpec, RegionTask, TimingPolicy
 from bricolage.options import Options
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program, compile_step

@@ -11,8 +11,8 @@ from bricolage.backends.interface import Resources
 from bricolage.device.host import host
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
-from bricolage.measure.loading import Limits
 from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Limits
 from bricolage.progress import Silent
 from bricolage.trust.bisect import Diagnosis, bisect
 from bricolage.trust.changes import Subject

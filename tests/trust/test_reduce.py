@@ -18,8 +18,8 @@ from bricolage.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
-from bricolage.measure.loading import Limits
 from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Limits
 from bricolage.plan.step import Step
 from bricolage.progress import Silent
 from bricolage.trust.case import (

@@ -14,11 +14,10 @@ from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import BadOption
 from bricolage.measure.database import Database
-from bricolage.measure.loading import CandidateSpec, Limits
-from bricolage.measure.measurer import Measurer, RegionTask
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions, TuningResult
 from bricolage.tune.techniques import TECHNIQUES

@@ -17,9 +17,9 @@ from bricolage.device.host import host
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race
+from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
 from bricolage.plan.plan import EnabledRule, RewriteConfig

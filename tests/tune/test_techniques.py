@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bricolage.tune.grid import Grid, History, Point
 from bricolage.tune.surrogate import Surrogate
 from bricolage.tune.task_scheduler import TaskProgress, expected_gain, next_tasks
-from bricolage.tune.techniques import TECHNIQUES, Bandit, RandomSearch, Technique, technique
+from bricolage.tune.technique import Technique
+from bricolage.tune.techniques import TECHNIQUES, Bandit, RandomSearch, technique
 from bricolage.work.config_space import TuningTask
 
 NAMES = [*TECHNIQUES, *(["surrogate"] if Surrogate.installed() else [])]

@@ -8,9 +8,8 @@ from pathlib import Path
 from bricolage.backends import registry
 from bricolage.backends.interface import Anatomy, RegionModel, Resources
 from bricolage.device.host import host
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.plan.plan import PlannedRegion, numbers
 from bricolage.work import bits as bitset

@@ -20,12 +20,11 @@ from bricolage.driver.profile import Session
 from bricolage.driver.variants import write
 from bricolage.graph.graph import Graph
 from bricolage.measure.database import Database
-from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference import WorkerReference, reference_limit
-from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
+from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.plan.plan import ORIGINAL

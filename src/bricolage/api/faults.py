@@ -19,9 +19,9 @@ from bricolage.device.host import selected
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
-from bricolage.measure.loading import Limits
 from bricolage.measure.pool import Pool
 from bricolage.measure.selfcheck import self_checked
+from bricolage.measure.specs import Limits
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan

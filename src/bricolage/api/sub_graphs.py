@@ -19,7 +19,7 @@ from bricolage.driver.describe import title
 from bricolage.driver.scheduling import curves_in_place
 from bricolage.errors import ForeignArtifact, Refused, UnsupportedType
 from bricolage.graph.extract import graph_of
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import work
 from bricolage.plan import artifact

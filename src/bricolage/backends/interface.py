@@ -15,25 +15,21 @@ import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Literal
-
-import onnx_ir as ir
 
 from bricolage.backends.claims import ANY, Claim, Constraint, Growth, Pattern, Shared, accept, any_operator, op
 from bricolage.backends.kernel import Kernel, StaticKernel
+from bricolage.backends.region_model import RegionModel, Resources, require_static, values_of
 from bricolage.backends.request_queue import RequestQueue
 from bricolage.backends.trials import RegionTrials, Trials
 from bricolage.device.device import Device, Peaks
-from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.graph.graph import TensorInfo, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, Scalar, named
+from bricolage.work.implementation import KernelConfig, named
 
 __all__ = [
     "ANY",
@@ -73,69 +69,6 @@ Travels = Literal["no", "alike", "anywhere"]
 AfterFork = Literal["lives", "again", "ends"]
 """Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
 cannot be used there at all."""
-
-
-# --- what a backend gets to compile -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RegionModel:
-    """A region on disk: a small ONNX file beside a shared weights file (external data)."""
-
-    path: Path
-
-    @cached_property
-    def model(self) -> ir.Model:
-        """The region as `onnx_ir`; large constants are memory-mapped."""
-        return ir.load(self.path)
-
-    @cached_property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Names, types and sizes of the tensors that enter the region, weights left out."""
-        graph = self.model.graph
-        return tuple(describe(value) for value in graph.inputs if value.name not in graph.initializers)
-
-    @cached_property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """The same of the tensors that leave it."""
-        return tuple(describe(value) for value in self.model.graph.outputs)
-
-
-def require_static(region: RegionModel, title: str) -> None:
-    """For backends that compile for one set of shapes; `title` is the backend's.
-
-    Raises:
-        Refused: an input or output has no buffer that could be allocated now.
-    """
-    for info in (*region.inputs, *region.outputs):
-        if info.dtype is None or info.dtype == ir.DataType.STRING:
-            raise Refused(backend=title, reason=f"'{info.name}' is not a tensor of numbers")
-        if not info.static:
-            raise Refused(backend=title, reason="shapes must be known when it compiles")
-
-
-def values_of(config: KernelConfig, parameters: Mapping[str, tuple[Scalar, ...]], title: str) -> Mapping[str, Scalar]:
-    """The values that a configuration gives to parameters of a region as a whole, of those that each may have.
-
-    Raises:
-        Refused: it has others.
-    """
-    if config not in ConfigSpace.of(config, parameters):
-        raise Refused(backend=title, reason=f"there is no configuration '{config.text}'")
-    return dict(config.parameters)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a kernel may use."""
-
-    threads: int = 1
-    device: Device = field(default_factory=host)
-    """Where it runs."""
-    alone: bool = False
-    """True when no other runtime lives in the process: only then may threads spin while waiting."""
-    cache: Path | None = None
-    """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
 
 
 # --- what a backend makes of a region, for those who want to see it ----------------------------------------------

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bricolage.backends.region_model import Resources
 from bricolage.device.buffers import aligned
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo
-
-if TYPE_CHECKING:
-    from bricolage.backends.interface import Resources
 
 Array = np.ndarray
 Call = Callable[[], None]

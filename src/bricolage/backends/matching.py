@@ -15,9 +15,8 @@ import onnx_ir as ir
 
 from bricolage.backends.claims import Claim, Growth, Pattern, Shared
 from bricolage.backends.interface import Backend
-from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.properties import COMMUTATIVE
-from bricolage.graph.region import Region
 from bricolage.work import bits as bitset
 
 

@@ -11,18 +11,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
 import numpy as np
 
 from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.backends.region_model import RegionModel, Resources
 from bricolage.codec import Within
 from bricolage.device.buffers import aligned
 from bricolage.errors import BricolageError
 from bricolage.work.config_space import USUAL, Choice, ConfigSpace
-
-if TYPE_CHECKING:
-    from bricolage.backends.interface import Backend, RegionModel, Resources
+from bricolage.work.implementation import KernelConfig
 
 Milliseconds: TypeAlias = Annotated[float, Within(0.0, 1e9)]
 Build: TypeAlias = Mapping[str, Choice]
@@ -74,10 +73,18 @@ class Trials(ABC):
         """What came of each choice of each build. All builds and the usual one take turns for so many rounds."""
 
 
+class Compiler(Protocol):
+    """What trials ask of a backend."""
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        """As `Backend.compile`."""
+        ...
+
+
 class RegionTrials(Trials):
     """Of a backend that compiles and times a region as a whole."""
 
-    def __init__(self, backend: Backend, space: ConfigSpace, region: RegionModel, resources: Resources) -> None:
+    def __init__(self, backend: Compiler, space: ConfigSpace, region: RegionModel, resources: Resources) -> None:
         """Compiles the usual configuration.
 
         Raises:

@@ -17,9 +17,8 @@ from bricolage.backends.capabilities import quarantined
 from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher
 from bricolage.device.device import Device
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.segments import segments
 from bricolage.graph.work import ANCHORS, VIEWS, Work, work
 from bricolage.options import Precision

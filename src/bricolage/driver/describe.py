@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bricolage.driver.profile import Profile
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.graph.work import VIEWS, work
 from bricolage.perf.prediction import Predictor, owners
 from bricolage.plan.plan import Alternative, PlannedRegion, ranges

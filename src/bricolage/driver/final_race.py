@@ -15,8 +15,8 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race, race
+from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule, other_tool
 from bricolage.work.implementation import Implementation, Placement

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from bricolage.driver.candidates import Candidates, Group
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.work import workload
 from bricolage.perf.learned.features import Setting
 from bricolage.perf.learned.model import LearnedCosts, Prediction, by_roofline

@@ -14,8 +14,7 @@ from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher, objections
 from bricolage.device.device import Device
 from bricolage.errors import NoPlacement, Unclaimed
-from bricolage.graph.graph import Graph, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.to_work import to_work
 from bricolage.measure import selfcheck
 from bricolage.search.exact import solve_additive

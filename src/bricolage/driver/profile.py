@@ -12,14 +12,14 @@ from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
 from bricolage.driver.candidates import LARGE, Candidates, Group, find
 from bricolage.driver.forecast import Forecast, Pair, forecast
+from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops, moved, workload
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
-from bricolage.measure.measurer import Event, Measurer, RegionTask
+from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.selfcheck import self_checked
+from bricolage.measure.specs import CandidateSpec, RegionTask
 from bricolage.options import BOUNDS, Options
 from bricolage.perf.learned.features import Setting
 from bricolage.perf.learned.model import LearnedCosts

@@ -10,7 +10,7 @@ from pathlib import Path
 from bricolage.driver.profile import Profile, Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
-from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.throughput import Served
 from bricolage.options import available_cores
 from bricolage.plan.operating_point import OperatingPoint, counted

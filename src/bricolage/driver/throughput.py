@@ -14,7 +14,7 @@ from bricolage.driver.serving import Batch, Candidate, of_backend, unique, usabl
 from bricolage.driver.stages.profiling import check_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import Race, race
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.measure.throughput import Served, serve
 from bricolage.plan.plan import other_tool

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from bricolage.driver.profile import Profile
 from bricolage.driver.state import Challenger, State
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.perf.calibrated import Sample
 from bricolage.plan.plan import ORIGINAL, Bucket, numbers

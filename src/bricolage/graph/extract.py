@@ -8,8 +8,7 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.errors import NotWritable
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 
 _PROTOBUF_BYTES = 2_000_000_000  # a little less than protobuf's limit, for everything but the weights
 

@@ -12,8 +12,7 @@ import heapq
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import Graph, Operator, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Operator, Region, describe
 
 _BY_VALUE_BYTES = 1024
 

@@ -12,8 +12,7 @@ import onnx_ir as ir
 from bricolage import scratch
 from bricolage.errors import NotWritable
 from bricolage.graph.extract import content, extract, write_content, write_model
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 
 WEIGHTS = "weights.data"
 REGION = "region-"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.graph.graph import Graph, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.work import work
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
 

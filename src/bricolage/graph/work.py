@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import Operator, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Operator, Region, describe
 from bricolage.work.workload import OperatorWork, Workload
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bricolage.device.device import Device
-from bricolage.measure.loading import CandidateSpec, Stop, never
-from bricolage.measure.measurer import Measurer, RegionTask
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.probes import relu_region, vector
+from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, never
 from bricolage.plan.step import Step
 from bricolage.work.implementation import Implementation
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bricolage.codec import encode
-from bricolage.device.device import Device
-from bricolage.measure.closed_loop import Serving
 from bricolage.measure.entries import Cost, Outcome
-from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
+from bricolage.measure.pool import Answer, Pool, WorkerProcess
+from bricolage.measure.specs import CandidateSpec, Limits, Regime, Stop, never
 from bricolage.options import BOUNDS
-from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation, deviation, too_far
 from bricolage.verify.tensors import load_limits, load_values
 from bricolage.verify.variations import Allowance, Variation
@@ -26,57 +24,6 @@ _WAIT_S = 0.2
 SURE = BOUNDS["highest"]
 """Relative error that every precision accepts, whatever rounding does. A judgement on record has to hold for other precisions,
 too, so this run's own bound cannot say which answers need no limits."""
-
-Stop = Callable[[], bool]
-
-
-def never() -> bool:
-    """The `should_stop` of a run without a deadline."""
-    return False
-
-
-@dataclass(frozen=True)
-class CandidateSpec:
-    """What is measured: a region (one step) or a whole placement (several, in executable order, wired by tensor
-    names)."""
-
-    region_key: str
-    """Canonical identity of the region. For several steps it must identify how the region is divided, too."""
-    steps: tuple[Step, ...]
-    outputs: tuple[str, ...]
-    threads: int
-    alone: bool
-    device: Device
-    """Where it runs, and with it its worker."""
-    cores: tuple[tuple[int, ...], ...] = ()
-    """Of each step, where they run side by side; `region_key` must identify them, too."""
-    serving: Serving | None = None
-    """How it answers several requests at a time, where its throughput is measured: `threads` are then those of a stream, and its
-    times those of a request, which are shorter than any request takes."""
-
-    @property
-    def regime(self) -> Regime:
-        """The kind of worker process that it runs in."""
-        backends = {step.implementation.backend for step in self.steps}
-        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device)
-
-    @property
-    def is_region(self) -> bool:
-        """Whether it is a part of a model beside others, rather than something that may ship as it is."""
-        return len(self.steps) == 1 and not self.alone and not self.cores and self.serving is None
-
-    @property
-    def title(self) -> str:
-        """`backend` or `backend+backend`, for people."""
-        return "+".join(self.regime.backends)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds that one command may take before its worker is ended."""
-
-    compile_s: float = 60.0
-    run_s: float = 60.0
 
 
 @dataclass

@@ -10,23 +10,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
 from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
 from bricolage.measure.database import Database
 from bricolage.measure.entries import EXPIRING, Cost, CostKey
-from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, never
+from bricolage.measure.executor import Executor
+from bricolage.measure.loading import Job, Loader
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import TimingPolicy, compare, disturbed, latency
+from bricolage.measure.rounds import compare, disturbed, latency
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
-from bricolage.verify.variations import Variation
 from bricolage.work.workload import Workload
-
-if TYPE_CHECKING:
-    from bricolage.measure.scale_out.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 12
@@ -40,27 +38,6 @@ _UNSURE = 0.1
 machine was busy, and a backend may be left out for it."""
 _PATIENCE = 1.5
 """A time-out is tried again when the limit has grown by this factor."""
-
-
-@dataclass(frozen=True)
-class RegionTask:
-    """A region with all the candidates that compete for it."""
-
-    inputs: Path
-    """.npz with the region's inputs, by name (see `bricolage.verify.tensors`)."""
-    expected: Path
-    """.npz with the float64 outputs, by name."""
-    bound: float
-    """Relative error accepted."""
-    candidates: tuple[CandidateSpec, ...]
-    data: str
-    """Digest of the weights and inputs: errors belong to these (see `bricolage.verify.oracle`)."""
-    limits: Callable[[], Mapping[str, float]] | None = None
-    """Gives the error of each output that is still float32's own, where `expected` does not hold it (see `Job`)."""
-    workload: Callable[[], Workload] | None = None
-    """Says what the region computes, where that is of use later; asked where the database does not know it yet."""
-    variations: Callable[[], tuple[Variation, ...]] | None = None
-    """Gives other inputs on which candidates must be right; asked only where one has to be compared."""
 
 
 Kind = Literal["known", "measured", "failed"]
@@ -261,7 +238,7 @@ class Measurer:
 
     def _scale_out(
         self,
-        cluster: Cluster,
+        cluster: Executor,
         todo: Sequence[tuple[RegionTask, Sequence[Job]]],
         finish: Callable[[Kind, CandidateSpec, Cost, str | None], None],
         should_stop: Stop,

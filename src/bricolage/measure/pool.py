@@ -20,19 +20,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.device import memory
-from bricolage.device.device import Device
 from bricolage.measure import cores
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
+from bricolage.measure.executor import Executor
 from bricolage.measure.launch import Process, launch
-
-if TYPE_CHECKING:
-    from bricolage.measure.scale_out.cluster import Cluster
+from bricolage.measure.specs import Regime
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
@@ -45,21 +43,6 @@ _NEAR_LIMIT = 0.8
 """From this part of its limit on, a killed worker is taken to have been killed for its memory."""
 _SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
 """By exit status: signals that somebody sends, and that no fault of a program raises."""
-
-
-@dataclass(frozen=True)
-class Regime:
-    """What a worker process hosts and how. Programs of equal regimes share one worker."""
-
-    backends: tuple[str, ...]
-    """Sorted names."""
-    threads: int
-    alone: bool
-    device: Device
-    owner: str = ""
-    """Distinguishes workers that must not be shared, such as those of a race."""
-    fresh: bool = False
-    """An interpreter of its own, whose memory lies otherwise than that of other workers."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +156,7 @@ class Pool:
         """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
         self.tally = Tally()
         """What others did while something was timed."""
-        self.cluster: Cluster | None = None
+        self.cluster: Executor | None = None
         """Other machines that compile and measure, too; closed with this pool."""
         self.sharing = False
         """Whether other processes of this user's compile and time on this machine: they wait for each other (`measure.cores`), and
@@ -197,7 +180,7 @@ class Pool:
             self.cluster = None
         self._finalizer()
 
-    def scale_out(self, cluster: Cluster) -> None:
+    def scale_out(self, cluster: Executor) -> None:
         """Others compile and measure, too, until this pool is closed."""
         self.cluster, self.sharing = cluster, True
 

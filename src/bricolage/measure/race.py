@@ -13,9 +13,10 @@ from pathlib import Path
 
 from bricolage.device import memory
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Job, Stop, never
+from bricolage.measure.loading import Job
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.rounds import TimingPolicy, latency, one_round
+from bricolage.measure.rounds import latency, one_round
+from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD, Latency, Ratio, enough, paired_ratio
 from bricolage.verify.variations import Variation
 

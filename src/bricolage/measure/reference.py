@@ -17,7 +17,8 @@ from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import work
-from bricolage.measure.pool import Pool, Regime
+from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Regime
 from bricolage.verify.reference import Values
 from bricolage.verify.tensors import digest, load_values, save_tensors
 

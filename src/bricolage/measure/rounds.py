@@ -5,35 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from bricolage.measure.disturbance import DISTURBED, machine
-from bricolage.measure.loading import Job, Stop, never
+from bricolage.measure.loading import Job
 from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD, Latency, enough
 
 _LONG_MS = 20.0
 """From this long a call on, the first call of a turn is no colder than the rest: no untimed one is needed."""
 _TURN_WARM_S = 5e-4
-
-
-@dataclass(frozen=True)
-class TimingPolicy:
-    """How many rounds, and when enough is known."""
-
-    rounds: int = 7
-    most_rounds: int = 28
-    """Cap for near-ties."""
-    warm_s: float = 0.01
-    """Untimed running before the first turn."""
-    probe: int = 3
-    """Rounds after which the hopeless retire."""
-    hopeless: float = 2.0
-    """A candidate retires when all its rounds took longer than this times the best one's slowest."""
-    seconds: float = 10.0
-    """Upper bound on the rounds of one comparison; `probe` rounds are made in any case."""
-    run_s: float = 60.0
-    """Limit of one turn."""
 
 
 def latency(job: Job) -> Latency:

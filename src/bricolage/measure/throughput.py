@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.rounds import TimingPolicy, compare
+from bricolage.measure.rounds import compare
+from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 
 TAIL = 0.99
 """The quantile of latencies that limits are for."""

@@ -17,10 +17,11 @@ from dataclasses import replace
 from bricolage.backends import registry
 from bricolage.device.device import Device
 from bricolage.measure.entries import EXPIRING, SCHEMA, Cost
-from bricolage.measure.loading import CandidateSpec, Job, Stop, never
+from bricolage.measure.loading import Job
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy, one_round
+from bricolage.measure.rounds import one_round
+from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 from bricolage.measure.statistics import enough
 from bricolage.options import Precision
 from bricolage.perf.transfer import MeasuredTransferCosts, Pair

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.device.device import Device
-from bricolage.measure.pool import Pool, Regime
+from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Regime
 from bricolage.plan.plan import Plan
 from bricolage.verify.tensors import load_values, save_tensors
 

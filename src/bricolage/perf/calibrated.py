@@ -19,9 +19,8 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from bricolage.device.device import Peaks
-from bricolage.graph.graph import Operator, describe
+from bricolage.graph.graph import Operator, Region, describe
 from bricolage.graph.identity import operator_key
-from bricolage.graph.region import Region
 from bricolage.graph.work import VIEWS, flops, moved
 
 _KINDS = {

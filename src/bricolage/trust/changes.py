@@ -9,8 +9,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import FusedKernel, RegionModel, Resources
 from bricolage.backends.reference import REFERENCE
 from bricolage.errors import Refused
-from bricolage.graph.graph import Graph
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region
 from bricolage.rewrite.fuel import Site
 from bricolage.rewrite.retrace import Retrace, Retraced
 from bricolage.work.implementation import Implementation, Placement

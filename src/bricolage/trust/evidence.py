@@ -9,7 +9,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.errors import MissingBackend, NotWritable, Refused, UnknownFamily
 from bricolage.graph.extract import extract, write_whole
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.rewrite.catalogue import named
 from bricolage.trust.bisect import Culprit, Diagnosis
 from bricolage.trust.program import Program

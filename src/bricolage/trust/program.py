@@ -12,9 +12,8 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.reference import REFERENCE
 from bricolage.errors import EndlessRewriting
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.plan.step import Step
 from bricolage.rewrite.retrace import Retraced

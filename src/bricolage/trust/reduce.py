@@ -16,10 +16,9 @@ import onnx_ir as ir
 from bricolage.deadline import Deadline
 from bricolage.errors import BricolageError, EndlessRewriting, NoReference
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
-from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.plan.step import Step
 from bricolage.progress import Progress

@@ -23,14 +23,16 @@ from bricolage.device.device import Device
 from bricolage.errors import BadOption
 from bricolage.measure.entries import TaskKey, TrialRecord
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.pool import Answer, Regime
+from bricolage.measure.pool import Answer
 from bricolage.measure.scale_out.items import Tried
+from bricolage.measure.specs import Regime
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan.step import Step
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.tune.grid import Grid, History, Point
 from bricolage.tune.task_scheduler import TaskProgress, next_tasks
-from bricolage.tune.techniques import Technique, technique, techniques
+from bricolage.tune.technique import Technique
+from bricolage.tune.techniques import technique, techniques
 from bricolage.work.config_space import USUAL, Choice, ConfigSpace, TuningTask
 from bricolage.work.implementation import Implementation, KernelConfig
 

@@ -23,9 +23,9 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race, race
+from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, EnabledRule, OperatorSignature, RewriteConfig

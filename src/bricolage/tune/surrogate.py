@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.tune.grid import Grid, History, Point
-from bricolage.tune.techniques import Technique
+from bricolage.tune.technique import Technique
 
 _LEAST = 8
 """Trials before a model says anything."""

@@ -13,8 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.operators import narrow

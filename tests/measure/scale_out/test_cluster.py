@@ -25,11 +25,10 @@ from bricolage.device.host import host
 from bricolage.errors import MissingLibrary, NoMeasuringNode, UnreachableCluster
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Limits
-from bricolage.measure.measurer import Event, Measurer, RegionTask
+from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner, Snapshot
 from bricolage.verify.tensors import save_expected

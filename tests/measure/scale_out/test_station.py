@@ -16,12 +16,11 @@ from bricolage.cache import compiled_directory, machine_id
 from bricolage.codec import decode, encode
 from bricolage.device.host import host
 from bricolage.measure.database import Database
-from bricolage.measure.loading import Limits
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.scale_out.items import Compiled, CompileItem, Description, Measured, MeasureItem, Setup
 from bricolage.measure.scale_out.parcels import Sender, install, name_of
 from bricolage.measure.scale_out.station import Station
+from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.work.implementation import Implementation, KernelConfig
 
 

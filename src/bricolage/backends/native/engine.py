@@ -52,8 +52,7 @@ from bricolage.backends.native.ir.tensors import Node
 from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
-from bricolage.graph.graph import Graph, Operator, describe
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import Precision
 from bricolage.plan.plan import numbers, ranges
 from bricolage.work.config_space import ConfigSpace

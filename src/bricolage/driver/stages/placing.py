@@ -14,7 +14,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placed, placement_name
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 
 _CHALLENGERS = 2
 _AT_A_TIME = 2

@@ -14,7 +14,7 @@ from bricolage.driver.scheduling import measured_curves, region_problem, timetab
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placement_name, promising
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import work
 from bricolage.plan.plan import ScheduleAttempt

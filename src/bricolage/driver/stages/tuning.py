@@ -13,7 +13,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placement_name
-from bricolage.graph.region import Region
+from bricolage.graph.graph import Region
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner
 from bricolage.work.implementation import Implementation, Placement

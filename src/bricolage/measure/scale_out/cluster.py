@@ -28,9 +28,6 @@ from bricolage.codec import DecodeError, decode, encode
 from bricolage.device.device import Device
 from bricolage.errors import MissingLibrary, NoMeasuringNode, UnreachableCluster
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Limits, Stop
-from bricolage.measure.measurer import RegionTask
-from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.scale_out.dispatch import Dispatch
 from bricolage.measure.scale_out.items import (
     Code,
@@ -45,6 +42,7 @@ from bricolage.measure.scale_out.items import (
 )
 from bricolage.measure.scale_out.parcels import Sender, install
 from bricolage.measure.scale_out.station import Station
+from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.work.implementation import Implementation

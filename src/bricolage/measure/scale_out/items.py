@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from bricolage.backends.trials import Trial
 from bricolage.device.device import Device
 from bricolage.measure.entries import Cost, Outcome
-from bricolage.measure.loading import Limits
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.work.config_space import Choice
 from bricolage.work.implementation import Implementation
 

@@ -28,9 +28,8 @@ from bricolage.device.host import selected
 from bricolage.measure import cores
 from bricolage.measure.database import FILE, Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec
-from bricolage.measure.measurer import Measurer, RegionTask, registry_versions
-from bricolage.measure.pool import Answer, Pool, Regime
+from bricolage.measure.measurer import Measurer, registry_versions
+from bricolage.measure.pool import Answer, Pool
 from bricolage.measure.scale_out.items import (
     Code,
     Compiled,
@@ -43,6 +42,7 @@ from bricolage.measure.scale_out.items import (
     Tried,
 )
 from bricolage.measure.scale_out.parcels import Received, install, packed
+from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
 from bricolage.options import ISA_VARIABLE
 from bricolage.plan.step import Step
 

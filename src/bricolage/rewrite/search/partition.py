@@ -14,9 +14,8 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.graph.segments import segments
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite.rule import MatchFailure, Rule

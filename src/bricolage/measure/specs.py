@@ -1,0 +1,119 @@
+"""What is asked to be measured, as values: candidates, the regions that they compete for, their workers, limits and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bricolage.device.device import Device
+from bricolage.measure.closed_loop import Serving
+from bricolage.plan.step import Step
+from bricolage.verify.variations import Variation
+from bricolage.work.workload import Workload
+
+Stop = Callable[[], bool]
+
+
+def never() -> bool:
+    """The `should_stop` of a run without a deadline."""
+    return False
+
+
+@dataclass(frozen=True)
+class Regime:
+    """What a worker process hosts and how. Programs of equal regimes share one worker."""
+
+    backends: tuple[str, ...]
+    """Sorted names."""
+    threads: int
+    alone: bool
+    device: Device
+    owner: str = ""
+    """Distinguishes workers that must not be shared, such as those of a race."""
+    fresh: bool = False
+    """An interpreter of its own, whose memory lies otherwise than that of other workers."""
+
+
+@dataclass(frozen=True)
+class CandidateSpec:
+    """What is measured: a region (one step) or a whole placement (several, in executable order, wired by tensor
+    names)."""
+
+    region_key: str
+    """Canonical identity of the region. For several steps it must identify how the region is divided, too."""
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    threads: int
+    alone: bool
+    device: Device
+    """Where it runs, and with it its worker."""
+    cores: tuple[tuple[int, ...], ...] = ()
+    """Of each step, where they run side by side; `region_key` must identify them, too."""
+    serving: Serving | None = None
+    """How it answers several requests at a time, where its throughput is measured: `threads` are then those of a stream, and its
+    times those of a request, which are shorter than any request takes."""
+
+    @property
+    def regime(self) -> Regime:
+        """The kind of worker process that it runs in."""
+        backends = {step.implementation.backend for step in self.steps}
+        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device)
+
+    @property
+    def is_region(self) -> bool:
+        """Whether it is a part of a model beside others, rather than something that may ship as it is."""
+        return len(self.steps) == 1 and not self.alone and not self.cores and self.serving is None
+
+    @property
+    def title(self) -> str:
+        """`backend` or `backend+backend`, for people."""
+        return "+".join(self.regime.backends)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that one command may take before its worker is ended."""
+
+    compile_s: float = 60.0
+    run_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class TimingPolicy:
+    """How many rounds, and when enough is known."""
+
+    rounds: int = 7
+    most_rounds: int = 28
+    """Cap for near-ties."""
+    warm_s: float = 0.01
+    """Untimed running before the first turn."""
+    probe: int = 3
+    """Rounds after which the hopeless retire."""
+    hopeless: float = 2.0
+    """A candidate retires when all its rounds took longer than this times the best one's slowest."""
+    seconds: float = 10.0
+    """Upper bound on the rounds of one comparison; `probe` rounds are made in any case."""
+    run_s: float = 60.0
+    """Limit of one turn."""
+
+
+@dataclass(frozen=True)
+class RegionTask:
+    """A region with all the candidates that compete for it."""
+
+    inputs: Path
+    """.npz with the region's inputs, by name (see `bricolage.verify.tensors`)."""
+    expected: Path
+    """.npz with the float64 outputs, by name."""
+    bound: float
+    """Relative error accepted."""
+    candidates: tuple[CandidateSpec, ...]
+    data: str
+    """Digest of the weights and inputs: errors belong to these (see `bricolage.verify.oracle`)."""
+    limits: Callable[[], Mapping[str, float]] | None = None
+    """Gives the error of each output that is still float32's own, where `expected` does not hold it (see `Job`)."""
+    workload: Callable[[], Workload] | None = None
+    """Says what the region computes, where that is of use later; asked where the database does not know it yet."""
+    variations: Callable[[], tuple[Variation, ...]] | None = None
+    """Gives other inputs on which candidates must be right; asked only where one has to be compared."""
