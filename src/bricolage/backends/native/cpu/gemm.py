@@ -22,7 +22,7 @@ from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
-from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.panels import MicroTile, Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
 from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -475,7 +475,7 @@ class GemmCodegen:
         return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
-        name, text = self.operand.micro_kernel(
+        tile = MicroTile(
             rows,
             vectors,
             lda,
@@ -485,5 +485,6 @@ class GemmCodegen:
             adds=self.k_blocks > 1,
             unroll=self.config.unroll or 1,
         )
+        name, text = self.operand.micro_kernel(tile)
         self.helpers[name] = text
         return name

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.panels import NARROW, SPLIT_NARROW, Operand
+from bricolage.backends.native.cpu.panels import NARROW, SPLIT_NARROW, MicroTile, Operand
 
 _ROWS = 16
 """Of a tile."""
@@ -63,20 +63,10 @@ class Tiles(Operand):
             "tiles_release();",
         ]
 
-    def micro_kernel(
-        self,
-        rows: int,
-        vectors: int,
-        lda: int,
-        lanes: int,
-        *,
-        part: int = 0,
-        prefetch: bool = False,
-        adds: bool = False,
-        unroll: int = 1,
-    ) -> tuple[str, str]:
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `Operand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
-        del unroll  # a step is hundreds of cycles
+        rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
+        part, adds = tile.part, tile.adds
         name = (
             f"tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         )

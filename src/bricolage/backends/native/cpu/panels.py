@@ -21,6 +21,25 @@ _CHAINS = 8
 
 
 @dataclass(frozen=True)
+class MicroTile:
+    """What a micro-kernel computes: `rows` rows that lie `lda` apart times a panel of `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lda: int
+    lanes: int
+    part: int = 0
+    """Elements from one part of a packed row to the next; an operand in vectors has one part."""
+    prefetch: bool = False
+    """It has two more parameters, an address and `stride`, and brings what lies there into the second-level cache, `stride` bytes
+    for each step of its own."""
+    adds: bool = False
+    """A last parameter says whether the tile starts from zero; otherwise the products are added to it."""
+    unroll: int = 1
+    """Steps that are written out where the operand is in vectors."""
+
+
+@dataclass(frozen=True)
 class Operand(ABC):
     """How the operands of a product are stored and multiplied. Sums are float32."""
 
@@ -65,25 +84,8 @@ class Operand(ABC):
         """C that a file needs which multiplies such operands; it comes first."""
 
     @abstractmethod
-    def micro_kernel(
-        self,
-        rows: int,
-        vectors: int,
-        lda: int,
-        lanes: int,
-        *,
-        part: int = 0,
-        prefetch: bool = False,
-        adds: bool = False,
-        unroll: int = 1,
-    ) -> tuple[str, str]:
-        """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, and the parts of each `part`, times
-        a panel of `vectors` vectors, into a tile.
-
-        With `prefetch` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
-        `stride` bytes for each step of its own. With `adds`, a last parameter says whether the tile starts from zero; otherwise the
-        products are added to it. `unroll` steps are written out where the operand is in vectors.
-        """
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """Name and C of a function `(steps, a, b, tile)`, with more parameters where the tile asks for them."""
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` with what must stand around a thread's calls of micro-kernels for so many rows."""
@@ -128,21 +130,11 @@ class Vectors(Operand):
         """Vectors of bfloat16 in memory, if there are any."""
         return () if self.dtype == "float32" else (NARROW,)
 
-    def micro_kernel(
-        self,
-        rows: int,
-        vectors: int,
-        lda: int,
-        lanes: int,
-        *,
-        part: int = 0,
-        prefetch: bool = False,
-        adds: bool = False,
-        unroll: int = 1,
-    ) -> tuple[str, str]:
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
-        del part  # an element is one number
-        assert not adds, "vectors keep a tile in registers for all of k"
+        assert not tile.adds, "vectors keep a tile in registers for all of k"
+        rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
+        unroll = tile.unroll
         name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         sets = max(1, _CHAINS // (rows * vectors))
         name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""

@@ -9,6 +9,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.module import HEAD
+from bricolage.backends.native.cpu.panels import MicroTile
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.device.device import Peaks
 
@@ -88,7 +89,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     operand, vectors = arithmetic.operand(isa), 2
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
-    name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes, part=depth // operand.splits)
+    name, micro = operand.micro_kernel(MicroTile(rows, vectors, depth, isa.lanes, part=depth // operand.splits))
     multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,

@@ -27,7 +27,7 @@ from bricolage.backends.native.cpu.emit import (
     nested,
     trace,
 )
-from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.panels import MicroTile, Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -239,7 +239,9 @@ class _WinogradCodegen:
         return out
 
     def _micro(self, vectors: int) -> str:
-        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.target.lanes, prefetch=True)
+        name, text = self.operand.micro_kernel(
+            MicroTile(self.rows, vectors, self.depth, self.target.lanes, prefetch=True)
+        )
         self.helpers[name] = text
         return name
 

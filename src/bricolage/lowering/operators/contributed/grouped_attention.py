@@ -70,7 +70,7 @@ def group_query_attention(
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None:
         q, k = (_normalized(xp, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
-    batch, _, length, size = q.shape
+    batch, _, length, _ = q.shape
     total = int(total_sequence_length)
     ends = seqlens_k.reshape((batch, 1)) + 1
     before = ends * 0 if total == length else ends - length  # words in the cache, by row
@@ -82,18 +82,23 @@ def group_query_attention(
         q, k = (rotated(xp, x, turned, cos_cache, sin_cache, rotary_interleaved, 0, 0) for x in (q, k))
     k, v = (_cached(xp, past, new, before, total) for past, new in ((past_key, k), (past_value, v)))
     keys, values = (repeat_heads(xp, x, num_heads // kv_num_heads) for x in (k, v))
-    scores = xp.matmul(q, xp.transpose(keys, (0, 1, 3, 2))) * (scale or 1 / math.sqrt(size))
-    if softcap > 0:
-        scores = xp.lib.tanh(scores / softcap) * softcap
-    capacity = k.shape[2]
-    if attention_bias is not None:
-        missing = capacity - attention_bias.shape[3]
-        scores = scores + xp.pad(attention_bias, [(0, 0)] * 3 + [(0, missing)], 0)
-    seen = _seen(xp, at, ends, capacity, causal, local_window_size)
+    scores = _scores(xp, q, keys, attention_bias, scale, softcap)
+    seen = _seen(xp, at, ends, k.shape[2], causal, local_window_size)
     scores = xp.where(seen, scores, -math.inf)
     weights = _softmax(xp, scores, head_sink, smooth_softmax)
     y = merge_heads(xp, xp.matmul(weights, values))
     return y if _outputs == 1 else (y, k, v)[:_outputs]
+
+
+def _scores(xp: Arrays, q: Array, keys: Array, bias: Array, scale: float, softcap: float) -> Array:
+    """Of each word with each of the cache, [batch, heads, time, capacity], before those that it must not see are left out."""
+    scores = xp.matmul(q, xp.transpose(keys, (0, 1, 3, 2))) * (scale or 1 / math.sqrt(q.shape[3]))
+    if softcap > 0:
+        scores = xp.lib.tanh(scores / softcap) * softcap
+    if bias is None:
+        return scores
+    missing = keys.shape[2] - bias.shape[3]
+    return scores + xp.pad(bias, [(0, 0)] * 3 + [(0, missing)], 0)
 
 
 def _heads(xp: Arrays, query: Array, key: Array, value: Array, heads: int, groups: int) -> tuple[Array, Array, Array]:
