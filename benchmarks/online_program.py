@@ -18,7 +18,7 @@ import numpy as np
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import Source
+from bricolage.backends.native.cpu.module import CSource
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.device.buffers import aligned
@@ -64,7 +64,7 @@ def apart(plan: FusionPlan) -> None:
     plan.arena_bytes = offset
 
 
-def task_graph(source: Source) -> TaskGraph:
+def task_graph(source: CSource) -> TaskGraph:
     """Read from the generated C; what follows what, from the plan's buffers."""
     _, _, body = source.text.partition("static void region(")
     found = [match.groups() for match in _CALL.finditer(body)]
@@ -124,7 +124,7 @@ def _kernels_before(plan: FusionPlan) -> list[tuple[int, ...]]:
     return found
 
 
-def pieces_library(source: Source, graph: TaskGraph, isa: Isa, folder: Path) -> ctypes.CDLL:
+def pieces_library(source: CSource, graph: TaskGraph, isa: Isa, folder: Path) -> ctypes.CDLL:
     """A library with `online_piece`."""
     text = source.text.replace(THREADS.strip(), THREADS.strip() + "\n" + _ONE_PIECE, 1)
     lines = [
@@ -174,7 +174,7 @@ class OnlineProgram:
     """A task graph on a work-stealing executor, bound to arrays."""
 
     def __init__(
-        self, library: ctypes.CDLL, run: ctypes.CDLL, graph: TaskGraph, source: Source, workers: int, *, whole: bool
+        self, library: ctypes.CDLL, run: ctypes.CDLL, graph: TaskGraph, source: CSource, workers: int, *, whole: bool
     ) -> None:
         """With `whole` kernels, each phase is one task; otherwise each piece."""
         self._library, self._pieces = library, run

@@ -144,7 +144,9 @@ def drive(name: str, address: str) -> None:
     with tempfile.TemporaryDirectory() as folder, open_context(options, backends, device, Silent()) as opened_context:
         opened = opened_source(name, Path(folder))
         graph = opened.buckets[0].graph
-        progress = Telling(opened_context.pool.cluster)
+        cluster = opened_context.pool.cluster
+        assert isinstance(cluster, Cluster)
+        progress = Telling(cluster)
         context = replace(opened_context, progress=progress)
         session = context.session(opened, graph)
         arrays, _ = context.inputs(opened, graph, session)
@@ -156,7 +158,7 @@ def drive(name: str, address: str) -> None:
 class Telling(Silent):
     """Prints a line after each cost."""
 
-    def __init__(self, cluster: Cluster | None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._done = self._total = 0
 
@@ -169,7 +171,6 @@ class Telling(Silent):
         """One more is finished."""
         del note
         self._done += count
-        assert self._cluster is not None
         pids = [what.pid for what, measures in self._cluster.describe() if measures]
         part = self._done / max(1, self._total)
         print(json.dumps({"part": part, "pids": pids, "lost": self._cluster.lost}), flush=True)

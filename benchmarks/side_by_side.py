@@ -38,7 +38,7 @@ from bricolage.perf.roofline import Roofline
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.programs import Source
+from bricolage.runtime.programs import PlanSource
 from bricolage.schedule.branches import cut
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposals, propose
@@ -104,7 +104,7 @@ def side_by_side(
         decided = Executable(plan, directory)
         decided.run(inputs)
         whole_ms = statistics.median(_milliseconds(lambda: decided.run(inputs)) for _ in range(rounds))
-        divided = _divided(Source(plan, directory), decided.graph(), whole_ms)
+        divided = _divided(PlanSource(plan, directory), decided.graph(), whole_ms)
         if len(divided.regions) < 2 or len(cores) < 2:
             return None
         problem = measured_problem(_with(plan, divided), 0, directory, inputs, cores, rounds)
@@ -137,7 +137,7 @@ def _with(plan: Plan, bucket: Bucket) -> Plan:
     return replace(plan, buckets=(bucket,))
 
 
-def _divided(source: Source, graph: Graph, whole_ms: float) -> Bucket:
+def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
     """The bucket on its first region's implementation, cut into branches as if cores sped nothing up."""
     bucket = source.plan.buckets[0]
     roofline, one = Roofline(host().peaks, start_us=1.0), bucket.regions[0].implementation

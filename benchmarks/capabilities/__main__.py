@@ -30,7 +30,7 @@ from bricolage.cache import cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import OLDEST_OPSET, Trial, trials
+from bricolage.conformance.trials import OLDEST_OPSET, OperatorTrial, trials
 from bricolage.measure.pool import Pool
 from bricolage.measure.trials import run_trials
 
@@ -106,10 +106,10 @@ def _vouch(names: Sequence[str]) -> None:
     table.cache_clear()
 
 
-def _thinned(made: Sequence[Trial], count: int) -> list[Trial]:
+def _thinned(made: Sequence[OperatorTrial], count: int) -> list[OperatorTrial]:
     """At most `count` trials of each operator, version class and type key, and no models of several operators."""
     seen: dict[tuple[str, str, str], int] = defaultdict(int)
-    kept: list[Trial] = []
+    kept: list[OperatorTrial] = []
     for trial in made:
         key = (trial.operator, trial.version, trial.kind)
         seen[key] += 1
@@ -159,11 +159,11 @@ def _make(options: argparse.Namespace) -> None:
     print(f"wrote {target}", file=sys.stderr)
 
 
-def _probes() -> list[Trial]:
+def _probes() -> list[OperatorTrial]:
     """Relu at every opset: which of them the backend loads at all."""
     import numpy as np
 
-    found: list[Trial] = []
+    found: list[OperatorTrial] = []
     x = np.asarray([-1, 2], dtype=np.float32)
     for opset in range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1):
         ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
@@ -174,12 +174,14 @@ def _probes() -> list[Trial]:
         case = Case(f"opset {opset}", model, (x,), (np.maximum(x, 0),), 0.0, 0.0)
         nothing: frozenset[str] = frozenset()
         found.append(
-            Trial(case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False)
+            OperatorTrial(
+                case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False
+            )
         )
     return found
 
 
-def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> tuple[dict[str, Result], str]:
+def _results(options: argparse.Namespace, version: str, made: list[OperatorTrial]) -> tuple[dict[str, Result], str]:
     """Outcome of every trial, from the cache or from a run now, and the day on which the first of them was known."""
     folder = cache_directory() / "capabilities"
     folder.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,7 @@ class _Progress:
         self._done, self._begin = 0, time.monotonic()
         self._told = self._begin
 
-    def report(self, trial: Trial, result: Result) -> None:
+    def report(self, trial: OperatorTrial, result: Result) -> None:
         self._results[trial.name] = result
         self._file.write(json.dumps([trial.name, result.outcome, result.reason]) + "\n")
         self._file.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.capabilities.lowerings import changed
 from bricolage.backends import registry
-from bricolage.backends.capabilities import EVERYTHING, RUNTIME, Table, table
+from bricolage.backends.capabilities import EVERYTHING, RUNTIME, CapabilityTable, table
 
 _OUTCOMES = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HEAD = """# What each backend can run
@@ -30,7 +30,7 @@ def document() -> str:
     return "\n".join([_HEAD, *_summary(tables), "", *_matrix(tables), ""])
 
 
-def _summary(tables: list[Table]) -> list[str]:
+def _summary(tables: list[CapabilityTable]) -> list[str]:
     lines = [
         "## Summary",
         "",
@@ -51,7 +51,7 @@ def _summary(tables: list[Table]) -> list[str]:
     return [*lines, "", *_older(tables)]
 
 
-def _older(tables: list[Table]) -> list[str]:
+def _older(tables: list[CapabilityTable]) -> list[str]:
     """Tables that are older than our lowerings, with what has changed since."""
     old = [f"{found.backend} ({found.made})" for found in tables if changed(found)]
     if not old:
@@ -61,7 +61,7 @@ def _older(tables: list[Table]) -> list[str]:
     ]
 
 
-def _matrix(tables: list[Table]) -> list[str]:
+def _matrix(tables: list[CapabilityTable]) -> list[str]:
     operators = sorted({operator for found in tables for operator in found.outcomes})
     lines = [
         "## Operators",
@@ -76,7 +76,7 @@ def _matrix(tables: list[Table]) -> list[str]:
     return lines
 
 
-def _cell(found: Table, operator: str) -> str:
+def _cell(found: CapabilityTable, operator: str) -> str:
     tried: set[str] = set()
     accepted: set[str] = set()
     for version, kinds in found.outcomes.get(operator, {}).items():

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import bricolage
-from bricolage.backends.capabilities import Table
+from bricolage.backends.capabilities import CapabilityTable
 
 _PACKAGE = Path(bricolage.__file__).parent
 _SHARED = ("lowering/*.py", "lowering/operators/**/*.py")
@@ -68,7 +68,7 @@ def _words(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[str]:
             yield token.string
 
 
-def changed(found: Table, package: Path = _PACKAGE) -> list[str]:
+def changed(found: CapabilityTable, package: Path = _PACKAGE) -> list[str]:
     """The files that a table rests on and that are not as they were when it was made, or came, or went."""
     now = digests(found.backend, package)
     return sorted(name for name in {*now, *found.lowerings} if now.get(name) != found.lowerings.get(name))

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bricolage.backends.capabilities import BOTH, EVERYTHING, Table
+from bricolage.backends.capabilities import BOTH, EVERYTHING, CapabilityTable
 from bricolage.conformance.attempt import Result
-from bricolage.conformance.trials import Trial
+from bricolage.conformance.trials import OperatorTrial
 
 _ORDER = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HARMFUL = frozenset({"wrong", "crashes", "times-out"})
 _REASONS = 4  # reasons kept for one operator
 _LONGEST = 40  # combinations that are still evidence of something
-Pair = tuple[Trial, Result]
+Pair = tuple[OperatorTrial, Result]
 
 
 def make_table(
@@ -30,7 +30,7 @@ def make_table(
     restriction: Mapping[str, Any],
     pairs: Sequence[Pair],
     lowerings: Mapping[str, str] | None = None,
-) -> Table:
+) -> CapabilityTable:
     """The table of one backend. The same results give the same table. `made`: the day of the oldest of them; `lowerings`: the
     digests of what they rest on."""
     told = [(trial, result) for trial, result in pairs if result.outcome != "void"]
@@ -49,7 +49,7 @@ def make_table(
         wrong = _telling(members)
         if wrong:
             avoid[operator][first][kind] = wrong
-    return Table(
+    return CapabilityTable(
         backend=backend,
         version=version,
         onnx=onnx_version,
@@ -68,7 +68,7 @@ def make_table(
     )
 
 
-def merged(old: Table, new: Table, operators: Collection[str]) -> Table:
+def merged(old: CapabilityTable, new: CapabilityTable, operators: Collection[str]) -> CapabilityTable:
     """A table with what another one, made of all their cases, says of some operators; of others it stays as it was. It counts as
     made on the new one's lowerings: who names the operators says that the others are lowered as before."""
 
@@ -131,7 +131,7 @@ def _generic(reason: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x…", reason)
 
 
-def to_json(table: Table) -> str:
+def to_json(table: CapabilityTable) -> str:
     """Sorted, and one line for each operator, so that changes can be read."""
     facts = vars(table)
     lines = ["{"]

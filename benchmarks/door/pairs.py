@@ -21,7 +21,7 @@ from bricolage.conformance.bases import base_cases
 from bricolage.conformance.compare import difference
 from bricolage.conformance.generated import types_of
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import Trial, trials
+from bricolage.conformance.trials import OperatorTrial, trials
 from bricolage.errors import BricolageError
 from bricolage.options import Options
 from bricolage.verify.randomness import random_outputs
@@ -35,13 +35,13 @@ class Pair:
     """An operator with the types of what it reads, and a trial that has them."""
 
     name: str
-    trial: Trial
+    trial: OperatorTrial
 
 
 def pairs(operators: Collection[str] | None = None) -> list[Pair]:
     """One of each, by name; of `operators` alone where these are given. Those with parameters as constants come before those with
     values of the run, since models mostly have such."""
-    found: dict[str, Trial] = {}
+    found: dict[str, OperatorTrial] = {}
     given = [*cases(operators, kinds=("node",)), *base_cases(operators)]
     for trial in sorted(trials(given), key=lambda trial: trial.kind.endswith(RUNTIME)):
         if not trial.operator or random_outputs(ir.from_proto(trial.model)):
@@ -55,7 +55,7 @@ def pairs(operators: Collection[str] | None = None) -> list[Pair]:
     return [Pair(name, _at_opset(found[name])) for name in sorted(found)]
 
 
-def _at_opset(trial: Trial) -> Trial:
+def _at_opset(trial: OperatorTrial) -> OperatorTrial:
     for entry in trial.model.opset_import:
         if not entry.domain:
             entry.version = OPSET

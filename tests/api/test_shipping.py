@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bricolage.api.context import DecisionContext
-from bricolage.api.shipping import Tried, planned_trial, shipped
+from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
@@ -83,14 +83,14 @@ def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
     return opened, replace(plan, outputs=output_specs(opened.model), provenance=origin)
 
 
-def context(tried: Tried, pool: Pool) -> DecisionContext:
+def context(tried: TriedArtifacts, pool: Pool) -> DecisionContext:
     return DecisionContext(OPTIONS, (), selected("", None), tried.database, pool, Silent())
 
 
 def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, pool: Pool) -> None:
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "brittle", "quick")
-    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
     written = shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)
     (bucket,) = written.buckets
     assert bucket.chosen == "quick f32"
@@ -105,7 +105,7 @@ def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, poo
 def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -> None:
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "false")
-    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
     tried.database.put_race("key", encode(plan.buckets[0]))
     with pytest.raises(ArtifactFails, match="relative error"):
         shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried)

@@ -11,7 +11,7 @@ from bricolage.api.sub_graphs import of_part
 from bricolage.device.host import host
 from bricolage.graph.graph import Region
 from bricolage.options import Options
-from bricolage.runtime.programs import Source
+from bricolage.runtime.programs import PlanSource
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.graph.models import graph
 from tests.runtime.made_plans import made_bucket, made_plan
@@ -31,7 +31,7 @@ def test_parts_without_anything_that_the_configuration_is_for_run_in_the_first(
     tuned = Implementation("native", KernelConfig("f32-winograd2", (("waves", True),)), host().name)
     bucket = made_bucket(folder, model, (Assignment(0b1111, tuned),), {})
     plan = made_plan(folder, bucket, options=Options(backends=("native",)))
-    source = Source(plan, folder)
+    source = PlanSource(plan, folder)
     product, rest = (of_part(source, Region(source.graph(bucket), bits), tuned) for bits in (0b0011, 0b1100))
     assert product.config == KernelConfig("f32-winograd2"), "what was tuned for the whole is not for a part"
     assert rest.config == KernelConfig("f32") and rest.device == tuned.device

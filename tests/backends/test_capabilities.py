@@ -17,7 +17,7 @@ from bricolage.backends import capabilities, registry
 from bricolage.backends.capabilities import (
     EVERYTHING,
     FOLDER,
-    Table,
+    CapabilityTable,
     accepts,
     avoided,
     command,
@@ -32,7 +32,7 @@ from bricolage.backends.matching import Matcher
 from bricolage.conformance.attempt import Result, attempt
 from bricolage.conformance.compare import difference
 from bricolage.conformance.suite import cases
-from bricolage.conformance.trials import Trial, trials
+from bricolage.conformance.trials import OperatorTrial, trials
 from bricolage.graph.graph import Graph
 from tests.graph.models import graph
 
@@ -46,7 +46,7 @@ SAMPLES = (
 
 
 @cache
-def sampled() -> tuple[Trial, ...]:
+def sampled() -> tuple[OperatorTrial, ...]:
     names = set(SAMPLES.split())
     made = trials([case for case in cases() if case.name in names], beside=False)
     return tuple(trial for trial in made if "@" not in trial.name)  # which types are made up depends on the whole suite
@@ -83,13 +83,13 @@ def test_what_was_wrong_is_avoided(name: str) -> None:
                 )
 
 
-def of_record(name: str) -> Table:
+def of_record(name: str) -> CapabilityTable:
     found = table(name)
     assert found is not None
     return found
 
 
-def harmful(found: Table, trial: Trial) -> bool:
+def harmful(found: CapabilityTable, trial: OperatorTrial) -> bool:
     """Whether the table says of a case that it does not pass: all of its kind did not, or its features are warned of."""
     outcome = found.outcomes.get(trial.operator, {}).get(trial.version, {}).get(trial.kind, "passes 0")
     kind = (trial.operator, trial.version, trial.kind)
@@ -97,7 +97,7 @@ def harmful(found: Table, trial: Trial) -> bool:
 
 
 @cache
-def harmful_cases(name: str) -> tuple[Trial, ...]:
+def harmful_cases(name: str) -> tuple[OperatorTrial, ...]:
     """Cases of some operators that the table warns of, and of some that did not pass."""
     found = of_record(name)
     refused = [
@@ -119,7 +119,7 @@ def claimed(name: str) -> set[str]:
     return names
 
 
-def altered(monkeypatch: pytest.MonkeyPatch, name: str, found: Table) -> None:
+def altered(monkeypatch: pytest.MonkeyPatch, name: str, found: CapabilityTable) -> None:
     """Makes `found` the table of a backend."""
     real = table
     monkeypatch.setattr(capabilities, "table", lambda backend: found if backend == name else real(backend))
@@ -180,14 +180,14 @@ def test_what_a_table_rests_on_is_there() -> None:
     for name in RESTS_ON:
         assert digests(name), name
         assert set(registry.names()) >= {name}
-    assert not changed(replace(Table("openvino", "1", "1", 20))), "it reads operators itself"
+    assert not changed(replace(CapabilityTable("openvino", "1", "1", 20))), "it reads operators itself"
 
 
 def test_a_lowering_that_changes_comes_or_goes_makes_its_tables_older(tmp_path: Path) -> None:
     folder = tmp_path / "lowering" / "jax"
     folder.mkdir(parents=True)
     (folder / "pooling.py").write_text("def pool(x):\n    return x + 1\n", encoding="utf-8")
-    made = Table("xla", "1", "1", 20, lowerings=digests("xla", tmp_path))
+    made = CapabilityTable("xla", "1", "1", 20, lowerings=digests("xla", tmp_path))
     assert list(made.lowerings) == ["lowering/jax/pooling.py"] and not changed(made, tmp_path)
     (folder / "pooling.py").write_text(
         '"""Pools."""\n\n\ndef pool(x):  # of anything\n    return x + 1\n', encoding="utf-8"
@@ -217,8 +217,12 @@ def test_a_digest_is_of_what_a_file_says(one: str, other: str, same: bool) -> No
 
 
 def test_a_table_of_some_operators_counts_as_made_on_todays_lowerings() -> None:
-    old = Table("xla", "1", "1", 20, lowerings={"a.py": "0"}, outcomes={"Add": {"14": {"float32": "passes 1"}}})
-    new = Table("xla", "1", "1", 20, lowerings={"a.py": "1"}, outcomes={"Conv": {"11": {"float32": "passes 2"}}})
+    old = CapabilityTable(
+        "xla", "1", "1", 20, lowerings={"a.py": "0"}, outcomes={"Add": {"14": {"float32": "passes 1"}}}
+    )
+    new = CapabilityTable(
+        "xla", "1", "1", 20, lowerings={"a.py": "1"}, outcomes={"Conv": {"11": {"float32": "passes 2"}}}
+    )
     both = merged(old, new, ["Conv"])
     assert both.lowerings == {"a.py": "1"} and set(both.outcomes) == {"Add", "Conv"} and both.counts["passes"] == 3
 
@@ -290,8 +294,8 @@ def test_type_keys_and_features() -> None:
 
 
 def test_the_table_tells_wrong_cases_apart() -> None:
-    def trial(name: str, *traits: str) -> Trial:
-        return Trial(
+    def trial(name: str, *traits: str) -> OperatorTrial:
+        return OperatorTrial(
             name,
             "Pool",
             "11",
@@ -312,7 +316,7 @@ def test_the_table_tells_wrong_cases_apart() -> None:
         (trial("c", "mode=max", "ceil=0"), Result("passes")),
     ]
 
-    def made(*more: tuple[Trial, Result]) -> object:
+    def made(*more: tuple[OperatorTrial, Result]) -> object:
         return make_table("x", "1", "1", 18, "2026-01-31", {}, [*pairs, *more]).avoid.get("Pool")
 
     assert made() is None

@@ -13,7 +13,7 @@ import pytest
 from bricolage.backends import quarantine, registry
 from bricolage.backends.capabilities import quarantined
 from bricolage.backends.matching import Matcher
-from bricolage.backends.quarantine import Entry, entries
+from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.codec import DecodeError
 from bricolage.errors import BricolageError
 from bricolage.graph.graph import Graph
@@ -114,7 +114,7 @@ def test_bodies_are_looked_into(plant: Plant) -> None:
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    entry = Entry(**{**ENTRY, "first": "1.9", "last": "1.31.1"})
+    entry = QuarantineEntry(**{**ENTRY, "first": "1.9", "last": "1.31.1"})
     assert entry.holds_for("onnxruntime", "1.31.1") and entry.holds_for("onnxruntime", "1.10.0+cpu")
     assert not entry.holds_for("onnxruntime", "1.8.9") and not entry.holds_for("onnxruntime", "1.32.0")
 
@@ -130,6 +130,6 @@ def test_every_entry_has_its_paragraph_with_a_script() -> None:
     assert found is not None
     paragraphs = re.split(r"^### ", found.group(), flags=re.MULTILINE)[1:]
     headings = {text.splitlines()[0]: text for text in paragraphs}
-    known = [Entry(**one) for one in json.loads(quarantine.FILE.read_text(encoding="utf-8"))]
+    known = [QuarantineEntry(**one) for one in json.loads(quarantine.FILE.read_text(encoding="utf-8"))]
     assert {entry.evidence for entry in known} <= set(headings)
     assert all("import " in text for text in headings.values())

@@ -10,7 +10,7 @@ if importlib.util.find_spec("tvm") is None:  # to import it is for the process t
     pytest.skip("tvm is not installed", allow_module_level=True)
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.trials import Timing
+from bricolage.backends.trials import KernelTiming
 from bricolage.backends.tvm import Tvm
 from bricolage.backends.tvm_schedule import TILINGS, block_size
 from bricolage.backends.tvm_tuning import SCHEDULE, SEEDS, choice_of
@@ -45,7 +45,7 @@ def test_trials_time_what_is_in_the_space(region: RegionModel) -> None:
     builds = [{task.name: ((SCHEDULE, choice),)} for task in timed[:3] for choice in (str(TILINGS[0]), "sample 3")]
     told = trials.run(builds, 2)
     assert [set(one) for one in told] == [set(build) for build in builds]
-    assert any(isinstance(trial, Timing) for one in told for trial in one.values())
+    assert any(isinstance(trial, KernelTiming) for one in told for trial in one.values())
 
 
 @pytest.mark.parametrize("choice", [*map(str, TILINGS[::71]), "sample 1", f"sample {SEEDS}"])

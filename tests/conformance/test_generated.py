@@ -11,7 +11,7 @@ import pytest
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.generated import generated, types_of
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import Trial, trials
+from bricolage.conformance.trials import OperatorTrial, trials
 
 FLOAT, DOUBLE, HALF, INT8, UINT8, BOOL, STRING = (
     onnx.TensorProto.FLOAT,
@@ -77,7 +77,7 @@ def test_classical_models_and_sequences_have_cases() -> None:
     assert [case.name for case in base_cases({"Scaler"})] == [c.name for c in base_cases() if "scaler" in c.name]
 
 
-def trial_kinds(found: Collection[Trial]) -> set[str]:
+def trial_kinds(found: Collection[OperatorTrial]) -> set[str]:
     return {trial.kind for trial in found}
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
-from bricolage.backends.trials import Timing
+from bricolage.backends.trials import KernelTiming
 from bricolage.codec import encode
 from bricolage.device.device import Device
 from bricolage.device.host import host
@@ -206,7 +206,7 @@ class MadeUpPool:
         best = [list(one) for one in found.parameters]
         rounds = facts["rounds"]
         trials = [
-            {REGION: encode(Timing((0.5 if build[REGION] == best and best else 2.0,) * rounds, (1.0,) * rounds))}
+            {REGION: encode(KernelTiming((0.5 if build[REGION] == best and best else 2.0,) * rounds, (1.0,) * rounds))}
             for build in facts["builds"]
         ]
         return Answer("ok", facts={"trials": trials})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.driver.candidates import Group
+from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, sum_of_regions, weighed
 from bricolage.graph.work import Work
 from bricolage.measure.entries import Cost
@@ -87,7 +87,7 @@ def test_sums_of_regions_are_evidence_unless_others_disturbed_them(tmp_path: Pat
     state, measurer = made_up_state(tmp_path, graph("a=Relu(x) y=Tanh(a)"), [First(), Second()])
     profile = state.original
     profile.whole = {FIRST: timed(10.0, 9.0, 15.0), SECOND: timed(12.0, 9.5, 30.0)}
-    groups = tuple(Group(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
+    groups = tuple(CandidateGroup(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
     profile.candidates = replace(profile.candidates, groups=groups, segments=(1, 2))
     profile.regions["a", SECOND] = timed(3.0)
     assert sum_of_regions(profile, SECOND) is None, "one segment was not measured"

@@ -25,7 +25,7 @@ from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.perf.learned.features import NAMES
 from bricolage.perf.learned.forest import Forest, Tree
-from bricolage.perf.learned.model import LearnedCosts, Prediction
+from bricolage.perf.learned.model import LearnedCosts, LearnedPrediction
 from bricolage.work.implementation import named
 from tests.driver.made_up import (
     Answers,
@@ -166,7 +166,9 @@ def test_operators_that_only_others_than_the_contenders_run_alone_have_a_price(t
 def test_measured_costs_rule_out_as_predicted_ones_do(tmp_path: Path, model: Graph) -> None:
     state, _ = made_up_state(tmp_path, model, [First(), Second()])
     group = state.original.candidates.groups[0]
-    expected = Forecast({(group.key, FIRST): Prediction(1, 0.5, 2), (group.key, SECOND): Prediction(4, 3, 5)}, {})
+    expected = Forecast(
+        {(group.key, FIRST): LearnedPrediction(1, 0.5, 2), (group.key, SECOND): LearnedPrediction(4, 3, 5)}, {}
+    )
     both, right = (FIRST, SECOND), {FIRST, SECOND}
     assert expected.worth_measuring(group, FIRST, right, {}) == (FIRST,)
     assert expected.worth_measuring(group, FIRST, {SECOND}, {}) == both
@@ -192,7 +194,7 @@ def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(1.0001, 20), st.floats(1.0001, 20))
 def test_expected_gains_are_what_draws_give(own_ms: float, other_ms: float, own_spread: float, spread: float) -> None:
-    own, other = (Prediction(m, m / s, m * s) for m, s in ((own_ms, own_spread), (other_ms, spread)))
+    own, other = (LearnedPrediction(m, m / s, m * s) for m, s in ((own_ms, own_spread), (other_ms, spread)))
     found = _improvement(own, other)
     deviation = math.hypot(math.log(own_spread), math.log(spread)) / _QUANTILE
     levels = np.linspace(-8, 8, 20_001)

@@ -13,7 +13,7 @@ import pytest
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.items import Placements, Regions, WholeModel, items
+from bricolage.driver.items import Placements, RegionsItem, WholeModelItem, items
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
@@ -99,7 +99,7 @@ def test_without_a_record_the_roofline_decides(tmp_path: Path, model: Graph) -> 
 def test_what_is_known_is_taken_over_at_once(tmp_path: Path, model: Graph) -> None:
     state, measurer = made_up_state(tmp_path, model, [First(), Sluggish()])
     Baselines().run(state, Deadline(100.0))
-    item = WholeModel(SLUGGISH)
+    item = WholeModelItem(SLUGGISH)
     measurer.on_record = {
         state.original.whole_spec(SLUGGISH): measurer.answers.cost(state.original.whole_spec(SLUGGISH))
     }
@@ -139,7 +139,7 @@ def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising
     state, _ = made_up_state(tmp_path, model, [First(), Second()], answers)
     state.session = replace(state.session, record=record())
     Baselines().run(state, Deadline(100.0))
-    promise = Regions().promise(state)
+    promise = RegionsItem().promise(state)
     assert promise is not None and promise.gain == pytest.approx(0.6) and "precision" in promise.because
     assert Placements().promise(state) is None, "regions come first"
     state.original.dropped.clear()

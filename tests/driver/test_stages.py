@@ -19,7 +19,7 @@ from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages import rewriting
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
-from bricolage.driver.stages.rewriting import RewriteSearch, Rewritten, measured_operators
+from bricolage.driver.stages.rewriting import RewriteSearch, RewrittenVariants, measured_operators
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placed, promising
@@ -231,7 +231,7 @@ def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph)
 def test_with_one_backend_no_region_is_promising(tmp_path: Path, model: Graph) -> None:
     state, _ = made_up_state(tmp_path, model, [First()])
     run(state, Baselines())
-    assert items.Regions().promise(state) is items.Placements().promise(state) is None
+    assert items.RegionsItem().promise(state) is items.Placements().promise(state) is None
 
 
 def test_a_graph_of_one_operator_is_not_divided(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_rewritten_variants_are_timed_where_the_original_did_well(tmp_path: Path
     state, _ = made_up_state(
         tmp_path, model, [First(), Second(), Third()], answers, variants=[variant("rewritten", SHORTER)]
     )
-    run(state, Baselines(), Rewritten())
+    run(state, Baselines(), RewrittenVariants())
     assert whole_times(state.profiles["rewritten"]) == {"first f32": 4.0, "second f32": 7.6}
     assert [(c.name, c.variant) for c in state.challengers] == [("first f32 rewritten", "rewritten")]
 
@@ -281,7 +281,7 @@ def test_measured_operators_are_of_the_fastest_over_all_variants(tmp_path: Path,
         options=FULL,
         variants=[variant("rewritten", "a=Abs(x) b=Relu(a) c=MatMul(b,w) y=Exp(c)")],
     )
-    run(state, Baselines(), Rewritten(), Regions())
+    run(state, Baselines(), RewrittenVariants(), Regions())
     measured = measured_operators(state)
     assert {operator_key(o) for o in model.operators} <= measured.keys()
     by_type = {o.op_type: measured[operator_key(o)] for p in state.profiles.values() for o in p.graph.operators}
@@ -323,7 +323,7 @@ def test_the_search_minimises_measured_times_first(
     asked = search()
     answers = Answers({"second": 0.5}, {"Tanh": 0.2, "MatMul": 6.0})
     state, _ = made_up_state(tmp_path, model, [First(), Second()], answers, variants=[variant("rewritten", SHORTER)])
-    run(state, Baselines(), Rewritten(), Regions(), RewriteSearch())
+    run(state, Baselines(), RewrittenVariants(), Regions(), RewriteSearch())
     cost = asked["cost"]
     assert isinstance(cost, MeasuredOpCost) and asked["graph"] is model and asked["known"] == [ORIGINAL, "rewritten"]
     assert state.calibrated is cost.model and len(state.calibrated.samples) > 2
@@ -363,14 +363,14 @@ def test_the_original_is_placed_too_where_a_backend_knows_only_its_patterns(tmp_
     answers = Answers({"dense": 0.5}, {"MatMul": 1.0, "Add": 0.06, "Relu": 0.06, "Gemm": 1.02})
     for backends, expected in (([First(), Second()], ["rewritten"]), ([First(), Dense()], ["rewritten", ORIGINAL])):
         state, _ = made_up_state(tmp_path, model, backends, answers, variants=[rewritten])
-        run(state, Baselines(), Rewritten())
+        run(state, Baselines(), RewrittenVariants())
         assert [profile.variant.name for profile in placed(state)] == expected
     run(state, Regions(), Placing())
     assert list(state.searches) == ["rewritten", ORIGINAL]
     assert any(one.implementation.backend == "dense" for c in state.challengers for one in c.placement)
     slow = replace(answers, operators={**answers.operators, "Gemm": 0.5})
     state, _ = made_up_state(tmp_path, model, [First(), Dense()], slow, variants=[rewritten])
-    run(state, Baselines(), Rewritten())
+    run(state, Baselines(), RewrittenVariants())
     assert [profile.variant.name for profile in placed(state)] == ["rewritten"], "what could not win is left out"
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from bricolage.deadline import Deadline
-from bricolage.driver.serving import Batch, Candidate
-from bricolage.driver.throughput import ThroughputSearch, Tried
+from bricolage.driver.serving import Batch, ServingCandidate
+from bricolage.driver.throughput import ThroughputSearch, TriedCandidate
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
@@ -27,19 +27,19 @@ class Nothing:
     options = Options(objective="throughput", threads=2)
 
 
-def candidate(program: str, kind: Kind = "copies", streams: int = 2, rows: int = 1) -> Candidate:
+def candidate(program: str, kind: Kind = "copies", streams: int = 2, rows: int = 1) -> ServingCandidate:
     nothing = cast(Any, None)
     batch = Batch(rows, nothing, Path(), Path(), 1e-6, 1e-6)
     placement = (Assignment(1, Implementation(program.partition(" ")[0])),)
     queue = 0 if kind == "queue" else None
-    return Candidate(program, kind, batch, nothing, placement, streams, 2 // streams, queue)
+    return ServingCandidate(program, kind, batch, nothing, placement, streams, 2 // streams, queue)
 
 
-def search(limit: float | None = None, **tried: tuple[Candidate, float, float]) -> ThroughputSearch:
+def search(limit: float | None = None, **tried: tuple[ServingCandidate, float, float]) -> ThroughputSearch:
     """Of candidates with their milliseconds a request and their p99."""
     found = ThroughputSearch(cast(Any, Nothing()), cast(Any, None), (1,), limit)
     for one, ms, late in tried.values():
-        found.tried[one.name] = Tried(one, Served(Cost("ok", Latency(ms, ms, ms, 7)), late / 2, late))
+        found.tried[one.name] = TriedCandidate(one, Served(Cost("ok", Latency(ms, ms, ms, 7)), late / 2, late))
     return found
 
 
@@ -103,7 +103,7 @@ def test_a_limit_out_of_reach_names_the_best() -> None:
     with pytest.raises(NoBackend, match="in the time given"):
         search(1.0)._check()
     found = search(1.0)
-    found.tried["a"] = Tried(FAST, Served(Cost("crashed", reason="it ended with SIGSEGV")))
+    found.tried["a"] = TriedCandidate(FAST, Served(Cost("crashed", reason="it ended with SIGSEGV")))
     with pytest.raises(NoBackend, match="a: it ended with SIGSEGV"):
         found._check()
 
@@ -156,7 +156,7 @@ def test_the_best_other_tool_races_and_is_compared_in_the_same_rounds() -> None:
 def test_placements_are_decided_for_the_best_copies_alone() -> None:
     asked: list[str] = []
 
-    def place(one: Candidate, time: Deadline) -> None:
+    def place(one: ServingCandidate, time: Deadline) -> None:
         assert time.left > 0
         asked.append(one.name)
 

@@ -15,7 +15,7 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.backends.trials import Build, Timing, Trial, Trials
+from bricolage.backends.trials import Build, KernelTiming, Trial, Trials
 from bricolage.cache import cache_directory
 from bricolage.errors import Refused
 from bricolage.work.config_space import ConfigSpace, TuningTask
@@ -300,7 +300,7 @@ class MadeUpTrials(Trials):
             return "eight is too many"
         usual = 4.0 if task == "first" else 1.0
         gains = wanted and self.way != "even"
-        return Timing((usual * (0.5 if gains else 1.1),) * rounds, (usual,) * rounds)
+        return KernelTiming((usual * (0.5 if gains else 1.1),) * rounds, (usual,) * rounds)
 
 
 def _note(what: str, line: str) -> None:

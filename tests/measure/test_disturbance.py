@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from benchmarks.load import busy
 from bricolage.device.host import selected
-from bricolage.measure.disturbance import DISTURBED, Reading, Tally, Watch, machine, waited_share
+from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share
 from bricolage.measure.loading import Job, Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
@@ -31,9 +31,9 @@ MS = 1_000_000
 # --- from readings to a share ---------------------------------------------------------------------------------------
 
 
-def reading(wall: float, processor: float, waited: float | None, turns: int = 0, preempted: int = 0) -> Reading:
+def reading(wall: float, processor: float, waited: float | None, turns: int = 0, preempted: int = 0) -> ProcessReading:
     """From milliseconds."""
-    return Reading(
+    return ProcessReading(
         round(wall * MS), round(processor * MS), None if waited is None else round(waited * MS), turns, preempted
     )
 
@@ -41,7 +41,7 @@ def reading(wall: float, processor: float, waited: float | None, turns: int = 0,
 START = reading(5.0, 3.0, 1.0)
 
 
-def later(wall: float, processor: float, waited: float | None, turns: int = 0, preempted: int = 0) -> Reading:
+def later(wall: float, processor: float, waited: float | None, turns: int = 0, preempted: int = 0) -> ProcessReading:
     start = reading(5.0, 3.0, 1.0) if waited is not None else reading(5.0, 3.0, None)
     end = reading(5.0 + wall, 3.0 + processor, None if waited is None else 1.0 + waited, turns, preempted)
     return replace(end, wall_ns=start.wall_ns + round(wall * MS))
@@ -123,7 +123,7 @@ def test_who_computes_beside_a_busy_process_waits_and_who_sleeps_does_not() -> N
 
 @linux
 def test_a_watch_follows_threads_and_survives_their_end() -> None:
-    watch, stop = Watch(), threading.Event()
+    watch, stop = DisturbanceWatch(), threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
     watch.follow()
@@ -139,7 +139,7 @@ def test_a_watch_follows_threads_and_survives_their_end() -> None:
 
 
 def test_absent_counters_are_said_to_be_absent(tmp_path: Path) -> None:
-    found = Watch(tmp_path / "nothing").read()
+    found = DisturbanceWatch(tmp_path / "nothing").read()
     assert found.waited_ns is None and found.wall_ns > 0 and found.preempted >= 0
     nothing = machine((0,), tmp_path)
     assert nothing.busy_s is None and nothing.pressure_s is None and nothing.stolen_s == 0.0

@@ -16,7 +16,7 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.device.host import host
 from bricolage.measure import fork_server
-from bricolage.measure.fork_server import Forked
+from bricolage.measure.fork_server import ForkedWorker
 from bricolage.measure.launch import launch
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
@@ -41,7 +41,7 @@ def test_one_server_becomes_all_workers_but_fresh_ones(pool: Pool) -> None:
     fresh = pool.worker(regime(fresh=True)).process
     parents = [psutil.Process(process.pid).ppid() for process in (*forked, fresh)]
     assert parents[0] == parents[1] != parents[2] == os.getpid()
-    assert all(isinstance(process, Forked) for process in forked) and isinstance(fresh, subprocess.Popen)
+    assert all(isinstance(process, ForkedWorker) for process in forked) and isinstance(fresh, subprocess.Popen)
 
 
 def test_a_worker_has_its_own_variables_folder_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage.backends import capabilities, registry
-from bricolage.backends.capabilities import Table, engine_claims, table
+from bricolage.backends.capabilities import CapabilityTable, engine_claims, table
 from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher
 from bricolage.cli.main import app
@@ -23,10 +23,10 @@ from tests.graph.models import graph
 
 
 @pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], None]:
+def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[[CapabilityTable], None]:
     """Puts a table in the place of the committed one."""
 
-    def put(found: Table) -> None:
+    def put(found: CapabilityTable) -> None:
         real = table
         for module in (capabilities, selfcheck):
             monkeypatch.setattr(module, "table", lambda name: found if name == found.backend else real(name))
@@ -35,7 +35,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], None]:
     return put
 
 
-def of_record(name: str) -> Table:
+def of_record(name: str) -> CapabilityTable:
     found = table(name)
     assert found is not None
     return found
@@ -52,7 +52,7 @@ def accepted(backend: Backend, made: Graph) -> int:
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", pytest.param("torch", marks=pytest.mark.slow)])
 def test_another_version_is_used_only_for_what_passes_its_self_check(
-    name: str, tables: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
+    name: str, tables: Callable[[CapabilityTable], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, backend = dense(), registry.get(name)
     assert accepted(backend, made) == 0b11
@@ -70,7 +70,7 @@ def test_another_version_is_used_only_for_what_passes_its_self_check(
     assert again.self_check == checked.self_check
 
 
-def test_a_wrong_claim_is_caught(tables: Callable[[Table], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_claim_is_caught(tables: Callable[[CapabilityTable], None], caplog: pytest.LogCaptureFixture) -> None:
     """OpenVINO computes Cast from float32 to float64 in float32; a table that vouches for it is not believed."""
     found = of_record("openvino")
     assert found.outcomes["Cast"]["13"]["float32>float64"].startswith("wrong")
@@ -86,7 +86,7 @@ def test_a_wrong_claim_is_caught(tables: Callable[[Table], None], caplog: pytest
 
 
 def test_a_case_that_brings_the_worker_down_is_a_reason(
-    tables: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
+    tables: Callable[[CapabilityTable], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that checks dies of its first case and of every other: nothing is claimed, and the caller lives."""
     tables(replace(of_record("onnxruntime"), version="0.0.1"))
@@ -100,7 +100,7 @@ def test_a_case_that_brings_the_worker_down_is_a_reason(
     assert accepted(checked, made) == 0
 
 
-def test_bodies_are_checked_too(tables: Callable[[Table], None]) -> None:
+def test_bodies_are_checked_too(tables: Callable[[CapabilityTable], None]) -> None:
     import onnx_ir as ir
 
     text = """<ir_version: 10, opset_import: ["" : 18]> g (bool c, float[4] x) => (float[4] y) {
@@ -114,7 +114,7 @@ def test_bodies_are_checked_too(tables: Callable[[Table], None]) -> None:
     assert accepted(checked, made) == 1
 
 
-def test_backends_says_what_the_table_is_worth(tables: Callable[[Table], None]) -> None:
+def test_backends_says_what_the_table_is_worth(tables: Callable[[CapabilityTable], None]) -> None:
     run = CliRunner()
     assert "self-check" not in run.invoke(app, ["backends"]).stdout
     tables(replace(of_record("onnxruntime"), version="0.0.1"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.graph.work import VIEWS, flops, moved
-from bricolage.perf.calibrated import Calibrated, Sample, calibrate
+from bricolage.perf.calibrated import Calibrated, CalibrationSample, calibrate
 from tests.graph.models import parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 18]> net (float[1,64,56,56] x, float[128,256] q)
@@ -33,9 +33,9 @@ def truth(operator: Operator) -> float:
 
 def test_a_machine_that_the_model_describes_is_found(graph: Graph) -> None:
     operators = graph.operators
-    samples = [Sample((o,), truth(o)) for o in operators if o.op_type not in VIEWS]
+    samples = [CalibrationSample((o,), truth(o)) for o in operators if o.op_type not in VIEWS]
     samples += [
-        Sample(tuple(operators[i:j]), sum(map(truth, operators[i:j])))
+        CalibrationSample(tuple(operators[i:j]), sum(map(truth, operators[i:j])))
         for i in range(len(operators))
         for j in range(i + 2, len(operators) + 1)
     ]
@@ -60,11 +60,11 @@ def test_costs_are_never_negative(graph: Graph, times: list[float], seed: int) -
     rng = np.random.default_rng(seed)
     operators = graph.operators
     chosen = [tuple(operators[i] for i in sorted(rng.choice(len(operators), 3, replace=False))) for _ in times]
-    model = calibrate([Sample(own, ms) for own, ms in zip(chosen, times, strict=True)])
+    model = calibrate([CalibrationSample(own, ms) for own, ms in zip(chosen, times, strict=True)])
     assert isinstance(model, Calibrated)
     assert all(model(operator) >= 0.0 for operator in operators)
     assert model.error >= 0.0
 
 
 def test_times_of_nothing_are_left_out(graph: Graph) -> None:
-    assert calibrate([Sample((), 1.0), Sample((graph.operators[0],), 0.0)]).samples == ()
+    assert calibrate([CalibrationSample((), 1.0), CalibrationSample((graph.operators[0],), 0.0)]).samples == ()

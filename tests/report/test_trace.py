@@ -15,7 +15,7 @@ from bricolage.report import concurrency
 from bricolage.report.facts import regions
 from bricolage.report.html import render
 from bricolage.report.trace import chrome_trace
-from bricolage.runtime.spans import Span
+from bricolage.runtime.spans import RunSpan
 
 
 def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
@@ -26,7 +26,7 @@ def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
     cores = tuple((step % 2,) for step in range(count))
     bucket = dataclasses.replace(bucket, schedule=PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0))
     starts = [1_000_000 + 2_000 * step for step in range(count)]
-    spans = [Span(step, start, start + 1_000, 70 + step % 2, step % 2) for step, start in enumerate(starts)]
+    spans = [RunSpan(step, start, start + 1_000, 70 + step % 2, step % 2) for step, start in enumerate(starts)]
     made = json.loads(json.dumps(chrome_trace("m.onnx", bucket, spans)))
     for event in made["traceEvents"]:  # the trace event format: "complete" events, and metadata that names their rows
         assert {"name", "ph", "pid", "tid"} <= set(event) and event["ph"] in ("X", "M")
@@ -42,7 +42,7 @@ def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
 
 
 def test_a_shape_that_was_not_planned_has_numbers_only() -> None:
-    made = chrome_trace("m.onnx", None, [Span(0, 5, 1_005, 7, None)])
+    made = chrome_trace("m.onnx", None, [RunSpan(0, 5, 1_005, 7, None)])
     assert made["traceEvents"][-1] == {
         "name": "region 1", "ph": "X", "pid": 1, "tid": 1, "ts": 0.0, "dur": 1.0, "args": {},
     }  # fmt: skip

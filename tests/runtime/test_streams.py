@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bricolage.runtime.streams import Placed, Streams
+from bricolage.runtime.streams import Placed, RegionStreams
 
 HAVE = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (0, 1)
 FIRST, LAST = HAVE[0], HAVE[-1]
@@ -23,7 +23,7 @@ def noting(seen: list[int], number: int) -> Callable[[], None]:
 @two_cores
 def test_calls_on_disjoint_cores_run_at_the_same_time() -> None:
     meeting = threading.Barrier(2, timeout=20)  # passed only if both are there together
-    streams = Streams(
+    streams = RegionStreams(
         [Placed(lambda: void(meeting.wait()), (FIRST,), ()), Placed(lambda: void(meeting.wait()), (LAST,), ())]
     )
     for _ in range(3):
@@ -44,7 +44,7 @@ def test_a_call_waits_for_what_it_is_told_and_for_its_thread() -> None:
         Placed(noting(seen, 3), (LAST,), (2,)),
         Placed(noting(seen, 4), (FIRST,), (2, 3)),
     ]
-    streams = Streams(placed)
+    streams = RegionStreams(placed)
     for _ in range(50):
         seen.clear()
         streams()
@@ -61,7 +61,7 @@ def test_a_failure_leaves_out_what_has_not_begun_and_the_next_run_is_whole() -> 
             raise RuntimeError("the call failed")
         seen.append(0)
 
-    streams = Streams(
+    streams = RegionStreams(
         [Placed(fails, (FIRST,), ()), Placed(noting(seen, 1), (LAST,), (0,)), Placed(noting(seen, 2), (FIRST,), ())]
     )
     with pytest.raises(RuntimeError, match="the call failed"):
@@ -77,13 +77,13 @@ def test_every_call_runs_on_its_cores_and_the_caller_stays_where_it_is() -> None
     where: list[set[int]] = []
     placed = [Placed(lambda: where.append(os.sched_getaffinity(0)), cores, ()) for cores in ((FIRST,), HAVE, (FIRST,))]
     before = os.sched_getaffinity(0)
-    Streams(placed)()
+    RegionStreams(placed)()
     assert where == [{FIRST}, set(HAVE), {FIRST}] and os.sched_getaffinity(0) == before
 
 
 @two_cores
 def test_a_trace_says_what_ran_when_and_where() -> None:
-    streams = Streams([Placed(lambda: None, (FIRST,), ()), Placed(lambda: None, (LAST,), (0,))])
+    streams = RegionStreams([Placed(lambda: None, (FIRST,), ()), Placed(lambda: None, (LAST,), (0,))])
     spans = streams.traced()
     assert [span.step for span in spans] == [0, 1]
     assert spans[0].end_ns <= spans[1].start_ns and spans[0].thread != spans[1].thread
@@ -95,7 +95,7 @@ def test_a_trace_says_what_ran_when_and_where() -> None:
 
 def test_the_threads_end_with_their_program() -> None:
     before = set(threading.enumerate())
-    streams = Streams([Placed(lambda: None, (core,), ()) for core in HAVE])
+    streams = RegionStreams([Placed(lambda: None, (core,), ()) for core in HAVE])
     streams()
     started = set(threading.enumerate()) - before
     assert len(started) == len(HAVE)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from bricolage.testing import CONTEXTS, KINDS, Case, cases, made, models
+from bricolage.testing import CONTEXTS, KINDS, ModelCase, cases, made, models
 from bricolage.testing.contexts import sizes
 from bricolage.testing.edges import sliced
 from bricolage.testing.grow import grow_wide
@@ -34,14 +34,14 @@ def test_both_references_agree_and_what_is_declared_holds(seed: int) -> None:
     functions in float32 (MeanVarianceNormalization, an antialiased Resize), so it differs by that much."""
     context = ("", "inner outputs", "symbolic")[seed % 3]
     model = made(seed, KINDS[seed % len(KINDS)], context)
-    case = Case(model, sizes(model), {})
+    case = ModelCase(model, sizes(model), {})
     disputed = replace(case, inputs=choose(case.fixed(), seed).inputs).truth().disputed()
     assert [one for one in disputed if one.error > 1e-5] == [], onnx.printer.to_text(ir.to_proto(model))
 
 
 @settings(FEW, max_examples=6)
 @given(cases(kinds=("basic",), contexts=("If", "Loop", "Scan")))
-def test_control_flow_has_a_reference(case: Case) -> None:
+def test_control_flow_has_a_reference(case: ModelCase) -> None:
     assert CONTROL & {node.op_type for node in case.model.graph}
     assert case.truth().expected
 

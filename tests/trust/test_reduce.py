@@ -23,7 +23,7 @@ from bricolage.measure.specs import Limits
 from bricolage.plan.step import Step
 from bricolage.progress import Silent
 from bricolage.trust.case import (
-    Case,
+    FaultCase,
     constants,
     fewer_outputs,
     simpler_attributes,
@@ -159,11 +159,11 @@ def test_a_check_that_ends_its_process_is_survived() -> None:
 CONV = """c = Conv<pads=[1,1,1,1]>(x, w) s = Reshape(c, n) a, b = Split<axis=1, num_outputs=2>(s) y = Tanh(a) z = Relu(b)"""
 
 
-def conv() -> Case:
+def conv() -> FaultCase:
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(size=(6, 4, 3, 3)).astype(np.float32), "n": np.array([2, 6, 64])}
     made = graph(CONV, "float[2,4,8,8] x", "float[2,3,64] y, float[2,3,64] z", **weights)
-    return Case(made.model, {"x": rng.normal(size=(2, 4, 8, 8)).astype(np.float32)})
+    return FaultCase(made.model, {"x": rng.normal(size=(2, 4, 8, 8)).astype(np.float32)})
 
 
 def test_smaller_cases_are_valid_models() -> None:

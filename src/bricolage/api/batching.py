@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.sources import Prepared, Source, measuring_inputs
+from bricolage.api.sources import PreparedBucket, Source, measuring_inputs
 from bricolage.driver.profile import Profile, Session
 from bricolage.driver.serving import Batch
 from bricolage.driver.throughput import NotBatched
@@ -53,7 +53,7 @@ class BatchedModel:
         inputs = rows_of(opened, rows)
         return replace(opened, buckets=(prepared,), inputs=inputs)
 
-    def prepared(self, rows: int) -> Prepared:
+    def prepared(self, rows: int) -> PreparedBucket:
         """The graph of one size, its weights in the store."""
         return bound_to_rows(self._opened, rows)
 
@@ -104,7 +104,7 @@ def rows_of(opened: Source, rows: int) -> dict[str, np.ndarray] | None:
     }
 
 
-def bound_to_rows(opened: Source, rows: int) -> Prepared:
+def bound_to_rows(opened: Source, rows: int) -> PreparedBucket:
     """The graph of a batch size, its weights in the store."""
     base = opened.buckets[0]
     if not opened.batch or base.sizes[opened.batch] == rows:
@@ -112,7 +112,7 @@ def bound_to_rows(opened: Source, rows: int) -> Prepared:
     sizes = {**base.sizes, opened.batch: rows}
     graph = prepare(opened.model, sizes, base.overridden)
     opened.store.share([graph.model], f"weights-{rows}.data")
-    return Prepared(sizes, graph, base.overridden)
+    return PreparedBucket(sizes, graph, base.overridden)
 
 
 def batch_sizes(opened: Source, options: Options) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import open_context
 from bricolage.api.deciding import make_plan
-from bricolage.api.sources import Prepared, Source, open_source, working_folder
+from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.api.throughput import compare
 from bricolage.backends import registry
 from bricolage.device.host import selected
@@ -79,7 +79,7 @@ def bench(
 
 
 def _racing(
-    plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: Prepared
+    plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: PreparedBucket
 ) -> tuple[list[GraphVariant], list[Challenger]]:
     """The variants of the graph that race, the original first, and the plans for these sizes. Plans come with their
     names and the folders of their artifacts.

@@ -23,7 +23,7 @@ from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.options import BOUNDS
 from bricolage.verify.bound import draws_for, limits, rounding_errors
 from bricolage.verify.compare import Deviation, deviation
-from bricolage.verify.inputs import Sample, choose
+from bricolage.verify.inputs import InputSample, choose
 from bricolage.verify.reference import Evaluate, Values
 
 
@@ -66,7 +66,7 @@ class Check:
     def __init__(self, original: Graph, sizes: Mapping[str, int], seed: int, evaluate: Evaluate) -> None:
         self._sizes = sizes
         self._evaluate = evaluate
-        self._sample: Sample = choose(original.model, seed, evaluator=partial(evaluate, original.model))
+        self._sample: InputSample = choose(original.model, seed, evaluator=partial(evaluate, original.model))
         self._original = original
         self._limits = dict.fromkeys(self._sample.reference, 0.0)
         self.bound = BOUNDS["highest"]

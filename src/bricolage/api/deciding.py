@@ -13,7 +13,7 @@ import numpy as np
 
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
-from bricolage.api.sources import Prepared, Source
+from bricolage.api.sources import PreparedBucket, Source
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
@@ -54,7 +54,7 @@ def make_plan(
     )
 
 
-def decide_bucket(context: DecisionContext, opened: Source, bucket: Prepared) -> Bucket:
+def decide_bucket(context: DecisionContext, opened: Source, bucket: PreparedBucket) -> Bucket:
     """The decision for one shape bucket, found again or made.
 
     Raises:
@@ -82,7 +82,7 @@ def decide_bucket(context: DecisionContext, opened: Source, bucket: Prepared) ->
 
 def decision_key(
     opened: Source,
-    bucket: Prepared,
+    bucket: PreparedBucket,
     options: Options,
     backends: Sequence[Backend],
     device: Device,

@@ -12,7 +12,7 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.api.context import open_pool, open_reference
-from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.api.sources import PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.host import selected
@@ -83,7 +83,7 @@ class Workplace:
             for subject in self._of_bucket(bucket):
                 yield bucket.sizes, subject, oracle
 
-    def _of_bucket(self, prepared: Prepared) -> Iterator[Subject]:
+    def _of_bucket(self, prepared: PreparedBucket) -> Iterator[Subject]:
         if self.plan is not None:
             decided, folder = self.plan
             for bucket in decided.buckets:

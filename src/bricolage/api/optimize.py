@@ -12,7 +12,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.deciding import decide_bucket, decision_key, make_plan
-from bricolage.api.shipping import Trial, Tried, planned_trial, shipped
+from bricolage.api.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
@@ -89,7 +89,7 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan
     """Decides every bucket, and writes the artifact where there is an `output`."""
     options, backends, device = context.options, context.backends, context.device
     decided: list[Bucket] = []
-    trials: list[Trial] = []
+    trials: list[ArtifactTrial] = []
     served: Decision | None = None
     if options.objective == "throughput":
         served = decide(context, opened)
@@ -106,4 +106,4 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan
         return plan
     trials = trials or [planned_trial(opened, 0)]
     keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
-    return shipped(context, opened, plan, output, trials, Tried(context.database, keys))
+    return shipped(context, opened, plan, output, trials, TriedArtifacts(context.database, keys))

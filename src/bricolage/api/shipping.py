@@ -46,7 +46,7 @@ _RUN_S = 120.0
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class ArtifactTrial:
     """Inputs of the model, with what float64 makes of them where that is known."""
 
     where: str
@@ -62,7 +62,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedArtifacts:
     """Which decisions have been tried as artifacts, and what came of it."""
 
     database: Database
@@ -87,24 +87,29 @@ class Tried:
             self.database.put_race(key, None)
 
 
-def planned_trial(opened: Source, index: int) -> Trial:
+def planned_trial(opened: Source, index: int) -> ArtifactTrial:
     """Of a bucket that has just been decided: what its candidates were compared with. It is taken out of the folder, since the next
     bucket has its own."""
     graph = opened.buckets[index].graph
     given, wanted = (opened.store.directory / f"whole-{what}.npz" for what in ("inputs", "expected"))
     where = f"at the sizes {dict(opened.buckets[index].sizes)}" if opened.buckets[index].sizes else "on its inputs"
     if not (given.exists() and wanted.exists()):
-        return Trial(where, index, True, None, None, ())
+        return ArtifactTrial(where, index, True, None, None, ())
     names = [info.name for info in graph.outputs]
     expected, own = load_values(wanted, names), load_limits(wanted, names)
     inputs = load_values(given)
     for path in (given, wanted):
         path.unlink()
-    return Trial(where, index, True, inputs, tuple(expected[name] for name in names), tuple(own))
+    return ArtifactTrial(where, index, True, inputs, tuple(expected[name] for name in names), tuple(own))
 
 
 def shipped(
-    context: DecisionContext, opened: Source, plan: Plan, path: Path, trials: Sequence[Trial], known: Tried
+    context: DecisionContext,
+    opened: Source,
+    plan: Plan,
+    path: Path,
+    trials: Sequence[ArtifactTrial],
+    known: TriedArtifacts,
 ) -> Plan:
     """Writes the artifact of `plan` to `path` once a fresh process that has loaded it gives right answers: on the planned inputs,
     and at another size of each symbolic dimension. What fails is replaced by the fastest baseline that does not; the plan that
@@ -158,7 +163,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _with_inputs(opened: Source, trial: Trial, options: Options, evaluate: Evaluate) -> Trial:
+def _with_inputs(opened: Source, trial: ArtifactTrial, options: Options, evaluate: Evaluate) -> ArtifactTrial:
     """Of a decision that was known, but whose artifact was never tried: with inputs as it was measured on."""
     if trial.inputs is not None or opened.batch:
         return trial
@@ -169,7 +174,7 @@ def _with_inputs(opened: Source, trial: Trial, options: Options, evaluate: Evalu
     return replace(trial, inputs=inputs, expected=expected, limits=(0.0,) * len(expected), graph=graph)
 
 
-def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[Trial]:
+def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[ArtifactTrial]:
     """One for each symbolic dimension of the first bucket that can be another size by itself, as long as there is time."""
     bucket, begun = opened.buckets[0], time.monotonic()
     given_s = max(_LEAST_S, _SHARE * sum(plan.buckets[0].seconds.values()))
@@ -188,10 +193,10 @@ def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluat
             _LOG.info("the artifact is not tried at %s=%d: %s", name, other, error.sentence)
             continue
         expected = tuple(sample.reference[info.name] for info in graph.outputs)
-        yield Trial(f"at {name}={other}", 0, False, sample.inputs, expected, (0.0,) * len(expected), graph)
+        yield ArtifactTrial(f"at {name}={other}", 0, False, sample.inputs, expected, (0.0,) * len(expected), graph)
 
 
-def _fault(trial: Trial, run: ArtifactRun, options: Options, evaluate: Evaluate) -> str:
+def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, evaluate: Evaluate) -> str:
     """What is wrong with a run; empty where nothing is."""
     if run.failure or trial.expected is None:
         return run.failure
@@ -207,7 +212,7 @@ def _fault(trial: Trial, run: ArtifactRun, options: Options, evaluate: Evaluate)
     return "" if found.excess <= options.bound else too_far(found, options.bound)
 
 
-def _replaced(opened: Source, plan: Plan, trial: Trial, run: ArtifactRun, fault: str) -> Plan | None:
+def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:
     """The plan without those that gave the answer; None where nobody else was accepted, or streams depend on them."""
     if plan.operating_point is not None:
         return None

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBucket:
     """One shape bucket, ready to be placed."""
 
     sizes: dict[str, int]
@@ -53,7 +53,7 @@ class Source:
     model: ir.Model
     digest: str
     """Hash of structure and weights."""
-    buckets: tuple[Prepared, ...]
+    buckets: tuple[PreparedBucket, ...]
     store: Store
     inputs: Mapping[str, np.ndarray] | None = None
     """By name, where the user gave any: for measuring, or as examples for tracing a module."""
@@ -139,7 +139,7 @@ def _without_maps(model: ir.Model, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _prepare_buckets(
     model: ir.Model, options: Options, given: Mapping[str, np.ndarray] | None, batch: str
-) -> list[Prepared]:
+) -> list[PreparedBucket]:
     """One graph for each binding of the symbolic dimensions: the sizes asked for, else those of the given inputs, else what the
     model settles by itself, which is told. For throughput, the smallest `batch`, 1 where none is asked for.
 
@@ -162,7 +162,7 @@ def _prepare_buckets(
     for note in found.notes:
         _LOG.warning("%s", note)
     overridden = _overridden(model, given or {})
-    return [Prepared(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
+    return [PreparedBucket(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
 
 
 def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -170,7 +170,7 @@ def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[in
     return {spec.name: np.shape(given[spec.name]) for spec in default_specs(model) if spec.name in given}
 
 
-def _correct_outputs(model: ir.Model, prepared: Sequence[Prepared]) -> None:
+def _correct_outputs(model: ir.Model, prepared: Sequence[PreparedBucket]) -> None:
     """Forgets what the model states of sizes of its outputs where they come out otherwise, in place."""
     for index, value in enumerate(model.graph.outputs):
         for bucket in prepared:

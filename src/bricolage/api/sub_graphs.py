@@ -29,7 +29,7 @@ from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
-from bricolage.runtime.programs import Source, first_implementation
+from bricolage.runtime.programs import PlanSource, first_implementation
 from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import chains
 from bricolage.verify.inputs import generate
@@ -104,7 +104,7 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
     if inputs is not None:
         arrays = signature.collect(plan.inputs, (), inputs, plan.defaults)
         overridden = signature.overridden(plan.defaults, arrays)
-        index = Source(plan, directory).planned(signature.dimensions(plan.inputs, arrays), overridden)
+        index = PlanSource(plan, directory).planned(signature.dimensions(plan.inputs, arrays), overridden)
     if index is None:
         raise UnsupportedType(
             name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"
@@ -126,7 +126,7 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
     """The plan with these regions, each run by the backend that runs it now."""
     bucket = plan.buckets[0]
     made: list[PlannedRegion] = []
-    source = Source(plan, directory)
+    source = PlanSource(plan, directory)
     for region in regions:
         mine = next(one for one in bucket.regions if region.bits & bits.of(numbers(one.operators)))
         implementation = mine.implementation
@@ -149,7 +149,7 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
     return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(made)),))
 
 
-def of_part(source: Source, region: Region, whole: Implementation) -> Implementation:
+def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implementation:
     """What a part of a region that runs as `whole` runs as: without what was tuned for the whole; and where the backend refuses
     the part in that configuration (it may have nothing that it is for), in the backend's first."""
     options = source.plan.provenance.options

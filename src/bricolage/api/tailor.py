@@ -13,7 +13,7 @@ from bricolage import scratch
 from bricolage.api.checking import filed
 from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
-from bricolage.api.sources import Prepared, Source, open_source, working_folder
+from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.device.host import selected
@@ -89,7 +89,13 @@ def tailor(
 
 
 def _tuned(
-    context: DecisionContext, opened: Source, bucket: Prepared, start: ir.Model, rules: Sequence[Rule], *, raising: bool
+    context: DecisionContext,
+    opened: Source,
+    bucket: PreparedBucket,
+    start: ir.Model,
+    rules: Sequence[Rule],
+    *,
+    raising: bool,
 ) -> tuple[RewriteTuningResult, Evaluate]:
     """Which rules make the model fastest, and what computes its references."""
     options, progress, session = context.options, context.progress, context.session(opened, bucket.graph)

@@ -16,7 +16,7 @@ from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.profile import Session
-from bricolage.driver.serving import Candidate, usable_cores
+from bricolage.driver.serving import ServingCandidate, usable_cores
 from bricolage.driver.throughput import NotBatched, Place, ThroughputSearch
 from bricolage.driver.variants import made_again, write
 from bricolage.errors import BadOption, ForeignPlan
@@ -61,7 +61,7 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
     placed: dict[str, Bucket] = {}
     losses = 0
 
-    def place(candidate: Candidate, time: Deadline) -> Candidate | None:
+    def place(candidate: ServingCandidate, time: Deadline) -> ServingCandidate | None:
         """A decision for latency, on the cores of one stream."""
         nonlocal losses
         left = time.left  # read once: a Ctrl-C makes it 0
@@ -109,7 +109,7 @@ def compare(
     return sized, replace(throughput, batch_dimension=opened.batch)
 
 
-def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: Session) -> Candidate:
+def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: Session) -> ServingCandidate:
     """A plan at its operating point, as a candidate."""
     point = plan.operating_point or OperatingPoint(threads=usable_cores(session))
     sizes = dict(model.prepared(point.batch).sizes)
@@ -124,11 +124,11 @@ def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: 
     if len(graph) != bucket.operators:
         raise ForeignPlan(name=name, difference=f"it has {bucket.operators} operators where the model has {len(graph)}")
     placement = placement_of(bucket)
-    return Candidate(name, "plan", batch, graph, placement, point.streams, point.threads)
+    return ServingCandidate(name, "plan", batch, graph, placement, point.streams, point.threads)
 
 
 def search_within(
-    search: ThroughputSearch, deadline: Deadline, place: Place | None, entered: Sequence[Candidate] = ()
+    search: ThroughputSearch, deadline: Deadline, place: Place | None, entered: Sequence[ServingCandidate] = ()
 ) -> Throughput:
     """All of a search in some time: single backends, placements where there is `place`, and what was `entered` from elsewhere.
     After a Ctrl-C what was measured decides.
@@ -156,7 +156,7 @@ def search_within(
     return found if found is not None else search.decide(deadline)
 
 
-def _placed(candidate: Candidate, bucket: Bucket, device: Device, folder: Path) -> Candidate | None:
+def _placed(candidate: ServingCandidate, bucket: Bucket, device: Device, folder: Path) -> ServingCandidate | None:
     """What a decision for latency ships, as a candidate with the same operating point; None where it is one backend on the
     original, which has been tried."""
     if bucket.chosen == bucket.best_baseline:
@@ -203,7 +203,7 @@ def _decision(
     return Decision(tuple(buckets), replace(throughput, batch_dimension=opened.batch), point)
 
 
-def _bucket(search: ThroughputSearch, rows: int, chosen: Candidate) -> Bucket:
+def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bucket:
     """A bucket that a single backend runs: the chosen one, else the best one at this size."""
     here = [one for one in search.tried.values() if one.candidate.batch.rows == rows and one.candidate.kind == "copies"]
     right = sorted((one for one in here if one.served.rate), key=lambda one: -(one.served.rate or 0.0))

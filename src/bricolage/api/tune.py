@@ -11,14 +11,14 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.api.context import DecisionContext, open_context
-from bricolage.api.sources import Prepared, Source, open_source, working_folder
+from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.device.host import selected
 from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference
-from bricolage.driver.stages.rewriting import Rewritten
+from bricolage.driver.stages.rewriting import RewrittenVariants
 from bricolage.driver.state import State
 from bricolage.errors import BadOption, NoBackend
 from bricolage.graph.graph import Graph
@@ -136,12 +136,12 @@ def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: floa
     session = context.session(opened, graph)
     arrays, _ = context.inputs(opened, graph, session)
     state = State(session, variants, arrays, opened.digest, budget)
-    Runner([Reference(), Baselines(every=True), Rewritten()]).run(state, Deadline(budget / 4))
+    Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, Deadline(budget / 4))
     return state
 
 
 def _tuned(
-    state: State, bucket: Prepared, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
+    state: State, bucket: PreparedBucket, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
 ) -> list[TunedImplementation]:
     session = state.session
     tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)

@@ -23,14 +23,14 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, Pattern, SelfCheck, any_operator, op
-from bricolage.backends.quarantine import Entry, entries
+from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.graph.graph import Graph, Operator, bodies
 
 FOLDER = Path(__file__).parent / "capabilities"
 EVERYTHING = "*"
-"""In `Table.avoid`: no feature tells wrong cases from right ones, so nothing of that kind is claimed."""
+"""In `CapabilityTable.avoid`: no feature tells wrong cases from right ones, so nothing of that kind is claimed."""
 BOTH = " & "
-"""In `Table.avoid`: joins features that are harmful together only."""
+"""In `CapabilityTable.avoid`: joins features that are harmful together only."""
 CONTRIB = "com.microsoft"
 RUNTIME = " runtime"
 """Suffix of a type key: parameters (see `PARAMETERS`) are values of the run, not constants."""
@@ -81,7 +81,7 @@ _CONTROL = frozenset(["If", "Loop", "Scan"])
 
 
 @dataclass(frozen=True)
-class Table:
+class CapabilityTable:
     """One backend's capability table. Operators of other domains than ONNX's are keyed `domain::type`."""
 
     backend: str
@@ -110,10 +110,10 @@ class Table:
 
 
 @cache
-def table(backend: str) -> Table | None:
+def table(backend: str) -> CapabilityTable | None:
     """The committed table of a backend; None when there is none."""
     path = FOLDER / f"{backend}.json"
-    return Table(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return CapabilityTable(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 @cache
@@ -129,7 +129,7 @@ def holds(backend: Backend) -> bool:
     return found is None or installed is None or installed == found.version
 
 
-def command(found: Table) -> str:
+def command(found: CapabilityTable) -> str:
     """The command, in a checkout of the sources, that makes a table again with the same restrictions."""
     words = ["python -m benchmarks.capabilities --backend", found.backend, "--docs"]
     for name, value in found.restriction.items():
@@ -273,7 +273,7 @@ def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]
     return found
 
 
-def _tested_kind(found: Table | None, node: ir.Node, opset: int) -> OperatorKind | None:
+def _tested_kind(found: CapabilityTable | None, node: ir.Node, opset: int) -> OperatorKind | None:
     """What outcomes for an operator are filed under. Control flow hands values on whatever their type: one that no case has
     counts as the types that were tested, where all of them passed. (The suite's loops of newer opsets are of sequences.)"""
     kind = operator_kind(node, opset)
@@ -319,7 +319,7 @@ def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Ma
     return _check_bodies(backend, self_check, node, opsets)
 
 
-def avoided(found: Table, kind: OperatorKind, own: frozenset[str]) -> str | None:
+def avoided(found: CapabilityTable, kind: OperatorKind, own: frozenset[str]) -> str | None:
     """The feature, or combination of features, for which a table declines an operator of that kind; None if none is met."""
     name, version, types = kind
     told = found.avoid.get(name, {}).get(version, {}).get(types, ())
@@ -355,13 +355,13 @@ def quarantined(backend: Backend, graph: Graph) -> str | None:
     return next((reason for reason in found if reason is not None), None)
 
 
-def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str | None:
+def _quarantined(kept: Sequence[QuarantineEntry], graph: Graph, operator: Operator) -> str | None:
     """Why an operator, or one in its bodies, is in quarantine; None where none is."""
     met = _met([entry for entry in kept if not entry.without], operator.node, graph.opsets)
     return next((entry.reason for entry in met), None)
 
 
-def _met(kept: Sequence[Entry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[Entry]:
+def _met(kept: Sequence[QuarantineEntry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[QuarantineEntry]:
     """Entries about an operator, or one in its bodies."""
     for node in _with_bodies(root) if kept else ():
         name, types, own = operator_key(node), type_key(node), features(node, opsets.get(node.domain, 1))

@@ -24,7 +24,7 @@ ANY_TYPE = "*"
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineEntry:
     """Operators that a backend does not claim, or runs without some of its optimisations, on a range of its versions."""
 
     backend: str
@@ -78,13 +78,13 @@ class Entry:
 
 
 @cache
-def entries(backend: str, version: str | None) -> tuple[Entry, ...]:
+def entries(backend: str, version: str | None) -> tuple[QuarantineEntry, ...]:
     """Those about an installed version of a backend.
 
     Raises:
         DecodeError: the file holds something else.
     """
-    every = decode(tuple[Entry, ...], json.loads(FILE.read_text(encoding="utf-8")), FILE.name)
+    every = decode(tuple[QuarantineEntry, ...], json.loads(FILE.read_text(encoding="utf-8")), FILE.name)
     return tuple(entry for entry in every if entry.holds_for(backend, version))
 
 

@@ -17,7 +17,7 @@ from bricolage.verify.reference import Evaluator
 from bricolage.work.implementation import Implementation, KernelConfig
 
 
-class Reference(Backend):
+class ReferenceBackend(Backend):
     """Evaluates in float64 (see `bricolage.verify.reference`)."""
 
     name: ClassVar[str] = "reference"
@@ -36,7 +36,7 @@ class Reference(Backend):
         return _Kernel(region)
 
 
-REFERENCE = Implementation(Reference.name)
+REFERENCE = Implementation(ReferenceBackend.name)
 
 
 class _Kernel(Kernel):

@@ -26,7 +26,7 @@ _BUILT_IN: Mapping[str, str] = {
 }
 
 
-_UNOFFERED: Mapping[str, str] = {"reference": "bricolage.backends.reference:Reference"}
+_UNOFFERED: Mapping[str, str] = {"reference": "bricolage.backends.reference:ReferenceBackend"}
 """Used only by those who name it: it takes part in no decision."""
 
 

@@ -34,7 +34,7 @@ to bfloat16 is far below, another order of memory far above; what is chosen is c
 
 
 @dataclass(frozen=True)
-class Timing:
+class KernelTiming:
     """Milliseconds of all kernels of a task, round by round, and of the same as usual, which took turns."""
 
     ms: tuple[Milliseconds, ...]
@@ -52,7 +52,7 @@ class Timing:
         )
 
 
-Trial: TypeAlias = Timing | str
+Trial: TypeAlias = KernelTiming | str
 """What came of a choice: its timing, or why there is none."""
 
 
@@ -110,7 +110,7 @@ class RegionTrials(Trials):
                 found.append(dict.fromkeys(build, one))
             else:
                 ran += 1
-                found.append(dict.fromkeys(build, Timing(tuple(times[ran] for times in turns), usual)))
+                found.append(dict.fromkeys(build, KernelTiming(tuple(times[ran] for times in turns), usual)))
         return found
 
     def _made(self, build: Build) -> Call | str:

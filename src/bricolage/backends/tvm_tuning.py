@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.backends.trials import Build, Timing, Trial, Trials, agree, milliseconds
+from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
 from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, sampled, scheduled_by_rule
 from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
@@ -102,9 +102,9 @@ class TvmTrials(Trials):
             return "its answer is another"
         first = milliseconds(usual[0]), milliseconds(made[0])
         if first[1] > _PROMISING * first[0]:
-            return Timing((count * first[1],), (count * first[0],))
+            return KernelTiming((count * first[1],), (count * first[0],))
         turns = [(milliseconds(usual[0]), milliseconds(made[0])) for _ in range(rounds)]
-        return Timing(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
+        return KernelTiming(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
 
     def _usually(self, name: str) -> tuple[Callable[[], object], list[Any]] | None:
         if name not in self._usual:

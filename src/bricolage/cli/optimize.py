@@ -16,21 +16,20 @@ from bricolage.options import Options
 if TYPE_CHECKING:
     from bricolage.plan.plan import Bucket, Plan
 
-
 _SERVERS = 12
 """Ways to answer requests that are listed, beside those that raced."""
+
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."),
+]
 
 
 @guarded
 @a.decision_options()
 def optimize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."
-        ),
-    ] = None,
+    out: Output = None,
     data: a.Inputs = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,

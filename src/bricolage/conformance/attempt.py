@@ -14,7 +14,7 @@ from bricolage import scratch
 from bricolage.backends.interface import Backend, Resources
 from bricolage.conformance.compare import difference
 from bricolage.conformance.regions import run_bound, written
-from bricolage.conformance.trials import Trial
+from bricolage.conformance.trials import OperatorTrial
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.graph import Graph
@@ -32,7 +32,7 @@ class Result:
     reason: str = ""
 
 
-def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
+def attempt(backend: Backend, trial: OperatorTrial, resources: Resources) -> Result:
     """Compiles and runs one trial in this process and compares the outputs with the expected ones. Static models run
     through `Kernel.bind` and must give the same answer in two calls; all others through `Kernel.run`."""
     with scratch.using(scratch.temporary()) as folder:
@@ -54,11 +54,11 @@ def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
     return Result("passes")
 
 
-def attempt_together(backend: Backend, trials: Sequence[Trial], resources: Resources) -> list[Result]:
+def attempt_together(backend: Backend, trials: Sequence[OperatorTrial], resources: Resources) -> list[Result]:
     """As `attempt` for each trial, with static trials of one opset compiled as one model, for backends that take seconds to
     compile anything. A batch that fails in any way is halved, down to trials that then fail by themselves."""
     results: dict[str, Result] = {}
-    by_opset: dict[tuple[tuple[str, int], ...], list[Trial]] = {}
+    by_opset: dict[tuple[tuple[str, int], ...], list[OperatorTrial]] = {}
     for trial in trials:
         if trial.operator and _static(trial):
             imports = tuple(sorted((o.domain, o.version) for o in trial.model.opset_import))
@@ -70,7 +70,7 @@ def attempt_together(backend: Backend, trials: Sequence[Trial], resources: Resou
     return [results[trial.name] for trial in trials]
 
 
-def _halving(backend: Backend, trials: Sequence[Trial], resources: Resources) -> dict[str, Result]:
+def _halving(backend: Backend, trials: Sequence[OperatorTrial], resources: Resources) -> dict[str, Result]:
     if len(trials) > 1 and attempt(backend, _merged(trials), resources).outcome == "passes":
         return {trial.name: Result("passes") for trial in trials}
     if len(trials) == 1:
@@ -79,12 +79,12 @@ def _halving(backend: Backend, trials: Sequence[Trial], resources: Resources) ->
     return {**_halving(backend, trials[:half], resources), **_halving(backend, trials[half:], resources)}
 
 
-def _static(trial: Trial) -> bool:
+def _static(trial: OperatorTrial) -> bool:
     graph = Graph(ir.from_proto(trial.model))
     return graph.static and bool(trial.outputs)
 
 
-def _merged(trials: Sequence[Trial]) -> Trial:
+def _merged(trials: Sequence[OperatorTrial]) -> OperatorTrial:
     """One trial of all: their graphs side by side. Its tolerances are the strictest, so what passes would pass alone."""
     merged = onnx.ModelProto()
     merged.CopyFrom(trials[0].model)

@@ -37,7 +37,7 @@ _BASES = 4  # cases that are re-typed for one operator and type
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class OperatorTrial:
     """One run: a model, its inputs without those made constants, and the outputs expected."""
 
     name: str
@@ -73,7 +73,7 @@ class Trial:
 
 def trials(
     found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None, beside: bool = True
-) -> list[Trial]:
+) -> list[OperatorTrial]:
     """All trials, models of several operators last; sorted by name within.
 
     Args:
@@ -83,7 +83,7 @@ def trials(
     """
     found = [detached(case) for case in found]
     singles = [case for case in found if case.single and case.model.graph.node[0].op_type not in _RANDOM]
-    made: list[Trial] = []
+    made: list[OperatorTrial] = []
     suite = [*singles, *_retyped(singles)]
     for case in (*suite, *generated(suite)) if beside else suite:
         for model, restamped in _versions(case.model, newest_only=newest_only):
@@ -158,7 +158,7 @@ def _type_string(kind: onnx.TypeProto) -> str:
     return f"tensor({name})"
 
 
-def _forms(case: Case, restamped: bool) -> Iterator[Trial]:
+def _forms(case: Case, restamped: bool) -> Iterator[OperatorTrial]:
     """The case with its parameters as constants and, where that differs, with all inputs given at run time."""
     node = case.model.graph.node[0]
     positions = PARAMETERS.get(node.op_type, ()) if not node.domain else ()
@@ -184,12 +184,12 @@ def _with_constants(case: Case, constants: dict[str, np.ndarray]) -> Case:
     return replace(case, model=model, inputs=tuple(value for info, value in pairs if info.name not in constants))
 
 
-def _trial(case: Case, form: str, restamped: bool) -> Trial:
+def _trial(case: Case, form: str, restamped: bool) -> OperatorTrial:
     node = next(iter(ir.from_proto(case.model).graph))
     opset = next((o.version for o in case.model.opset_import if o.domain == node.domain), 1)
     version = str(version_class(node.domain, node.op_type, opset))
     kind = type_key(node) + form
-    return Trial(
+    return OperatorTrial(
         f"{case.name} {version} {kind}",
         operator_key(node),
         version,
@@ -204,6 +204,8 @@ def _trial(case: Case, form: str, restamped: bool) -> Trial:
     )
 
 
-def _whole(case: Case) -> Trial:
+def _whole(case: Case) -> OperatorTrial:
     nothing: frozenset[str] = frozenset()
-    return Trial(case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False)
+    return OperatorTrial(
+        case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False
+    )

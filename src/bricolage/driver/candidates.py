@@ -32,7 +32,7 @@ LARGE: frozenset[Level] = frozenset({"segment", "maximal"})
 
 
 @dataclass(frozen=True)
-class Group:
+class CandidateGroup:
     """Regions of one graph with the same identity, and who could run them. They share their measurements."""
 
     key: str
@@ -52,7 +52,7 @@ class Group:
 class Candidates:
     """Everything that could be measured for a graph, most promising first; and what each backend could run as a whole."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CandidateGroup, ...]
     whole: tuple[Implementation, ...]
     """Those that take the whole graph as one region."""
     unclaimed: tuple[Implementation, ...] = ()
@@ -127,7 +127,7 @@ def _group(
     cuts: set[int],
     maximal: set[int],
     roofline: Roofline,
-) -> tuple[Group, ...]:
+) -> tuple[CandidateGroup, ...]:
     def level(region: int) -> Level:
         if region in cuts and region.bit_count() > 1:
             return "segment"
@@ -145,5 +145,7 @@ def _group(
     groups = []
     for key, members in regions.items():
         first = members[0]
-        groups.append(Group(key, tuple(members), tuple(implementations[key]), work(Region(graph, first)), level(first)))
+        groups.append(
+            CandidateGroup(key, tuple(members), tuple(implementations[key]), work(Region(graph, first)), level(first))
+        )
     return tuple(sorted(groups, key=lambda group: (group.level not in LARGE, -group.weight(roofline), group.key)))

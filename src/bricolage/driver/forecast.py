@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from bricolage.driver.candidates import Candidates, Group
+from bricolage.driver.candidates import CandidateGroup, Candidates
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.work import workload
 from bricolage.perf.learned.features import Setting
-from bricolage.perf.learned.model import LearnedCosts, Prediction, by_roofline
+from bricolage.perf.learned.model import LearnedCosts, LearnedPrediction, by_roofline
 from bricolage.work.implementation import Implementation
 
 _LEARNT = 0.5
@@ -27,8 +27,8 @@ Pair = tuple[str, Implementation]
 class Forecast:
     """Expected costs of one graph's regions, and of the whole graph, on each implementation that offers to run them."""
 
-    regions: Mapping[Pair, Prediction]
-    whole: Mapping[Implementation, Prediction]
+    regions: Mapping[Pair, LearnedPrediction]
+    whole: Mapping[Implementation, LearnedPrediction]
     unknown: frozenset[Implementation] = frozenset()
     """Implementations that the model has not seen: the roofline stands for them, and nothing is left out by it."""
 
@@ -45,7 +45,7 @@ class Forecast:
 
     def worth_measuring(
         self,
-        group: Group,
+        group: CandidateGroup,
         standing: Implementation,
         right: Collection[Implementation],
         measured: Mapping[Pair, float | None],
@@ -72,7 +72,7 @@ class Forecast:
             or found.low_ms <= limit
         )
 
-    def gain_ms(self, group: Group, standing: Implementation, right: Collection[Implementation]) -> float:
+    def gain_ms(self, group: CandidateGroup, standing: Implementation, right: Collection[Implementation]) -> float:
         """What measuring a group may gain over `standing`, which runs the whole graph fastest: the expected improvement (Jones et
         al., 1998) by whichever other implementation promises most, for as many regions as there are of it. All of a region's cost
         counts where `standing` does not run it. Only those that are `right` on the whole graph promise anything; where none is
@@ -101,8 +101,8 @@ def forecast(graph: Graph, candidates: Candidates, costs: LearnedCosts | None, s
     works = [workload(region) for _, region, _ in rows]
     asked = [one for one in offered if one not in unknown]
     by_model = costs.predict(works, setting, [names[one] for one in asked]) if costs is not None else [[]] * len(rows)
-    regions: dict[Pair, Prediction] = {}
-    whole: dict[Implementation, Prediction] = {}
+    regions: dict[Pair, LearnedPrediction] = {}
+    whole: dict[Implementation, LearnedPrediction] = {}
     for number, ((key, _, own), work, found) in enumerate(zip(rows, works, by_model, strict=True)):
         told = dict(zip(asked, found, strict=False))
         for one in own:
@@ -119,11 +119,11 @@ def _name(one: Implementation) -> str:
     return f"{one.backend} {one.config.name}"
 
 
-def _times(found: Prediction, factor: float) -> Prediction:
-    return Prediction(found.ms * factor, found.low_ms * factor, found.high_ms * factor)
+def _times(found: LearnedPrediction, factor: float) -> LearnedPrediction:
+    return LearnedPrediction(found.ms * factor, found.low_ms * factor, found.high_ms * factor)
 
 
-def _improvement(own: Prediction, other: Prediction) -> float:
+def _improvement(own: LearnedPrediction, other: LearnedPrediction) -> float:
     """Expected value of max(0, own - other) in ms, where own is as predicted and the logarithm of own / other is normal."""
     if not (own.ms > 0 and other.ms > 0):
         return 0.0
@@ -136,6 +136,6 @@ def _improvement(own: Prediction, other: Prediction) -> float:
     return own.ms * max(0.0, normal.cdf(lead / spread) - kept)
 
 
-def _deviation(found: Prediction) -> float:
+def _deviation(found: LearnedPrediction) -> float:
     """Standard deviation of the logarithm."""
     return math.log(found.high_ms / found.ms) / _QUANTILE

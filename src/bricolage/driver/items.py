@@ -44,10 +44,10 @@ _TUNING_S = 60.0
 
 def items(state: State) -> list[Item]:
     """The agenda as it begins, baselines being known."""
-    wholes = [WholeModel(one) for one in state.original.candidates.whole]
-    variants = [Variant(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
+    wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
+    variants = [VariantItem(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
     searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
-    return [*wholes, *variants, *searches, Regions(), Placements(), KnownKernels(), Kernels(), Schedules()]
+    return [*wholes, *variants, *searches, RegionsItem(), Placements(), KnownKernels(), KernelsItem(), Schedules()]
 
 
 def by_tries(way: str, state: State, seconds: float) -> Promise:
@@ -61,7 +61,7 @@ def by_tries(way: str, state: State, seconds: float) -> Promise:
     return Promise(max(found.gains, default=_UNKNOWN_GAIN), seconds, told)
 
 
-class WholeModel(Item):
+class WholeModelItem(Item):
     """The whole original on one more implementation: another configuration of a backend, or one that compiles slowly."""
 
     def __init__(self, implementation: Implementation) -> None:
@@ -109,7 +109,7 @@ class WholeModel(Item):
         state.session.progress.finish()
 
 
-class Variant(Item):
+class VariantItem(Item):
     """A rewritten graph as a whole, where the original did well."""
 
     def __init__(self, profile: Profile) -> None:
@@ -168,7 +168,7 @@ def _mixable(state: State) -> list[Profile]:
     return [one for one in placed(state) if one.graph.static and len(one.graph) > 1]
 
 
-class Regions(Item):
+class RegionsItem(Item):
     """Costs of regions, the most promising first: what placements and searches rest on."""
 
     name = "regions"
@@ -282,7 +282,7 @@ class KnownKernels(Item):
         KernelTuning(searching=False).run(state, deadline)
 
 
-class Kernels(Item):
+class KernelsItem(Item):
     """A search for better kernels."""
 
     name = "kernel tuning"

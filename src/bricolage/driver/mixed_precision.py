@@ -29,7 +29,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class PrecisionProposal:
     """A placement in two precisions, and the time end to end that its segments' gains promise, in milliseconds."""
 
     placement: Placement
@@ -42,7 +42,7 @@ def proposals(
     baselines: Mapping[Implementation, Cost],
     costs: Mapping[tuple[str, Implementation], Cost],
     bound: float,
-) -> list[Proposal]:
+) -> list[PrecisionProposal]:
     """Placements to try, the most promising first. `segments` cover the graph in executable order and `keys`
     are their identities; `baselines` and `costs` are the profile's."""
     found: dict[Placement, float] = {}
@@ -62,7 +62,7 @@ def proposals(
                 if chosen:
                     gain = sum(segment.gain_ms for segment in useful if segment.region in chosen)
                     found.setdefault(_divide(segments, chosen, low, full), alone.ms - gain)
-    return sorted((Proposal(placement, ms) for placement, ms in found.items()), key=lambda p: p.predicted_ms)
+    return sorted((PrecisionProposal(placement, ms) for placement, ms in found.items()), key=lambda p: p.predicted_ms)
 
 
 def _useful(

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
-from bricolage.driver.candidates import LARGE, Candidates, Group, find
+from bricolage.driver.candidates import LARGE, CandidateGroup, Candidates, find
 from bricolage.driver.forecast import Forecast, Pair, forecast
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
@@ -330,7 +330,7 @@ class Profile:
                 if (own := tuple(one for one in group.implementations if (group.key, one) in before - self.left_out))
             ]
 
-    def _worth_measuring(self) -> list[Group]:
+    def _worth_measuring(self) -> list[CandidateGroup]:
         """Groups with the implementations that are worth measuring; the others are left out from now on."""
         groups, fastest = list(self.candidates.groups), self.fastest
         if self.session.costs is None or fastest is None:
@@ -338,7 +338,7 @@ class Profile:
         standing, right = fastest[0], self.times
         expected = self.forecast.corrected(right)
         measured = {pair: cost.ms for pair, cost in self.regions.items()}
-        kept: list[Group] = []
+        kept: list[CandidateGroup] = []
         self.left_out.clear()
         for group in groups:
             own = expected.worth_measuring(group, standing, right, measured)
@@ -366,7 +366,7 @@ class Profile:
         own = self.times.get(implementation)
         return own is not None and own <= NEAR * min(self.times.values())
 
-    def group_costs(self, groups: Sequence[Group], stop: Stop, cores: int | None = None) -> dict[Pair, Cost]:
+    def group_costs(self, groups: Sequence[CandidateGroup], stop: Stop, cores: int | None = None) -> dict[Pair, Cost]:
         """Costs of regions by key and implementation, on so many of the cores, by default on all; what `stop` cut off is
         absent."""
         device, threads = self.session.device, self.session.options.threads

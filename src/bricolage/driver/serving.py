@@ -35,7 +35,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ServingCandidate:
     """One way to answer requests."""
 
     program: str
@@ -114,7 +114,7 @@ def layouts(cores: int) -> list[tuple[int, int]]:
     return [(cores // each, each) for each in threads]
 
 
-def of_backend(implementation: Implementation, batch: Batch, session: Session) -> Iterator[Candidate]:
+def of_backend(implementation: Implementation, batch: Batch, session: Session) -> Iterator[ServingCandidate]:
     """A single backend on the whole model: copies in every layout, and its own queue, with as many streams as it chooses and as
     many as the layouts have."""
     cores = usable_cores(session)
@@ -122,10 +122,10 @@ def of_backend(implementation: Implementation, batch: Batch, session: Session) -
     placement = (Assignment(graph.everything.bits, implementation),)
     program = str(implementation)
     for streams, threads in layouts(cores):
-        yield Candidate(program, "copies", batch, graph, placement, streams, threads)
+        yield ServingCandidate(program, "copies", batch, graph, placement, streams, threads)
     if session.backend(implementation.backend).queues:
         for asked in (0, *(streams for streams, _ in layouts(cores))):
-            yield Candidate(program, "queue", batch, graph, placement, 1, cores, asked)
+            yield ServingCandidate(program, "queue", batch, graph, placement, 1, cores, asked)
 
 
 def weight_bytes(graph: Graph) -> int:
@@ -134,6 +134,6 @@ def weight_bytes(graph: Graph) -> int:
     return sum(value.nbytes for value in values if value is not None)
 
 
-def unique(candidates: Sequence[Candidate]) -> list[Candidate]:
+def unique(candidates: Sequence[ServingCandidate]) -> list[ServingCandidate]:
     """Each name once."""
     return list({one.name: one for one in candidates}.values())

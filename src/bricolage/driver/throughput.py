@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from bricolage.deadline import Deadline
 from bricolage.device import memory
 from bricolage.driver.profile import NEAR, Session
-from bricolage.driver.serving import Batch, Candidate, of_backend, unique, usable_cores, weight_bytes
+from bricolage.driver.serving import Batch, ServingCandidate, of_backend, unique, usable_cores, weight_bytes
 from bricolage.driver.stages.profiling import check_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import Race, race
@@ -38,7 +38,7 @@ _POLICY = TimingPolicy(rounds=5, most_rounds=10, warm_s=0.15, probe=2, hopeless=
 _LEAST_COPY_BYTES = 64 << 20
 """Memory that a copy of a program is taken to need at least."""
 
-Place = Callable[[Candidate, Deadline], "Candidate | None"]
+Place = Callable[[ServingCandidate, Deadline], "ServingCandidate | None"]
 """Divides the model among backends for the batch and the cores of one stream of a candidate; None where a single backend is
 best."""
 
@@ -48,10 +48,10 @@ class NotBatched(Exception):
 
 
 @dataclass
-class Tried:
+class TriedCandidate:
     """A candidate and what came of it."""
 
-    candidate: Candidate
+    candidate: ServingCandidate
     served: Served
     raced: bool = False
 
@@ -67,7 +67,7 @@ class ThroughputSearch:
     """Batch sizes to try, ascending; what does not gain ends the row."""
     limit_ms: float | None = None
     """Of the p99 latency."""
-    tried: dict[str, Tried] = field(default_factory=dict)
+    tried: dict[str, TriedCandidate] = field(default_factory=dict)
     no_batches: str = ""
 
     # --- single backends --------------------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ class ThroughputSearch:
         if not self._feasible():
             raise self._too_late(min(answered, key=lambda one: one.served.p99_ms or 0.0))
 
-    def _too_late(self, best: Tried) -> LatencyLimit:
+    def _too_late(self, best: TriedCandidate) -> LatencyLimit:
         limit, reached = f"{self.limit_ms or 0.0:g} ms", f"{best.served.p99_ms or 0.0:.3g} ms"
         return LatencyLimit(limit=limit, best=reached, name=best.candidate.name)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def _measure(self, candidates: Iterable[Candidate], deadline: Deadline) -> None:
+    def _measure(self, candidates: Iterable[ServingCandidate], deadline: Deadline) -> None:
         """Times candidates of one batch, as many at a time as memory takes."""
         todo = [one for one in unique(list(candidates)) if one.name not in self.tried]
         progress = self.session.progress
@@ -149,7 +149,7 @@ class ThroughputSearch:
             progress.advance(len(some), some[0].program)
         progress.finish()
 
-    def _measure_together(self, some: Sequence[Candidate], deadline: Deadline) -> None:
+    def _measure_together(self, some: Sequence[ServingCandidate], deadline: Deadline) -> None:
         batch = some[0].batch
         by_name = {one.name: one for one in some}
         policy = replace(_POLICY, seconds=max(1.0, min(len(some) * 3.0, deadline.left)))
@@ -161,13 +161,13 @@ class ThroughputSearch:
             batch.bound,
             policy,
         )
-        self.tried.update({name: Tried(by_name[name], served) for name, served in found.items()})
+        self.tried.update({name: TriedCandidate(by_name[name], served) for name, served in found.items()})
 
     @staticmethod
-    def _that_fit(todo: Sequence[Candidate]) -> list[Candidate]:
+    def _that_fit(todo: Sequence[ServingCandidate]) -> list[ServingCandidate]:
         """The first, and those after it for whose copies there is memory: each takes its weights, and as much again."""
         room = max(0, memory.available_bytes() - memory.reserve_bytes()) // 2
-        found: list[Candidate] = []
+        found: list[ServingCandidate] = []
         for one in todo:
             room -= one.streams * max(_LEAST_COPY_BYTES, 2 * weight_bytes(one.graph))
             if found and room < 0:
@@ -175,7 +175,7 @@ class ThroughputSearch:
             found.append(one)
         return found
 
-    def _feasible(self) -> list[Tried]:
+    def _feasible(self) -> list[TriedCandidate]:
         """Those that are right and in time, the most requests a second first."""
         found = [one for one in self.tried.values() if one.served.within(self.limit_ms)]
         return sorted(found, key=lambda one: (-(one.served.rate or 0.0), one.candidate.name))
@@ -185,7 +185,7 @@ class ThroughputSearch:
         rates = (one.served.rate or 0.0 for one in self._feasible() if plans or one.candidate.kind != "plan")
         return max(rates, default=0.0)
 
-    def enter(self, candidates: Iterable[Candidate]) -> None:
+    def enter(self, candidates: Iterable[ServingCandidate]) -> None:
         """Tries candidates from elsewhere; those that are plans race in any case."""
         for one in candidates:
             self._measure([one], Deadline(float("inf")))
@@ -195,7 +195,7 @@ class ThroughputSearch:
     def place(self, place: Place, deadline: Deadline) -> None:
         """Decides placements for the best operating points of copies, and tries them."""
         best = self._best_rate()
-        points: dict[tuple[int, int, int], Candidate] = {}
+        points: dict[tuple[int, int, int], ServingCandidate] = {}
         for one in self._feasible():
             candidate = one.candidate
             if candidate.kind == "copies" and (not points or (one.served.rate or 0.0) * _NEAR_BEST >= best):
@@ -210,10 +210,10 @@ class ThroughputSearch:
 
     # --- the race ---------------------------------------------------------------------------------------------------
 
-    def finalists(self) -> list[Candidate]:
+    def finalists(self) -> list[ServingCandidate]:
         """Who races: of each single backend and queue the best operating points, where they come near the best; every plan; and
         the best other tool in any case."""
-        best, own, found = self._best_rate(), dict[tuple[str, str], list[float]](), list[Candidate]()
+        best, own, found = self._best_rate(), dict[tuple[str, str], list[float]](), list[ServingCandidate]()
         for one in self._feasible():
             rate, plan = one.served.rate or 0.0, one.candidate.kind == "plan"
             known = own.setdefault((one.candidate.program, one.candidate.kind), [])
@@ -238,11 +238,11 @@ class ThroughputSearch:
             for one in racing:
                 if one.name in ran.costs:
                     served = Served.of(ran.costs[one.name], ran.served.get(one.name, ()))
-                    self.tried[one.name] = Tried(one, served, raced=served.rate is not None)
+                    self.tried[one.name] = TriedCandidate(one, served, raced=served.rate is not None)
         self._check()
         return self._chosen(ran)
 
-    def _race(self, racing: Sequence[Candidate], deadline: Deadline) -> Race:
+    def _race(self, racing: Sequence[ServingCandidate], deadline: Deadline) -> Race:
         effort, progress = self.session.options.profile, self.session.progress
         progress.start("final race", effort.race_rounds * len(racing))
         incumbent = next((one for one in racing if one.kind != "plan"), racing[0])
@@ -303,7 +303,7 @@ class ThroughputSearch:
         )
         return found if other is None else _beside_other(found, ran, chosen, other)
 
-    def _server(self, one: Tried, ran: Race | None, best: Tried, chosen: Tried) -> Server:
+    def _server(self, one: TriedCandidate, ran: Race | None, best: TriedCandidate, chosen: TriedCandidate) -> Server:
         reason = ""
         p99, limit = one.served.p99_ms, self.limit_ms
         ratio = None if one is best else _ratio(ran, one, best)
@@ -320,12 +320,12 @@ class ThroughputSearch:
         return replace(made, ratio=ratio.value, ratio_ci=(ratio.low, ratio.high))
 
 
-def _other_tool(one: Tried) -> bool:
+def _other_tool(one: TriedCandidate) -> bool:
     own = one.candidate.implementation
     return own is not None and other_tool(own)
 
 
-def _beside_other(found: Throughput, ran: Race | None, chosen: Tried, other: Tried) -> Throughput:
+def _beside_other(found: Throughput, ran: Race | None, chosen: TriedCandidate, other: TriedCandidate) -> Throughput:
     """With the best other tool, and how many more requests than that the chosen one answers."""
     found = replace(found, best_other=other.candidate.name)
     if chosen is other:
@@ -335,7 +335,7 @@ def _beside_other(found: Throughput, ran: Race | None, chosen: Tried, other: Tri
     return replace(found, over_other=(chosen.served.rate or 0.0) / (other.served.rate or 1.0))
 
 
-def _ratio(ran: Race | None, one: Tried, other: Tried) -> Ratio | None:
+def _ratio(ran: Race | None, one: TriedCandidate, other: TriedCandidate) -> Ratio | None:
     """Requests a second of one over those of the other, in rounds that both took part in."""
     if ran is None or not (one.raced and other.raced) or one is other:
         return None

@@ -32,7 +32,7 @@ _INTERNAL = frozenset({"_outputs", "_types"})
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorLowering:
     """One operator over a range of opsets.
 
     `host` names the inputs that decide shapes (axes, pads, target shapes): they arrive as Python numbers or tuples.
@@ -67,7 +67,7 @@ class Registry:
     """Operators by name; a registry with a parent overrides single operators of it."""
 
     parent: Registry | None = None
-    table: dict[tuple[str, str], list[Operator]] = field(default_factory=dict)
+    table: dict[tuple[str, str], list[OperatorLowering]] = field(default_factory=dict)
 
     def operator(
         self,
@@ -87,7 +87,7 @@ class Registry:
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             inputs, variadic, attributes, required = _read_signature(function)
-            entry = Operator(
+            entry = OperatorLowering(
                 name,
                 domain,
                 since,
@@ -107,7 +107,7 @@ class Registry:
 
         return register
 
-    def find(self, domain: str, name: str, opset: int) -> Operator | None:
+    def find(self, domain: str, name: str, opset: int) -> OperatorLowering | None:
         """The operator that covers `opset`; this registry's own entries come before the parent's."""
         for entry in self.table.get((domain, name), ()):
             if entry.since <= opset <= entry.until:

@@ -40,7 +40,7 @@ from bricolage.measure.entries import (
     parse_line,
     row_values,
 )
-from bricolage.measure.storage.interface import Storage
+from bricolage.measure.storage.interface import CostStorage
 from bricolage.measure.storage.postgresql import PostgresqlStorage
 from bricolage.measure.storage.sqlite import SqliteStorage
 from bricolage.verify.compare import Deviation
@@ -100,7 +100,7 @@ class Database:
         place = place if place is not None else os.environ.get(VARIABLE) or None
         self.machine = machine_id()
         """Under which this machine's costs are kept: a random text, the same as long as the cache folder is."""
-        self._storage: Storage
+        self._storage: CostStorage
         if isinstance(place, str):
             if not place.startswith(_SCHEMES):
                 scheme = (

@@ -1,6 +1,6 @@
 """How much other processes disturbed what was timed, by the counters that Linux keeps for everybody.
 
-Of the process that measures (`Watch`, read around every turn): how long its threads waited on a run queue
+Of the process that measures (`DisturbanceWatch`, read around every turn): how long its threads waited on a run queue
 (`/proc/self/task/*/schedstat`), how much processor time it had, and how often it was preempted. Of the machine (`machine`, read
 around longer intervals, since it counts in hundredths of a second): processor time by all, time that a hypervisor gave to
 others (steal), and time in which somebody waited for a processor (pressure). Where a counter is absent, the others do.
@@ -30,7 +30,7 @@ _CALM_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProcessReading:
     """A process at one moment; nanoseconds since some moment in the past."""
 
     wall_ns: int
@@ -44,7 +44,7 @@ class Reading:
     """Involuntary context switches of all its threads."""
 
 
-class Watch:
+class DisturbanceWatch:
     """Reads the counters of this process: 2 to 3 µs, and 1.4 µs for each thread (AMD EPYC, Zen 1)."""
 
     def __init__(self, threads: Path = Path("/proc/self/task")) -> None:
@@ -73,7 +73,7 @@ class Watch:
             os.close(file)
         self._files.clear()
 
-    def read(self) -> Reading:
+    def read(self) -> ProcessReading:
         """The counters now."""
         waited, turns, counted = 0, 0, False
         for thread, file in list(self._files.items()):
@@ -83,7 +83,7 @@ class Watch:
                 os.close(self._files.pop(thread))
                 continue
             waited, turns, counted = waited + int(delay), turns + int(slices), True
-        return Reading(
+        return ProcessReading(
             time.perf_counter_ns(),
             time.process_time_ns(),
             waited if counted else None,
@@ -92,7 +92,7 @@ class Watch:
         )
 
 
-def waited_share(before: Reading, after: Reading, cores: int) -> float:
+def waited_share(before: ProcessReading, after: ProcessReading, cores: int) -> float:
     """How long the threads of a process waited for processors that others had, over the wall time between two readings;
     above 1 where several waited. `cores`: processors that it may run on.
 

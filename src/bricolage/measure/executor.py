@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bricolage.backends.trials import Build
 from bricolage.measure.entries import Cost
-from bricolage.measure.scale_out.items import Tried
+from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
 from bricolage.plan.step import Step
 
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
     def trials(
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
-    ) -> Sequence[Tried | None]:
+    ) -> Sequence[TriedBuilds | None]:
         """What came of each build; None for those that nobody could time."""
         ...
 

@@ -163,7 +163,7 @@ def _tell(descriptor: int, number: int) -> None:
 # --- its clients ------------------------------------------------------------------------------------------------------
 
 
-class Forked:
+class ForkedWorker:
     """A worker that a fork server became, with what `subprocess.Popen` has of that name."""
 
     def __init__(self, told: int, commands: IO[bytes], answers: IO[bytes]) -> None:
@@ -256,7 +256,7 @@ class _Server:
         if self.owner == os.getpid():
             self.process.wait()
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: int) -> Forked:
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: int) -> ForkedWorker:
         """A worker.
 
         Raises:
@@ -280,7 +280,7 @@ class _Server:
                 os.close(one)
         files = os.fdopen(commands, "wb", buffering=0), os.fdopen(answers, "rb", buffering=0)
         try:
-            return Forked(told, *files)
+            return ForkedWorker(told, *files)
         except OSError:
             for file in files:
                 file.close()
@@ -292,7 +292,7 @@ _servers: dict[tuple[tuple[str, str], ...], _Server] = {}
 """By those variables that take effect at the start."""
 
 
-def fork(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> Forked:
+def fork(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> ForkedWorker:
     """A worker with arguments and environment, whose standard error is the descriptor `log`; from a server, which is started
     where none runs.
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.measure import fork_server
-from bricolage.measure.fork_server import Forked
+from bricolage.measure.fork_server import ForkedWorker
 from bricolage.runtime.process import environment
 
 _LOG = logging.getLogger(__name__)
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedWorker
 
 
 def launch(

@@ -19,13 +19,13 @@ from pathlib import Path
 import onnx
 
 from bricolage import scratch
-from bricolage.backends.capabilities import RUNTIME, Table, avoided, digest, holds, needed, table
+from bricolage.backends.capabilities import RUNTIME, CapabilityTable, avoided, digest, holds, needed, table
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
 from bricolage.cache import UNFINISHED, cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import cases
-from bricolage.conformance.trials import Trial, trials
+from bricolage.conformance.trials import OperatorTrial, trials
 from bricolage.device.host import host
 from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
@@ -105,14 +105,18 @@ def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Prog
 
 
 def _run(
-    backend: Backend, wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Table, pool: Pool, progress: Progress
+    backend: Backend,
+    wanted: Mapping[OperatorKind, set[frozenset[str]]],
+    told: CapabilityTable,
+    pool: Pool,
+    progress: Progress,
 ) -> dict[OperatorKind, str]:
     """Runs a sample of cases for each kind of operator; the reason against each, "" where there is none."""
     chosen = _sample(wanted, told)
-    results: dict[OperatorKind, list[tuple[Trial, Result]]] = {kind: [] for kind in wanted}
+    results: dict[OperatorKind, list[tuple[OperatorTrial, Result]]] = {kind: [] for kind in wanted}
     progress.start(f"self-check of {backend.name} {backend.table_version()}", len(chosen))
 
-    def report(trial: Trial, result: Result) -> None:
+    def report(trial: OperatorTrial, result: Result) -> None:
         results[trial.operator, trial.version, trial.kind].append((trial, result))
         progress.advance(note=trial.operator)
 
@@ -131,7 +135,7 @@ def _run(
     return {kind: _verdict(made, kind in tried) for kind, made in results.items()}
 
 
-def _verdict(made: Sequence[tuple[Trial, Result]], tried: bool) -> str:
+def _verdict(made: Sequence[tuple[OperatorTrial, Result]], tried: bool) -> str:
     if not made:
         return _LATE if tried else f"onnx {onnx.__version__} has no case to check it with"
     for trial, result in made:
@@ -142,18 +146,18 @@ def _verdict(made: Sequence[tuple[Trial, Result]], tried: bool) -> str:
     return ""
 
 
-def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Table) -> list[Trial]:
+def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: CapabilityTable) -> list[OperatorTrial]:
     """For each kind the cases that share the most features with the operators in the graphs, without those that the table
     warns of anyway."""
     types = frozenset(kind.removesuffix(RUNTIME).split(">")[0] for _, _, kind in wanted)
     operators = {name.rpartition("::")[2] for name, _, _ in wanted}
-    groups: dict[OperatorKind, list[Trial]] = {}
+    groups: dict[OperatorKind, list[OperatorTrial]] = {}
     for trial in trials([*cases(operators), *base_cases(operators)], types=types):
         key = (trial.operator, trial.version, trial.kind)
         if key in wanted and avoided(told, key, trial.traits) is None:
             groups.setdefault(key, []).append(trial)
 
-    def likeness(trial: Trial) -> int:
+    def likeness(trial: OperatorTrial) -> int:
         return max(len(trial.traits & own) for own in wanted[trial.operator, trial.version, trial.kind])
 
     return [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from bricolage import scratch
 from bricolage.conformance.attempt import Outcome, Result
-from bricolage.conformance.trials import Trial
+from bricolage.conformance.trials import OperatorTrial
 from bricolage.device.host import host
 from bricolage.measure.pool import Answer, Pool
 from bricolage.measure.specs import Regime, Stop, never
@@ -24,8 +24,8 @@ _MOST_LOSSES = 10
 def run_trials(
     pool: Pool,
     backend: str,
-    trials: Sequence[Trial],
-    report: Callable[[Trial, Result], None],
+    trials: Sequence[OperatorTrial],
+    report: Callable[[OperatorTrial, Result], None],
     *,
     jobs: int = 1,
     batch: int = 1,
@@ -44,7 +44,7 @@ def run_trials(
     """
     waiting = deque(list(trials[start : start + batch]) for start in range(0, len(trials), batch))
     idle = [Regime((backend,), 1, False, host(), owner=f"conformance {number}") for number in range(jobs)]
-    busy: dict[Regime, list[Trial]] = {}
+    busy: dict[Regime, list[OperatorTrial]] = {}
     losses = 0
     with scratch.using(scratch.temporary()) as folder:
         while waiting or busy:

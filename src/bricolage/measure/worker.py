@@ -38,7 +38,7 @@ from bricolage.device.host import host
 from bricolage.errors import BricolageError, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
-from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
+from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
@@ -86,7 +86,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
-        self._watch = Watch()
+        self._watch = DisturbanceWatch()
         self._spent: float | None = None
         """Processor time of this process when the last timing ended; None where another command has come since."""
         self._trials: dict[tuple[Step, int], Trials] = {}

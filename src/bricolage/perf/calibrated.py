@@ -46,16 +46,16 @@ _FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Sample:
+class CalibrationSample:
     """A measured region: its operators, and milliseconds on the backend that is fastest there."""
 
     operators: tuple[Operator, ...]
     ms: float
 
     @staticmethod
-    def of(region: Region, ms: float) -> Sample:
+    def of(region: Region, ms: float) -> CalibrationSample:
         """Of a region."""
-        return Sample(tuple(region.operators), ms)
+        return CalibrationSample(tuple(region.operators), ms)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Calibrated:
     """Predicted milliseconds of operators. Made by `calibrate`."""
 
     coefficients: npt.NDArray[np.float64]
-    samples: tuple[Sample, ...]
+    samples: tuple[CalibrationSample, ...]
     peaks: Peaks = _UNKNOWN
     """Of the device: what is expected where nothing was measured."""
 
@@ -110,13 +110,13 @@ class MeasuredOpCost:
         return self.model(operator) if ms is None else ms
 
 
-def calibrate(samples: Sequence[Sample], peaks: Peaks = _UNKNOWN) -> Calibrated:
+def calibrate(samples: Sequence[CalibrationSample], peaks: Peaks = _UNKNOWN) -> Calibrated:
     """Fits the model. Without samples it knows no more than its assumptions: 1 µs an operator, and the peaks of the device."""
     usable = tuple(sample for sample in samples if sample.ms > 0.0 and sample.operators)
     return Calibrated(_fit(usable, peaks), usable, peaks)
 
 
-def _fit(samples: Sequence[Sample], peaks: Peaks) -> npt.NDArray[np.float64]:
+def _fit(samples: Sequence[CalibrationSample], peaks: Peaks) -> npt.NDArray[np.float64]:
     prior = {"start": _START_MS, "flops": 1e-6 / peaks.gflops, "bytes": 1e-6 / peaks.gbytes}
     scale = np.array([_UNIT[_what(feature)] for feature in _FEATURES])
     rows: list[npt.NDArray[np.float64]] = []

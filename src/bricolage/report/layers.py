@@ -10,7 +10,7 @@ _POSITION_SWEEPS = 8
 
 
 @dataclass(eq=False)
-class Item:
+class LayoutItem:
     """A box, or the place where a track passes a layer. `y` is the vertical centre within the row."""
 
     row: int
@@ -18,8 +18,8 @@ class Item:
     size: float
     y: float = 0.0
     order: float = 0.0
-    left: list[Item] = field(default_factory=list)
-    right: list[Item] = field(default_factory=list)
+    left: list[LayoutItem] = field(default_factory=list)
+    right: list[LayoutItem] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Rows:
     layers: int
     heights: tuple[float, ...]
     """Height of each row."""
-    node: tuple[Item, ...]
-    tracks: dict[tuple[int, int, int], Item]
+    node: tuple[LayoutItem, ...]
+    tracks: dict[tuple[int, int, int], LayoutItem]
     """By (source, row, column)."""
     edges: tuple[tuple[int, int], ...]
     wraps: dict[int, tuple[int, ...]]
     """Source → later rows in which it is read, ascending."""
-    entries: dict[tuple[int, int], Item]
+    entries: dict[tuple[int, int], LayoutItem]
     """(source, row) → the item at which its output enters that later row."""
 
 
@@ -130,12 +130,12 @@ class _Builder:
         self, layer: Sequence[int], edges: Sequence[tuple[int, int]], columns: int, box: float, track: float
     ) -> None:
         self.columns, self.track_size = columns, track
-        self.node = [Item(k // columns, k % columns, box) for k in layer]
-        self.tracks: dict[tuple[int, int, int], Item] = {}
+        self.node = [LayoutItem(k // columns, k % columns, box) for k in layer]
+        self.tracks: dict[tuple[int, int, int], LayoutItem] = {}
         self.wraps: dict[int, tuple[int, ...]] = {}
-        self.entries: dict[tuple[int, int], Item] = {}
+        self.entries: dict[tuple[int, int], LayoutItem] = {}
         count = max(layer, default=-1) // columns + 1
-        self.grid: list[list[list[Item]]] = [[[] for _ in range(columns)] for _ in range(count)]
+        self.grid: list[list[list[LayoutItem]]] = [[[] for _ in range(columns)] for _ in range(count)]
         for item in self.node:
             self.grid[item.row][item.column].append(item)
         readers: dict[int, list[int]] = {}
@@ -146,7 +146,7 @@ class _Builder:
 
     def _route(self, source: int, targets: Sequence[int]) -> None:
         start = self.node[source]
-        by_row: dict[int, list[Item]] = {}
+        by_row: dict[int, list[LayoutItem]] = {}
         for v in targets:
             by_row.setdefault(self.node[v].row, []).append(self.node[v])
         later = tuple(sorted(row for row in by_row if row != start.row))
@@ -159,8 +159,10 @@ class _Builder:
             first = start.column + 1 if row == start.row else 0
             self._lay(source, row, start if row == start.row else None, first, last, here)
 
-    def _lay(self, source: int, row: int, before: Item | None, first: int, last: int, targets: list[Item]) -> None:
-        by_column: dict[int, list[Item]] = {}
+    def _lay(
+        self, source: int, row: int, before: LayoutItem | None, first: int, last: int, targets: list[LayoutItem]
+    ) -> None:
+        by_column: dict[int, list[LayoutItem]] = {}
         for item in targets:
             by_column.setdefault(item.column, []).append(item)
         for column in range(first, last + 1):
@@ -170,7 +172,7 @@ class _Builder:
                 else:
                     _link(before, item)
             if column < last:
-                track = Item(row, column, self.track_size)
+                track = LayoutItem(row, column, self.track_size)
                 self.tracks[source, row, column] = track
                 self.grid[row][column].append(track)
                 if before is None:
@@ -180,12 +182,12 @@ class _Builder:
                 before = track
 
 
-def _link(left: Item, right: Item) -> None:
+def _link(left: LayoutItem, right: LayoutItem) -> None:
     left.right.append(right)
     right.left.append(left)
 
 
-def _arrange_row(columns: list[list[Item]]) -> float:
+def _arrange_row(columns: list[list[LayoutItem]]) -> float:
     """Orders and places one row; its height in pixels."""
     for column in columns:
         _number(column)
@@ -213,13 +215,13 @@ def _arrange_row(columns: list[list[Item]]) -> float:
     return max((item.y + item.size / 2 for item in items), default=0.0)
 
 
-def _number(column: list[Item]) -> None:
+def _number(column: list[LayoutItem]) -> None:
     """Orders from 0 to 1, so that layers of different sizes compare."""
     for index, item in enumerate(column):
         item.order = (index + 0.5) / len(column)
 
 
-def _settle(column: list[Item]) -> None:
+def _settle(column: list[LayoutItem]) -> None:
     """Moves items towards the mean of their neighbours, as near as order and sizes allow: isotonic regression of the
     wishes less the offsets, by pooling adjacent violators."""
     offset = 0.0

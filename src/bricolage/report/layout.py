@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bricolage.report.layers import Item, Rows, arrange
+from bricolage.report.layers import LayoutItem, Rows, arrange
 from bricolage.report.tracks import Lanes, lanes_of
 
 Point = tuple[float, float]
@@ -91,10 +91,10 @@ class _Pen:
         edges = tuple(Edge(u, v, self._edge(u, v)) for u, v in self.rows.edges)
         return Drawing(boxes, edges, self.width, self.height)
 
-    def _x(self, item: Item) -> float:
+    def _x(self, item: LayoutItem) -> float:
         return self.left + item.column * (self.style.width + self.style.gap_x)
 
-    def _y(self, item: Item) -> float:
+    def _y(self, item: LayoutItem) -> float:
         return self.tops[item.row] + item.y
 
     def _edge(self, source: int, target: int) -> str:
@@ -116,7 +116,7 @@ class _Pen:
             path.curve((x, y))
             path.line((x + self.style.width, y))
 
-    def _wrap(self, path: Path, source: int, end: Item) -> None:
+    def _wrap(self, path: Path, source: int, end: LayoutItem) -> None:
         """Around the right margin, back between the rows, and in at the left margin: to the track, or straight to a box
         in the first column."""
         row = end.row

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bricolage.plan.plan import Bucket
-from bricolage.runtime.spans import Span
+from bricolage.runtime.spans import RunSpan
 from bricolage.schedule.schedule import Move, Schedule
 
 
-def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[Span]) -> dict[str, Any]:
+def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) -> dict[str, Any]:
     """One row for each thread that calls regions, one event for each call. Without a bucket (a shape that was not planned) events
     have numbers only."""
     begun = min((span.start_ns for span in spans), default=0)
@@ -68,14 +68,14 @@ def _event(name: str, row: int, start_ms: float, end_ms: float, facts: dict[str,
     return {"name": name, "ph": "X", "pid": 1, "tid": row, **span, "args": facts}
 
 
-def _named(bucket: Bucket | None, span: Span) -> dict[str, str]:
+def _named(bucket: Bucket | None, span: RunSpan) -> dict[str, str]:
     if bucket is None:
         return {}
     region = bucket.regions[span.step]
     return {"name": f"{span.step + 1} {region.title}".rstrip(), "cat": region.implementation.backend}
 
 
-def _facts(bucket: Bucket | None, span: Span) -> dict[str, Any]:
+def _facts(bucket: Bucket | None, span: RunSpan) -> dict[str, Any]:
     facts: dict[str, Any] = {} if span.core is None else {"core of the caller at the end": span.core}
     if bucket is None:
         return facts

@@ -25,23 +25,23 @@ from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.runtime import forks, signature
 from bricolage.runtime.program import BoundProgram
-from bricolage.runtime.programs import Known, Programs, Source
+from bricolage.runtime.programs import Known, PlanSource, Programs
 from bricolage.runtime.ready import Ready
 from bricolage.runtime.serving.server import Server
-from bricolage.runtime.serving.statistics import Recorder, ServingStatistics
-from bricolage.runtime.spans import Span
+from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
+from bricolage.runtime.spans import RunSpan
 
 _LOOKAHEAD = 2
 """Requests of `map` under way, as a multiple of what all streams run at a time."""
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedRun:
     """A run and what ran when."""
 
     outputs: Mapping[str, Any]
     """By name, as `Executable.run` returns them."""
-    spans: tuple[Span, ...]
+    spans: tuple[RunSpan, ...]
     """In the order of their starts; `step` counts the regions of the bucket."""
     bucket: int | None
     """Index of the bucket; None where the shape was not planned, and the regions are others."""
@@ -65,7 +65,7 @@ class Executable:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
-        self._source = Source(plan, directory, temporary=temporary)
+        self._source = PlanSource(plan, directory, temporary=temporary)
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
@@ -153,15 +153,15 @@ class Executable:
         bound.outputs = dict(zip((spec.name for spec in self.plan.outputs), bound.outputs.values(), strict=True))
         return bound
 
-    def trace(self, inputs: Mapping[str, Any]) -> Traced:
+    def trace(self, inputs: Mapping[str, Any]) -> TracedRun:
         """As `run`, and when each region really ran, on which thread and core. Where shapes are known only at run time, there
         are no spans."""
         arrays = self._collect(inputs)
         overridden = signature.overridden(self.plan.defaults, arrays)
-        spans: list[Span] = []
+        spans: list[RunSpan] = []
         results = self._named(self._run(arrays, spans))
         sizes = signature.dimensions(self.plan.inputs, arrays)
-        return Traced(results, tuple(spans), self._source.planned(sizes, overridden))
+        return TracedRun(results, tuple(spans), self._source.planned(sizes, overridden))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class Executable:
     def statistics(self) -> ServingStatistics:
         """Of the requests to the streams that there are, or were last."""
         with self._serving:
-            return Recorder().told(0) if self._server is None else self._server.statistics()
+            return ServingRecorder().told(0) if self._server is None else self._server.statistics()
 
     def close(self, *, wait: bool = True, cancel: bool = False) -> None:
         """Takes no more requests. The streams finish those they have and end; with `cancel`, those that have not begun are
@@ -306,7 +306,7 @@ class Executable:
         results = signature.mapped(self.plan.outputs, outputs.values())
         return dict(zip((spec.name for spec in self.plan.outputs), results, strict=True))
 
-    def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
+    def _run(self, arrays: dict[str, Any], spans: list[RunSpan] | None = None) -> dict[str, Any]:
         prepared = self._programs.select(arrays)
         # Which program runs follows from the defaults that are overridden, too; maps are made behind a program.
         if not self.plan.defaults and not self._maps:

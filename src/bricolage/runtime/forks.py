@@ -28,7 +28,7 @@ class Forked(Protocol):
         """In the new process, before anything else runs there."""
 
 
-class Running(Protocol):
+class RunsCalls(Protocol):
     """Who runs calls that a fork should not fall into."""
 
     def hold(self, patience_s: float) -> bool:
@@ -41,7 +41,7 @@ class Running(Protocol):
 
 
 _told: weakref.WeakSet[Forked] = weakref.WeakSet()
-_running: weakref.WeakSet[Running] = weakref.WeakSet()
+_running: weakref.WeakSet[RunsCalls] = weakref.WeakSet()
 _PATIENCE_S = 5.0
 """For calls to end before a fork; a longer one is forked in the middle of."""
 _SETTLE_S = 0.002
@@ -55,7 +55,7 @@ def tell(who: Forked) -> None:
     _told.add(who)
 
 
-def hold(who: Running) -> None:
+def hold(who: RunsCalls) -> None:
     """From now on, no process is forked from this one while a call of `who` runs, where that ends in time."""
     _running.add(who)
 

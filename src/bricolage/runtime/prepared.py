@@ -14,7 +14,7 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.errors import NotEnoughMemory
 from bricolage.runtime.program import BoundProgram, Program
-from bricolage.runtime.spans import Span
+from bricolage.runtime.spans import RunSpan
 
 _SETS = 2
 """Of buffers: one that runs, and one that is filled or emptied meanwhile."""
@@ -54,7 +54,7 @@ class Prepared:
         """Whether shapes are known before it runs, so that it has buffers."""
         return bool(self._sets)
 
-    def run(self, arrays: Mapping[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
+    def run(self, arrays: Mapping[str, Any], spans: list[RunSpan] | None = None) -> dict[str, Any]:
         """Outputs by name, fresh; `spans` takes what ran when."""
         if not self._sets:
             with self._turn:

@@ -20,8 +20,8 @@ from bricolage.device.device import Device
 from bricolage.device.host import bound_to, current_core
 from bricolage.errors import InvalidGraph, NotEnoughMemory
 from bricolage.graph.graph import TensorInfo
-from bricolage.runtime.spans import Span
-from bricolage.runtime.streams import Placed, Streams
+from bricolage.runtime.spans import RunSpan
+from bricolage.runtime.streams import Placed, RegionStreams
 from bricolage.schedule.reach import Reach
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
@@ -48,7 +48,7 @@ class BoundProgram:
         outputs: dict[str, np.ndarray],
         arena: np.ndarray,
         device: Device,
-        streams: Streams | None = None,
+        streams: RegionStreams | None = None,
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = inputs
@@ -67,7 +67,7 @@ class BoundProgram:
         """One run."""
         self.run()
 
-    def traced(self) -> list[Span]:
+    def traced(self) -> list[RunSpan]:
         """One run, and what ran when."""
         if self._streams is not None:
             return self._streams.traced()
@@ -76,7 +76,7 @@ class BoundProgram:
             for step, call in enumerate(self.calls):
                 begun = time.perf_counter_ns()
                 call()
-                spans.append(Span(step, begun, time.perf_counter_ns(), threading.get_native_id(), current_core()))
+                spans.append(RunSpan(step, begun, time.perf_counter_ns(), threading.get_native_id(), current_core()))
         return spans
 
     def _on_all(self) -> None:
@@ -164,7 +164,9 @@ class Program:
         streams = None
         if self.scheduled:
             placed = zip(calls, self.stages, self._waits(), strict=True)
-            streams = Streams([Placed(call, stage.cores or self.device.cores, waits) for call, stage, waits in placed])
+            streams = RegionStreams(
+                [Placed(call, stage.cores or self.device.cores, waits) for call, stage, waits in placed]
+            )
         return BoundProgram(
             calls,
             {info.name: buffers[info.name] for info in self.inputs},

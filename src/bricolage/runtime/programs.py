@@ -47,7 +47,7 @@ Known = weakref.WeakValueDictionary[Hashable, Program]
 """Programs by what they were compiled for, as long as somebody has them."""
 
 
-class Source:
+class PlanSource:
     """A plan and the folder with its graphs and weights, which stays as long as this does."""
 
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
@@ -85,7 +85,7 @@ class Programs:
     turns, whatever their shapes."""
 
     def __init__(
-        self, source: Source, device: Device, threads: int, *, beside: bool = False, known: Known | None = None
+        self, source: PlanSource, device: Device, threads: int, *, beside: bool = False, known: Known | None = None
     ) -> None:
         """`beside`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
         what others compiled of the same plan for as many threads; its code and weights are used again where backends can."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Span:
+class RunSpan:
     """One call of a program's step. Times are those of `time.perf_counter_ns`."""
 
     step: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.device.host import current_core
-from bricolage.runtime.spans import Span
+from bricolage.runtime.spans import RunSpan
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class _Item:
 
 
 class _Team:
-    """What the threads share. It does not know the `Streams`, which end with their last reference."""
+    """What the threads share. It does not know the `RegionStreams`, which end with their last reference."""
 
     def __init__(self, queues: Sequence[Sequence[_Item]]) -> None:
         self.queues = queues
         self.start = [_held() for _ in queues]
         self.done = [_held() for _ in queues]
         self.failure: BaseException | None = None
-        self.spans: list[Span] | None = None
+        self.spans: list[RunSpan] | None = None
         self.ended = False
 
     def work(self, index: int) -> None:
@@ -74,7 +74,7 @@ class _Team:
         begun = time.perf_counter_ns()
         item.call()
         ended = time.perf_counter_ns()
-        self.spans.append(Span(item.number, begun, ended, threading.get_native_id(), current_core()))
+        self.spans.append(RunSpan(item.number, begun, ended, threading.get_native_id(), current_core()))
 
     def end(self) -> None:
         """No more runs."""
@@ -84,7 +84,7 @@ class _Team:
                 lock.release()
 
 
-class Streams:
+class RegionStreams:
     """Calls that run side by side where their cores are disjoint. A run returns when all are done."""
 
     def __init__(self, placed: Sequence[Placed]) -> None:
@@ -122,9 +122,9 @@ class Streams:
         if interrupted is not None:
             raise interrupted
 
-    def traced(self) -> list[Span]:
+    def traced(self) -> list[RunSpan]:
         """One run, with what really ran when and where."""
-        spans: list[Span] = []
+        spans: list[RunSpan] = []
         self._team.spans = spans
         try:
             self()

@@ -31,7 +31,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Order:
+class EliminationOrder:
     """Variables in the order of elimination, with the entries of the largest table and of all tables together."""
 
     variables: tuple[int, ...]
@@ -39,7 +39,7 @@ class Order:
     entries: float
 
 
-def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> Order:
+def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> EliminationOrder:
     """The greedy order that always eliminates the variable whose table is smallest; ties by number.
 
     `sizes` are the numbers of values of the variables.
@@ -77,10 +77,12 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[tuple[int, ...]]) -
             if change:
                 current[other] += change
                 heapq.heappush(heap, (current[other], other))
-    return Order(tuple(order), largest, entries)
+    return EliminationOrder(tuple(order), largest, entries)
 
 
-def minimise(sizes: Sequence[int], factors: Sequence[Factor], order: Order) -> tuple[float, list[int]] | None:
+def minimise(
+    sizes: Sequence[int], factors: Sequence[Factor], order: EliminationOrder
+) -> tuple[float, list[int]] | None:
     """The least total cost and a value for every variable that reaches it; None when everything is forbidden.
 
     Among equal values the lowest wins, so the answer is a function of the arguments.

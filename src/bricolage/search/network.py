@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.search.elimination import Factor, Order, elimination_order, minimise
+from bricolage.search.elimination import EliminationOrder, Factor, elimination_order, minimise
 from bricolage.search.pruning import TransferMatrix, by_region
 from bricolage.work.bits import lowest, members
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
@@ -65,11 +65,11 @@ class Network:
                 self._add_tensor(tensor)
         self._join_parts()
 
-    def order(self) -> Order:
+    def order(self) -> EliminationOrder:
         """The elimination order, from which the work of `solve` can be judged beforehand."""
         return elimination_order(self._sizes, [factor.scope for factor in self._factors])
 
-    def solve(self, order: Order) -> tuple[float, tuple[int, ...]] | None:
+    def solve(self, order: EliminationOrder) -> tuple[float, tuple[int, ...]] | None:
         """The least cost in ms and the indices of the chosen candidates; None when no cover exists."""
         found = minimise(self._sizes, self._factors, order)
         if found is None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from bricolage.testing.contexts import CONTEXTS
 from bricolage.testing.grow import SideBySide, WideGraph, grow, grow_wide, side_by_side
 from bricolage.testing.patterns import random_model
-from bricolage.testing.strategies import KINDS, Case, cases, made, models
+from bricolage.testing.strategies import KINDS, ModelCase, cases, made, models
 from bricolage.testing.truth import Truth, Wrong
 
 __all__ = [
     "CONTEXTS",
     "KINDS",
-    "Case",
+    "ModelCase",
     "SideBySide",
     "Truth",
     "WideGraph",

@@ -40,7 +40,7 @@ _STEPS = (
 )  # fmt: skip
 
 
-class Example(Protocol):
+class PatternExample(Protocol):
     """A small model that a rule applies to."""
 
     def model(self) -> ir.Model:
@@ -51,7 +51,7 @@ class Plant(Protocol):
     """What is planted among other operators: one of the examples, as rewrite rules have them."""
 
     @property
-    def examples(self) -> Sequence[Example]:
+    def examples(self) -> Sequence[PatternExample]:
         """Any of them will do."""
 
 
@@ -373,7 +373,7 @@ class Patterns(Basics):
         self.add("Reshape", [c, self.ints(batch, length, heads * width)], (batch, length, heads * width))
 
 
-def _fixed(example: Example) -> ir.Model:
+def _fixed(example: PatternExample) -> ir.Model:
     """The model of an example, with a size for each symbolic dimension."""
     model = example.model()
     bound = bind(model, dict.fromkeys(symbolic_dimensions(model), 3))

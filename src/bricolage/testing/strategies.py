@@ -25,7 +25,7 @@ what rewrite rules look for."""
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class ModelCase:
     """A model, sizes for its symbolic dimensions, and inputs."""
 
     model: ir.Model
@@ -58,7 +58,7 @@ def models(
 
 def cases(
     kinds: tuple[Kind, ...] = KINDS, contexts: tuple[str, ...] = CONTEXTS, *, steps: tuple[str, ...] | None = None
-) -> st.SearchStrategy[Case]:
+) -> st.SearchStrategy[ModelCase]:
     """Models with inputs under which their float64 answer is finite, as far as some of six draws give one."""
     return st.builds(_case, models(kinds, contexts, steps=steps), _seeds())
 
@@ -71,8 +71,8 @@ def _seeds() -> st.SearchStrategy[int]:
     return st.integers(0, 2**32 - 1)
 
 
-def _case(model: ir.Model, seed: int) -> Case:
-    case = Case(model, sizes(model), {})
+def _case(model: ir.Model, seed: int) -> ModelCase:
+    case = ModelCase(model, sizes(model), {})
     try:
         return replace(case, inputs=choose(case.fixed(), seed).inputs)
     except NoReference:

@@ -25,7 +25,7 @@ _CHECK_S, _TICK_S = 20.0, 0.001
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultCase:
     """What may show a fault."""
 
     model: ir.Model
@@ -51,8 +51,8 @@ def constants(model: ir.Model) -> dict[str, np.ndarray]:
 
 
 def changed(
-    case: Case, arrays: Mapping[str, np.ndarray], edit: Callable[[ir.Model], None] | None = None
-) -> Case | None:
+    case: FaultCase, arrays: Mapping[str, np.ndarray], edit: Callable[[ir.Model], None] | None = None
+) -> FaultCase | None:
     """The case with other inputs and constants and an edited model; None where it is not valid any more."""
     model = case.model.clone()
     for value in model.graph.inputs:
@@ -73,7 +73,7 @@ def changed(
         return None
     _settle(model)
     names = {value.name for value in model.graph.inputs}
-    return Case(model, {name: arrays.get(name, value) for name, value in case.inputs.items() if name in names})
+    return FaultCase(model, {name: arrays.get(name, value) for name, value in case.inputs.items() if name in names})
 
 
 def _settle(model: ir.Model) -> None:
@@ -110,7 +110,7 @@ def survives(check: Callable[[], object]) -> bool:
     return False
 
 
-def fewer_outputs(case: Case) -> Iterator[Case | None]:
+def fewer_outputs(case: FaultCase) -> Iterator[FaultCase | None]:
     """Without all outputs but one, then without one."""
     outputs = [value.name for value in case.model.graph.outputs]
     if len(outputs) > 1:
@@ -120,7 +120,7 @@ def fewer_outputs(case: Case) -> Iterator[Case | None]:
             yield _with_outputs(case, [other for other in outputs if other != name])
 
 
-def _with_outputs(case: Case, names: list[str | None]) -> Case | None:
+def _with_outputs(case: FaultCase, names: list[str | None]) -> FaultCase | None:
     def edit(model: ir.Model) -> None:
         kept = [value for value in model.graph.outputs if value.name in names]
         model.graph.outputs.clear()
@@ -132,7 +132,7 @@ def _with_outputs(case: Case, names: list[str | None]) -> Case | None:
     return changed(case, {}, edit)
 
 
-def smaller_shapes(case: Case) -> Iterator[Case | None]:
+def smaller_shapes(case: FaultCase) -> Iterator[FaultCase | None]:
     """Every dimension of a size made 1, 2, or half of it, wherever that size occurs, in what is given; then single ones, by
     themselves and in pairs."""
     arrays = {name: value for name, value in case.inputs.items() if isinstance(value, np.ndarray)} | constants(
@@ -175,7 +175,7 @@ def _shape_like(array: np.ndarray) -> bool:
     return array.dtype == np.int64 and array.ndim == 1 and array.size <= _SHAPE_LIKE
 
 
-def simpler_values(case: Case) -> Iterator[Case | None]:
+def simpler_values(case: FaultCase) -> Iterator[FaultCase | None]:
     """Inputs and constants that are zero, or one, everywhere, or that have one decimal."""
     arrays = {name: value for name, value in case.inputs.items() if isinstance(value, np.ndarray)} | constants(
         case.model
@@ -192,7 +192,7 @@ def simpler_values(case: Case) -> Iterator[Case | None]:
             yield changed(case, {name: other})
 
 
-def simpler_attributes(case: Case) -> Iterator[Case | None]:
+def simpler_attributes(case: FaultCase) -> Iterator[FaultCase | None]:
     """Operators without one of their attributes, or with ones and zeros in it."""
     for number, node in enumerate(case.model.graph):
         for name, attribute in node.attributes.items():
@@ -224,6 +224,6 @@ def _with(number: int, name: str, value: object) -> Callable[[ir.Model], None]:
     return edit
 
 
-def describe_inputs(case: Case) -> list[str]:
+def describe_inputs(case: FaultCase) -> list[str]:
     """Names, types and sizes, for people."""
     return [str(describe(value)) for value in case.model.graph.inputs]

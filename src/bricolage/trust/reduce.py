@@ -24,7 +24,7 @@ from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import apply_everywhere
 from bricolage.rewrite.rule import Rule
-from bricolage.trust.case import Case, fewer_outputs, simpler_attributes, simpler_values, smaller_shapes
+from bricolage.trust.case import FaultCase, fewer_outputs, simpler_attributes, simpler_values, smaller_shapes
 from bricolage.trust.isolate import Finding, Remembered, Subset, minimise
 from bricolage.trust.probe import Prober, Verdict
 from bricolage.verify.oracle import Oracle
@@ -47,7 +47,7 @@ class Suspect:
 class Reduced:
     """The least case that was found."""
 
-    case: Case
+    case: FaultCase
     suspect: Suspect
     verdict: Verdict
     before: int
@@ -68,13 +68,13 @@ class Reducer:
         self._stop, self._progress = stop, progress
         self._symptom, self._least = "", 0.0
         self._tried = 0
-        self._best: tuple[Case, Verdict] | None = None
+        self._best: tuple[FaultCase, Verdict] | None = None
 
     def run(self, oracle: Oracle, numbers: Sequence[int]) -> Reduced | None:
         """The least case in the operators `numbers` of the oracle's graph; None where these alone do not show a fault."""
         graph = oracle.graph
         oracle.remember(Region(graph, 1 << number) for number in numbers)
-        cut = Case(*self._part(oracle, frozenset(numbers)))
+        cut = FaultCase(*self._part(oracle, frozenset(numbers)))
         first = self.verdict(cut)
         if first is None or first.right or first.outcome == "refused":
             return None
@@ -83,14 +83,14 @@ class Reducer:
         self._best = cut, first
         self._progress.start(f"reducing {len(numbers)} operators")
         with self._stop.catching_interrupts():
-            minimise(numbers, Remembered(lambda part: self._finding(Case(*self._part(oracle, part)))))
+            minimise(numbers, Remembered(lambda part: self._finding(FaultCase(*self._part(oracle, part)))))
             while self._smaller():
                 pass
         self._progress.finish()
         case, verdict = self._best
         return Reduced(case, self._suspect, verdict, len(numbers), self._tried, not self._stop())
 
-    def verdict(self, case: Case) -> Verdict | None:
+    def verdict(self, case: FaultCase) -> Verdict | None:
         """What the suspect makes of a case; None where there is no reference for it."""
         self._tried += 1
         model = case.model.clone()
@@ -124,7 +124,7 @@ class Reducer:
         region = Region(oracle.graph, bitset.of(numbers))
         return extract(region), oracle.entering(region)
 
-    def _finding(self, case: Case) -> Finding:
+    def _finding(self, case: FaultCase) -> Finding:
         """Whether a case shows the fault in the same way; the least one that does is kept."""
         if self._stop():
             return "unresolved"
@@ -144,7 +144,7 @@ class Reducer:
 
     def _smaller(self) -> bool:
         """Whether something could be made smaller."""
-        makers: tuple[Callable[[Case], Iterator[Case | None]], ...] = (
+        makers: tuple[Callable[[FaultCase], Iterator[FaultCase | None]], ...] = (
             fewer_outputs,
             smaller_shapes,
             simpler_values,
@@ -156,7 +156,7 @@ class Reducer:
                 found = True
         return found and not self._stop()
 
-    def _one(self, maker: Callable[[Case], Iterator[Case | None]]) -> bool:
+    def _one(self, maker: Callable[[FaultCase], Iterator[FaultCase | None]]) -> bool:
         """Takes the first of the smaller cases that shows the fault."""
         assert self._best is not None
         for case in maker(self._best[0]):

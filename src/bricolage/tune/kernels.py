@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bricolage.backends import registry
-from bricolage.backends.trials import Build, Timing, Trial
+from bricolage.backends.trials import Build, KernelTiming, Trial
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
@@ -24,7 +24,7 @@ from bricolage.errors import BadOption
 from bricolage.measure.entries import TaskKey, TrialRecord
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Answer
-from bricolage.measure.scale_out.items import Tried
+from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import Regime
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan.step import Step
@@ -425,7 +425,7 @@ class _Search:
         cluster = self._measurer.pool.cluster
         return 0 if cluster is None else cluster.measuring
 
-    def _tried_elsewhere(self, builds: Sequence[Build], deadline: Deadline) -> Sequence[Tried | None]:
+    def _tried_elsewhere(self, builds: Sequence[Build], deadline: Deadline) -> Sequence[TriedBuilds | None]:
         cluster = self._measurer.pool.cluster
         if cluster is None or not cluster.measuring:
             return [None] * len(builds)
@@ -434,7 +434,7 @@ class _Search:
 
     def _tell(self, task: _Task, point: Point, trial: Trial, machine: str | None) -> None:
         task.trials += 1
-        if isinstance(trial, Timing):
+        if isinstance(trial, KernelTiming):
             share, ms = trial.share, min(trial.ms) / len(task.what.kernels)
             record = TrialRecord(task.grid.choice(point), share, ms, len(trial.ms))
         else:
@@ -459,7 +459,7 @@ class _Search:
         for build, told in zip(builds, trials, strict=True):
             for name, choice in build.items():
                 trial = told.get(name)
-                if not isinstance(trial, Timing) or min(*trial.ms, *trial.usual_ms) <= 0:
+                if not isinstance(trial, KernelTiming) or min(*trial.ms, *trial.usual_ms) <= 0:
                     continue
                 task = tasks[name]
                 record = TrialRecord(choice, trial.share, min(trial.ms) / len(task.what.kernels), len(trial.ms))

@@ -50,18 +50,18 @@ Evaluation = Callable[[Inputs], Values]
 
 
 @dataclass(frozen=True)
-class Sample:
+class InputSample:
     """Inputs with the float64 outputs that they give."""
 
     inputs: Inputs
     reference: Values
-    quality: Quality
+    quality: InputQuality
     note: str = ""
     """What the user should know: that earlier draws told too little, or that all do."""
 
 
 @dataclass(frozen=True, order=True)
-class Quality:
+class InputQuality:
     """How telling outputs are; compared field by field, larger is better."""
 
     finite: float
@@ -112,7 +112,7 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
 
 def choose(
     model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluation | None = None
-) -> Sample:
+) -> InputSample:
     """The first draw whose float64 outputs are finite, not constant, not zero and not saturated; else the best of all.
 
     `evaluator` is used for the reference where one exists already; it must be a float64 one of the same model.
@@ -122,7 +122,7 @@ def choose(
         UnboundDimension, UnsupportedType: as `generate`.
     """
     evaluator = evaluator or Evaluator(model)
-    best: Sample | None = None
+    best: InputSample | None = None
     failure: BricolageError | None = None
     bounded = saturating(model)
     first = ""
@@ -138,7 +138,7 @@ def choose(
         first = first or str(quality)
         if best is None or quality > best.quality:
             note = f"draw {attempt + 1}, as outputs of the first are {first}" if attempt else ""
-            best = Sample(inputs, reference, quality, note)
+            best = InputSample(inputs, reference, quality, note)
         if best.quality.good:
             break
     if best is None:
@@ -151,18 +151,18 @@ def choose(
     return best
 
 
-def judge(outputs: Sequence[Any], bounded: Sequence[bool] = ()) -> Quality:
+def judge(outputs: Sequence[Any], bounded: Sequence[bool] = ()) -> InputQuality:
     """Quality of a set of outputs. Empty ones and strings count as good. `bounded`: which are those of functions that
     saturate."""
     arrays = [array for output in outputs for array in _arrays(output) if array.size and array.dtype.kind in "biufcV"]
     if not arrays:
-        return Quality(1.0, 1.0, 1.0)
+        return InputQuality(1.0, 1.0, 1.0)
     finite = [bool(np.isfinite(array).all()) for array in arrays]
     varied = [array.size == 1 or bool((array != array.reshape(-1)[0]).any()) for array in arrays]
     filled = [array.size == 1 or bool(array.any()) for array in arrays]
     tight = [_saturated(np.asarray(output)) for output, might in zip(outputs, bounded, strict=False) if might]
     still_open = 1.0 - float(np.mean(tight)) if tight else 1.0
-    return Quality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)), still_open)
+    return InputQuality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)), still_open)
 
 
 def _saturated(array: np.ndarray) -> bool:

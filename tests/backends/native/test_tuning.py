@@ -19,12 +19,12 @@ from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.cpu.kernel_choice import choice_of
-from bricolage.backends.native.cpu.module import Source, kernel_texts
+from bricolage.backends.native.cpu.module import CSource, kernel_texts
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.tuning import space
-from bricolage.backends.trials import Timing
+from bricolage.backends.trials import KernelTiming
 from bricolage.codec import decode, encode
 from bricolage.device.caches import Cache, Caches
 from bricolage.errors import Refused
@@ -137,7 +137,7 @@ def test_trials_time_every_task_of_every_build(config: KernelConfig, tmp_path: P
     for build, told in zip(builds, trials.run(builds, 2), strict=True):
         assert set(told) == set(build)
         for trial in told.values():
-            assert isinstance(trial, Timing) and len(trial.ms) == len(trial.usual_ms) == 2
+            assert isinstance(trial, KernelTiming) and len(trial.ms) == len(trial.usual_ms) == 2
 
 
 def test_a_choice_with_a_wrong_answer_is_found_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_choice_with_a_wrong_answer_is_found_among_others(tmp_path: Path, monk
     sound, wrong = sorted(found.tasks, key=lambda task: len(task.kernels))
     real = tuning.generate
 
-    def faulty(*given: Any, **more: Any) -> Source:
+    def faulty(*given: Any, **more: Any) -> CSource:
         made = real(*given, **more)
         if not any(choice.gemm.unroll == 4 for choice in given[3].values()):
             return made
@@ -157,7 +157,7 @@ def test_a_choice_with_a_wrong_answer_is_found_among_others(tmp_path: Path, monk
 
     monkeypatch.setattr(tuning, "generate", faulty)
     (told,) = trials.run([{sound.name: (("unroll", 2),), wrong.name: (("unroll", 4),)}], 2)
-    assert isinstance(told[sound.name], Timing) and told[wrong.name] == "its answer is another"
+    assert isinstance(told[sound.name], KernelTiming) and told[wrong.name] == "its answer is another"
 
 
 def test_what_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,6 +323,6 @@ def test_fusions_are_structures_that_are_carried_through(tmp_path: Path, monkeyp
         assert tuned in found and dict(structure.parameters).items() <= dict(tuned.parameters).items()
         trials = Native().trials(model, structure, TWO_THREADS)
         (told,) = trials.run([choices_of(found, 0)], 2)
-        assert all(isinstance(trial, Timing) for trial in told.values())
+        assert all(isinstance(trial, KernelTiming) for trial in told.values())
         answer = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
         assert regions.error(answer, regions.reference(model, x)) < 1e-5

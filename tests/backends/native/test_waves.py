@@ -14,7 +14,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.cpu.module import Source, generate
+from bricolage.backends.native.cpu.module import CSource, generate
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, WAVES, Native
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
@@ -164,7 +164,7 @@ int main(void) {
 """
 
 
-def sanitized(folder: Path, source: Source, threads: int, text: str) -> str:
+def sanitized(folder: Path, source: CSource, threads: int, text: str) -> str:
     """What the thread sanitizer says of a region's library."""
     own = -(-source.thread_scratch_bytes // 64) * 64
     sizes = {

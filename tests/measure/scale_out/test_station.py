@@ -17,7 +17,7 @@ from bricolage.codec import decode, encode
 from bricolage.device.host import host
 from bricolage.measure.database import Database
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.scale_out.items import Compiled, CompileItem, Description, Measured, MeasureItem, Setup
+from bricolage.measure.scale_out.items import Compiled, CompileItem, Measured, MeasureItem, NodeDescription, Setup
 from bricolage.measure.scale_out.parcels import Sender, install, name_of
 from bricolage.measure.scale_out.station import Station
 from bricolage.measure.specs import Limits, TimingPolicy
@@ -84,7 +84,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_it_says_what_it_is(bench: Bench) -> None:
-    told = decode(Description, asyncio.run(bench.station.describe()))
+    told = decode(NodeDescription, asyncio.run(bench.station.describe()))
     assert (told.machine, told.device) == (machine_id(), host())
     assert told.versions["honest"] == "1.0"
 

@@ -39,7 +39,7 @@ from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.kernel_choice import from_parameters
 from bricolage.backends.native.cpu.module import (
-    Source,
+    CSource,
     generate,
 )
 from bricolage.backends.native.cpu.peaks import measure
@@ -278,7 +278,7 @@ def _make(region: RegionModel, config: KernelConfig, folder: Path, resources: Re
 
 def _generated(
     region: RegionModel, config: KernelConfig, resources: Resources, origins: dict[Node, str], *, timed: bool = False
-) -> Source:
+) -> CSource:
     """The region's C. `origins` takes the operator that each tensor comes from (see `lower`); a `timed` library takes the time of
     its kernels.
 

@@ -28,7 +28,7 @@ from bricolage.backends.native.cpu.toolchain import Objects
 from bricolage.backends.native.fuse.inspect import kernel_flops
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
-from bricolage.backends.trials import Build, Timing, Trial, Trials, agree
+from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree
 from bricolage.errors import Refused
 from bricolage.plan.plan import ranges
 from bricolage.work.config_space import ConfigSpace, TuningTask
@@ -181,7 +181,7 @@ class NativeTrials(Trials):
         for task in build:
             kernels = self._kernels[task]
             ms, usual = (tuple(float(turn[one][kernels].sum()) for turn in turns) for one in (at, 0))
-            found[task] = Timing(ms, usual)
+            found[task] = KernelTiming(ms, usual)
         return found
 
     def _made(self, build: Build) -> Stopwatch | str:

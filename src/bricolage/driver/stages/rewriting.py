@@ -38,7 +38,7 @@ def time_variant(state: State, profile: Profile, deadline: Deadline) -> None:
     state.challenge(*whole_challengers([profile]))
 
 
-class Rewritten(Stage[State]):
+class RewrittenVariants(Stage[State]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"

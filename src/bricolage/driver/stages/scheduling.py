@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
-from bricolage.driver.candidates import Group
+from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.profile import Profile
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
@@ -209,7 +209,7 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
 def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> float | None:
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
-    group = Group(profile.key, (everything.bits,), (one,), work(everything), "maximal")
+    group = CandidateGroup(profile.key, (everything.bits,), (one,), work(everything), "maximal")
     cost = profile.group_costs([group], deadline, 1).get((profile.key, one))
     return cost.ms if cost is not None else None
 
@@ -244,10 +244,10 @@ def _times(
 ) -> list[float | None]:
     """Milliseconds of each region on so many of `most` cores; None where they are not known."""
     keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
-    groups: dict[tuple[str, Implementation], Group] = {}
+    groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
-        groups.setdefault((key, one), Group(key, (region.bits,), (one,), work(region), "maximal"))
+        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), work(region), "maximal"))
     costs = profile.group_costs(list(groups.values()), deadline, used)
     if used == most:
         profile.regions.update(costs)

@@ -18,7 +18,7 @@ from jax import lax
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering.common import (
     SCALAR_LIMIT,
-    Operator,
+    OperatorLowering,
     attributes_of,
     constant_node_value,
     opset_for,
@@ -101,7 +101,7 @@ class Interpreter:
             return any(float(np.prod(np.abs(x.astype(np.float64)))) > 1 << 16 for x in numbers if x.dtype.kind in "iu")
         return bool(sum(x.size for x in inputs if x is not None) > 1 << 16)
 
-    def argument(self, entry: Operator, node: ir.Node, index: int, value: Any) -> Any:
+    def argument(self, entry: OperatorLowering, node: ir.Node, index: int, value: Any) -> Any:
         if value is None:
             return None
         if not entry.is_host(index):
@@ -110,7 +110,9 @@ class Interpreter:
             raise self.refuse(node, f"input '{entry.input_name(index)}' must be known when the model is compiled")
         return to_host(value)
 
-    def apply(self, entry: Operator, node: ir.Node, inputs: list[Any], words: dict[str, Any]) -> tuple[Any, ...]:
+    def apply(
+        self, entry: OperatorLowering, node: ir.Node, inputs: list[Any], words: dict[str, Any]
+    ) -> tuple[Any, ...]:
         arguments = [self.argument(entry, node, i, x) for i, x in enumerate(inputs)]
         return as_tuple(entry.function(self.xp, *arguments, **words))
 

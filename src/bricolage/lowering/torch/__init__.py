@@ -24,7 +24,7 @@ from bricolage.lowering.torch.builder import Builder, input_dtype
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
 from bricolage.lowering.torch.interpreter import lower_node
 from bricolage.lowering.torch.support import type_refusal
-from bricolage.lowering.torch.values import Device
+from bricolage.lowering.torch.values import DeviceTensor
 
 __all__ = ["DTYPES", "lower", "supported", "untraceable"]
 
@@ -86,7 +86,7 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
     inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
     for i, value in enumerate(inputs):
         entry = builder.graph.placeholder(f"x{i}")
-        builder.env[value] = Device(_entered(builder, value, entry, channels_last))
+        builder.env[value] = DeviceTensor(_entered(builder, value, entry, channels_last))
     for node in model.graph:
         lower_node(builder, node)
     builder.output(model.graph.outputs, torch.Tensor.contiguous if channels_last else None)

@@ -15,7 +15,7 @@ from bricolage.lowering.common import (
     to_host,
 )
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays, from_numpy, to_numpy
-from bricolage.lowering.torch.values import MISSING, Const, Device, Known, Missing, Sizes
+from bricolage.lowering.torch.values import MISSING, AbsentInput, Const, DeviceTensor, Known, Sizes
 
 
 def host_value(x: Any) -> Any:
@@ -81,7 +81,7 @@ class Builder:
 
     def tensor(self, known: Known) -> Any:
         """The value as a tensor argument."""
-        if isinstance(known, Missing):
+        if isinstance(known, AbsentInput):
             return None
         if isinstance(known, Const):
             return self.attribute(known.tensor)
@@ -91,7 +91,7 @@ class Builder:
 
     def host(self, known: Known) -> Any:
         """The value as a number or a tuple of numbers."""
-        if isinstance(known, Missing):
+        if isinstance(known, AbsentInput):
             return None
         if isinstance(known, Const):
             return to_host(to_numpy(known.tensor))
@@ -128,7 +128,7 @@ class Builder:
         """Name the results. A tuple is one entry for each output; a bare node is the first output."""
         results = result if isinstance(result, (tuple, list)) else (result,)
         for value, item in zip(node.outputs, results, strict=False):
-            self.env[value] = item if isinstance(item, (Const, Sizes, Device)) else Device(item)
+            self.env[value] = item if isinstance(item, (Const, Sizes, DeviceTensor)) else DeviceTensor(item)
 
     def unpacked(self, result: Any, node: ir.Node) -> tuple[Any, ...]:
         """A node for each output of a call that returns a tuple."""

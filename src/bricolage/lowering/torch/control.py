@@ -10,7 +10,7 @@ import torch
 
 from bricolage.lowering.common import subgraphs_of
 from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import Const, Device, Known, Missing
+from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Known
 
 Lower = Callable[[Builder, ir.Node], None]
 """Lowers one node of a subgraph; its outputs become known to the builder."""
@@ -98,7 +98,7 @@ def _submodule(builder: Builder, graph: ir.Graph, lower: Lower) -> tuple[Any, tu
     root = torch.nn.Module()
     inner = Builder(builder.imports, builder.xp, root, outer=constants)
     for i, value in enumerate([*graph.inputs, *captured]):
-        inner.env[value] = Device(inner.graph.placeholder(f"x{i}"))
+        inner.env[value] = DeviceTensor(inner.graph.placeholder(f"x{i}"))
     for node in graph:
         lower(inner, node)
     inner.output(graph.outputs)
@@ -151,7 +151,7 @@ def _lower_scan(
     builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: dict[str, Any], lower: Lower
 ) -> Any:
     count = attributes["num_scan_inputs"]
-    if any(isinstance(k, Missing) for k in inputs):
+    if any(isinstance(k, AbsentInput) for k in inputs):
         raise builder.refuse(node, "Scan of opset 8 (with sequence lengths) has no lowering")
     body, captured = _submodule(builder, graph, lower)
     tensors = [builder.tensor(k) for k in inputs]

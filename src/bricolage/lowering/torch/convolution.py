@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from bricolage.graph.extents import Pairs, input_pads, is_explicit
-from bricolage.lowering.torch.fused import View, emitter
+from bricolage.lowering.torch.fused import NodeView, emitter
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 CONVOLUTIONS = frozenset(_CONV.values())
@@ -18,7 +18,7 @@ _MAX_POOL = {3: torch.max_pool1d, 4: torch.max_pool2d, 5: torch.max_pool3d}
 _AVERAGE_POOL = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}
 
 
-def _geometry(v: View, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pairs, tuple[int, ...]] | None:
+def _geometry(v: NodeView, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pairs, tuple[int, ...]] | None:
     """(strides, pads, dilations); None when the pads depend on a size that is not known."""
     dims = len(kernel)
     strides = tuple(v.get("strides") or (1,) * dims)
@@ -31,7 +31,7 @@ def _geometry(v: View, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pairs,
     return strides, input_pads(auto_pad, spatial, kernel, strides, dilations, v.get("pads")), dilations
 
 
-def _padded(v: View, x: Any, pads: Pairs, value: float) -> tuple[Any, tuple[int, ...]]:
+def _padded(v: NodeView, x: Any, pads: Pairs, value: float) -> tuple[Any, tuple[int, ...]]:
     """The input and the symmetric pads left to the kernel; uneven or negative pads are applied first."""
     if all(low == high >= 0 for low, high in pads):
         return x, tuple(low for low, _ in pads)
@@ -40,7 +40,7 @@ def _padded(v: View, x: Any, pads: Pairs, value: float) -> tuple[Any, tuple[int,
 
 
 @emitter("Conv")
-def conv(v: View) -> Any:
+def conv(v: NodeView) -> Any:
     weight = v.shape(1)
     if weight is None or len(weight) not in _CONV:
         return None
@@ -54,7 +54,7 @@ def conv(v: View) -> Any:
 
 
 @emitter("ConvTranspose")
-def conv_transpose(v: View) -> Any:
+def conv_transpose(v: NodeView) -> Any:
     weight = v.shape(1)
     if weight is None or len(weight) not in _CONV_TRANSPOSE or v.get("output_shape"):
         return None
@@ -74,7 +74,7 @@ def conv_transpose(v: View) -> Any:
 
 
 @emitter("MaxPool")
-def max_pool(v: View) -> Any:
+def max_pool(v: NodeView) -> Any:
     kernel = tuple(v.get("kernel_shape"))
     geometry = _geometry(v, kernel)
     if geometry is None or v.outputs > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
@@ -90,7 +90,7 @@ def max_pool(v: View) -> Any:
 
 
 @emitter("AveragePool")
-def average_pool(v: View) -> Any:
+def average_pool(v: NodeView) -> Any:
     kernel = tuple(v.get("kernel_shape"))
     geometry = _geometry(v, kernel)
     if geometry is None or len(kernel) + 2 not in _AVERAGE_POOL:
@@ -106,25 +106,25 @@ def average_pool(v: View) -> Any:
     return v.call(_AVERAGE_POOL[len(kernel) + 2], x, kernel, strides, symmetric, ceil, counts_pads)
 
 
-def _spatial_axes(v: View) -> tuple[int, ...] | None:
+def _spatial_axes(v: NodeView) -> tuple[int, ...] | None:
     rank = v.rank(0)
     return None if rank is None else tuple(range(2, rank))
 
 
 @emitter("GlobalAveragePool")
-def global_average_pool(v: View) -> Any:
+def global_average_pool(v: NodeView) -> Any:
     axes = _spatial_axes(v)
     return v.call(torch.mean, v.tensor(0), axes, True) if axes else None
 
 
 @emitter("GlobalMaxPool")
-def global_max_pool(v: View) -> Any:
+def global_max_pool(v: NodeView) -> Any:
     axes = _spatial_axes(v)
     return v.call(torch.amax, v.tensor(0), axes, True) if axes else None
 
 
 @emitter("Resize")
-def resize(v: View) -> Any:
+def resize(v: NodeView) -> Any:
     """Nearest (asymmetric, floor, whole factors) and linear (half-pixel, align-corners) of 4-D images."""
     shape = v.shape(0)
     scales = v.const(2) if v.opset >= 11 else v.const(1)

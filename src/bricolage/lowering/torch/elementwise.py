@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from bricolage.lowering.operators.elementwise import UNARY
 from bricolage.lowering.torch.arrays import DTYPES
-from bricolage.lowering.torch.fused import EMITTERS, Emitter, View, emitter
+from bricolage.lowering.torch.fused import EMITTERS, Emitter, NodeView, emitter
 
 _BINARY: dict[str, tuple[Any, Any]] = {
     "Add": (torch.add, py.add),
@@ -57,7 +57,7 @@ _register_tables()
 
 
 @emitter("Sign")
-def sign(v: View) -> Any:
+def sign(v: NodeView) -> Any:
     return v.call(signum, v.tensor(0))
 
 
@@ -67,7 +67,7 @@ def signum(x: Any) -> Any:
 
 
 @emitter(*_BINARY)
-def binary(v: View) -> Any:
+def binary(v: NodeView) -> Any:
     """A constant operand of one element is written as a number."""
     function, first_is_number = _BINARY[v.node.op_type]
     right = v.scalar(1)
@@ -80,7 +80,7 @@ def binary(v: View) -> Any:
 
 
 @emitter("Div")
-def div(v: View) -> Any:
+def div(v: NodeView) -> Any:
     if not v.is_float(0):
         return None
     right, left = v.scalar(1), v.scalar(0)
@@ -92,7 +92,7 @@ def div(v: View) -> Any:
 
 
 @emitter("Pow")
-def pow_(v: View) -> Any:
+def pow_(v: NodeView) -> Any:
     exponent = v.scalar(1)
     if not v.is_float(0) or exponent is None:
         return None
@@ -100,12 +100,12 @@ def pow_(v: View) -> Any:
 
 
 @emitter("Where")
-def where(v: View) -> Any:
+def where(v: NodeView) -> Any:
     return v.call(torch.where, v.tensor(0), v.tensor(1), v.tensor(2))
 
 
 @emitter("Clip")
-def clip(v: View) -> Any:
+def clip(v: NodeView) -> Any:
     if v.opset < 11:
         return v.call(torch.clamp, v.tensor(0), v.get("min", -math.inf), v.get("max", math.inf))
     low, high = (v.const(i).reshape(()).item() if v.const(i) is not None else None for i in (1, 2))
@@ -117,12 +117,12 @@ def clip(v: View) -> Any:
 
 
 @emitter("Identity")
-def identity(v: View) -> Any:
+def identity(v: NodeView) -> Any:
     return v.inputs[0]
 
 
 @emitter("Dropout")
-def dropout(v: View) -> Any:
+def dropout(v: NodeView) -> Any:
     training = v.const(2)
     if v.outputs > 1 or (v.given(2) and (training is None or bool(training))):
         return None
@@ -130,45 +130,45 @@ def dropout(v: View) -> Any:
 
 
 @emitter("Cast")
-def cast(v: View) -> Any:
+def cast(v: NodeView) -> Any:
     wanted = v.builder.xp.dtype(v.get("to"))
     return v.inputs[0] if v.dtype(0) is wanted else v.builder.method("to", v.tensor(0), wanted)
 
 
 @emitter("CastLike")
-def cast_like(v: View) -> Any:
+def cast_like(v: NodeView) -> Any:
     wanted = v.dtype(1)
     return None if wanted is None else v.builder.method("to", v.tensor(0), wanted)
 
 
 @emitter("LeakyRelu")
-def leaky_relu(v: View) -> Any:
+def leaky_relu(v: NodeView) -> Any:
     return v.call(F.leaky_relu, v.tensor(0), v.get("alpha", 0.01))
 
 
 @emitter("Elu")
-def elu(v: View) -> Any:
+def elu(v: NodeView) -> Any:
     return v.call(F.elu, v.tensor(0), v.get("alpha", 1.0))
 
 
 @emitter("Gelu")
-def gelu(v: View) -> Any:
+def gelu(v: NodeView) -> Any:
     return v.call(F.gelu, v.tensor(0), approximate=v.get("approximate", "none"))
 
 
 @emitter("Swish")
-def swish(v: View) -> Any:
+def swish(v: NodeView) -> Any:
     return v.call(F.silu, v.tensor(0)) if v.get("alpha", 1.0) == 1 else None
 
 
 @emitter("HardSigmoid")
-def hard_sigmoid(v: View) -> Any:
+def hard_sigmoid(v: NodeView) -> Any:
     exact = math.isclose(v.get("alpha", 0.2), 1 / 6, rel_tol=1e-7) and v.get("beta", 0.5) == 0.5
     return v.call(F.hardsigmoid, v.tensor(0)) if exact else None
 
 
 @emitter("Softplus")
-def softplus(v: View) -> Any:
+def softplus(v: NodeView) -> Any:
     # Its switch to the identity above 20 is exact to float32 but not to float64.
     return v.call(F.softplus, v.tensor(0)) if v.dtype(0) is DTYPES[1] else None
 
@@ -177,7 +177,7 @@ _VARIADIC: Mapping[str, Callable[..., torch.Tensor]] = {"Max": torch.maximum, "M
 
 
 @emitter(*_VARIADIC)
-def variadic(v: View) -> Any:
+def variadic(v: NodeView) -> Any:
     function = _VARIADIC[v.node.op_type]
     total = v.tensor(0)
     for i in range(1, len(v.inputs)):

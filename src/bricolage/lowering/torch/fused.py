@@ -15,11 +15,11 @@ import torch
 from bricolage.lowering.common import rank_of, static_shape
 from bricolage.lowering.torch.arrays import DTYPES
 from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+from bricolage.lowering.torch.values import AbsentInput, Const, Known, Sizes
 
 
 @dataclass(frozen=True)
-class View:
+class NodeView:
     """One node as an emitter sees it."""
 
     builder: Builder
@@ -54,7 +54,7 @@ class View:
 
     def given(self, index: int) -> bool:
         """Whether input `index` is there."""
-        return index < len(self.inputs) and not isinstance(self.inputs[index], Missing)
+        return index < len(self.inputs) and not isinstance(self.inputs[index], AbsentInput)
 
     def shape(self, index: int) -> tuple[int, ...] | None:
         """Sizes of input `index`; None unless all are known."""
@@ -107,7 +107,7 @@ class View:
         return self.builder.call(function, args, kwargs)
 
 
-Emitter = Callable[[View], Any]
+Emitter = Callable[[NodeView], Any]
 EMITTERS: dict[str, Emitter] = {}
 
 
@@ -122,4 +122,4 @@ def emitter(*names: str) -> Callable[[Emitter], Emitter]:
     return register
 
 
-__all__ = ["EMITTERS", "Device", "View", "emitter"]
+__all__ = ["EMITTERS", "NodeView", "emitter"]

@@ -9,13 +9,20 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from bricolage.lowering.common import PORTABLE, Operator, attributes_of, constant_node_value, opset_for, subgraphs_of
+from bricolage.lowering.common import (
+    PORTABLE,
+    OperatorLowering,
+    attributes_of,
+    constant_node_value,
+    opset_for,
+    subgraphs_of,
+)
 from bricolage.lowering.torch import sizes
 from bricolage.lowering.torch.arrays import TorchArrays
 from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.control import lower_control
-from bricolage.lowering.torch.fused import EMITTERS, View
-from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+from bricolage.lowering.torch.fused import EMITTERS, NodeView
+from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Known, Sizes
 
 FOLD_LIMIT = 1 << 24
 """Results with more elements than this stay computed at run time, so that folding never bloats a module."""
@@ -56,7 +63,7 @@ def lower_node(builder: Builder, node: ir.Node) -> None:
         result = _folded(builder, entry, node, inputs, attributes)
     if result is None:
         emit = EMITTERS.get(node.op_type) if not node.domain else None
-        emitted = emit(View(builder, node, inputs, attributes, opset)) if emit else None
+        emitted = emit(NodeView(builder, node, inputs, attributes, opset)) if emit else None
         result = _generic(builder, entry, node, inputs, attributes) if emitted is None else emitted
     builder.bind(node, result)
 
@@ -68,7 +75,7 @@ def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dic
         return _shape(builder, node, inputs[0], attributes)
     if not any(isinstance(i, Sizes) for i in inputs):
         return None
-    given = [sizes.as_sizes(i) for i in inputs if not isinstance(i, Missing)]
+    given = [sizes.as_sizes(i) for i in inputs if not isinstance(i, AbsentInput)]
     complete = [s for s in given if s is not None]
     if len(complete) < len(given):
         return None
@@ -83,7 +90,7 @@ def _shape(builder: Builder, node: ir.Node, x: Known, attributes: dict[str, Any]
         dims = [len(x.elements)] * x.rank
     else:
         value = node.inputs[0]
-        if value is None or value.shape is None or isinstance(x, Missing):
+        if value is None or value.shape is None or isinstance(x, AbsentInput):
             return None
         dims = [int(d) if isinstance(d, int) else builder.size(x.node, i) for i, d in enumerate(value.shape)]
     if node.op_type == "Size":
@@ -94,14 +101,16 @@ def _shape(builder: Builder, node: ir.Node, x: Known, attributes: dict[str, Any]
     return Sizes(chosen, 1)
 
 
-def _folded(builder: Builder, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+def _folded(
+    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]
+) -> Any:
     """The result when every input is constant, computed now by the operator itself."""
-    if not all(isinstance(i, (Const, Missing)) for i in inputs) or entry.data_dependent:
+    if not all(isinstance(i, (Const, AbsentInput)) for i in inputs) or entry.data_dependent:
         return None
     arguments = [
-        None if isinstance(known, Missing) else builder.host(known) if entry.is_host(i) else known.tensor
+        None if isinstance(known, AbsentInput) else builder.host(known) if entry.is_host(i) else known.tensor
         for i, known in enumerate(inputs)
-        if not isinstance(known, (Sizes, Device))
+        if not isinstance(known, (Sizes, DeviceTensor))
     ]
     with torch.no_grad():
         result = entry.function(builder.xp, *arguments, **_keywords(entry, node, attributes))
@@ -111,7 +120,7 @@ def _folded(builder: Builder, entry: Operator, node: ir.Node, inputs: list[Known
     return tuple(Const(r.contiguous()) for r in results)
 
 
-def _keywords(entry: Operator, node: ir.Node, attributes: dict[str, Any]) -> dict[str, Any]:
+def _keywords(entry: OperatorLowering, node: ir.Node, attributes: dict[str, Any]) -> dict[str, Any]:
     words = dict(attributes)
     if "_outputs" in entry.internal:
         words["_outputs"] = len(node.outputs)
@@ -120,18 +129,20 @@ def _keywords(entry: Operator, node: ir.Node, attributes: dict[str, Any]) -> dic
     return words
 
 
-def _generic(builder: Builder, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+def _generic(
+    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]
+) -> Any:
     """The operator as one call of its portable definition."""
     arguments = [builder.host(k) if entry.is_host(i) else builder.tensor(k) for i, k in enumerate(inputs)]
     result = builder.call(bound(entry, builder.xp, _keywords(entry, node, attributes)), arguments)
     return builder.unpacked(result, node) if _is_tuple(entry, node) else result
 
 
-def _is_tuple(entry: Operator, node: ir.Node) -> bool:
+def _is_tuple(entry: OperatorLowering, node: ir.Node) -> bool:
     return len(node.outputs) > 1 or entry.name in _ALWAYS_TUPLES
 
 
-def bound(entry: Operator, xp: TorchArrays, attributes: dict[str, Any]) -> Callable[..., Any]:
+def bound(entry: OperatorLowering, xp: TorchArrays, attributes: dict[str, Any]) -> Callable[..., Any]:
     """The operator as a function of its inputs alone, with a name that generated code can show."""
     function = functools.partial(entry.function, xp, **attributes)
 

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from bricolage.lowering.torch.fused import View, emitter
+from bricolage.lowering.torch.fused import NodeView, emitter
 
 
 @emitter("MatMul")
-def matmul(v: View) -> Any:
+def matmul(v: NodeView) -> Any:
     return v.call(torch.matmul, v.tensor(0), v.tensor(1))
 
 
 @emitter("Gemm")
-def gemm(v: View) -> Any:
+def gemm(v: NodeView) -> Any:
     """addmm, or linear when the weight is stored as [out, in]."""
     alpha, beta = v.get("alpha", 1.0), v.get("beta", 1.0)
     if not v.is_float(0):
@@ -34,12 +34,12 @@ def gemm(v: View) -> Any:
 
 
 @emitter("Einsum")
-def einsum(v: View) -> Any:
+def einsum(v: NodeView) -> Any:
     return v.call(torch.einsum, v.get("equation").replace(" ", ""), *[v.tensor(i) for i in range(len(v.inputs))])
 
 
 @emitter("Attention")
-def attention(v: View) -> Any:
+def attention(v: NodeView) -> Any:
     """The fused kernel for plain attention over [batch, heads, time, size]; masks and caches take the long way."""
     simple = (
         v.outputs == 1

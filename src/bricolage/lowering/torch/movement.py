@@ -9,11 +9,11 @@ import torch
 
 from bricolage.lowering.common import normalise_axes
 from bricolage.lowering.operators.movement import even_split
-from bricolage.lowering.torch.fused import View, emitter
+from bricolage.lowering.torch.fused import NodeView, emitter
 
 
 @emitter("Reshape")
-def reshape(v: View) -> Any:
+def reshape(v: NodeView) -> Any:
     shape = v.sizes(1)
     if shape is None:
         return None
@@ -28,7 +28,7 @@ def reshape(v: View) -> Any:
 
 
 @emitter("Flatten")
-def flatten(v: View) -> Any:
+def flatten(v: NodeView) -> Any:
     rank = v.rank(0)
     axis = v.axis(1, rank)
     if rank is None or axis is None or not 0 < axis < rank:
@@ -40,7 +40,7 @@ def flatten(v: View) -> Any:
 
 
 @emitter("Transpose")
-def transpose(v: View) -> Any:
+def transpose(v: NodeView) -> Any:
     perm, rank = v.get("perm"), v.rank(0)
     if perm is None:
         if rank is None:
@@ -53,18 +53,18 @@ def transpose(v: View) -> Any:
     return v.call(torch.transpose, v.call(torch.permute, x, (*perm[:-2], perm[-1], perm[-2])), -2, -1)
 
 
-def _axes(v: View) -> tuple[int, ...] | None:
+def _axes(v: NodeView) -> tuple[int, ...] | None:
     return v.get("axes") if v.opset < 13 else v.sizes(1)
 
 
 @emitter("Squeeze")
-def squeeze(v: View) -> Any:
+def squeeze(v: NodeView) -> Any:
     axes = _axes(v)
     return None if axes is None else v.call(torch.squeeze, v.tensor(0), tuple(axes))
 
 
 @emitter("Unsqueeze")
-def unsqueeze(v: View) -> Any:
+def unsqueeze(v: NodeView) -> Any:
     axes, rank = _axes(v), v.rank(0)
     if axes is None or (rank is None and (len(axes) > 1 or axes[0] < 0)):
         return None
@@ -75,12 +75,12 @@ def unsqueeze(v: View) -> Any:
 
 
 @emitter("Concat")
-def concat(v: View) -> Any:
+def concat(v: NodeView) -> Any:
     return v.call(torch.cat, [v.tensor(i) for i in range(len(v.inputs))], v.get("axis"))
 
 
 @emitter("Split")
-def split(v: View) -> Any:
+def split(v: NodeView) -> Any:
     axis, shape = v.get("axis", 0), v.shape(0)
     sizes = v.get("split") if v.opset < 13 else v.sizes(1)
     if sizes is None:
@@ -92,7 +92,7 @@ def split(v: View) -> Any:
 
 
 @emitter("Slice")
-def slice_(v: View) -> Any:
+def slice_(v: NodeView) -> Any:
     if v.opset < 10:
         starts, ends, axes = v.get("starts"), v.get("ends"), v.get("axes")
         steps: Any = None
@@ -114,7 +114,7 @@ def slice_(v: View) -> Any:
 
 
 @emitter("Gather")
-def gather(v: View) -> Any:
+def gather(v: NodeView) -> Any:
     index, axis = v.const(1), v.axis(0, v.rank(0))
     if axis is None:
         return None
@@ -126,7 +126,7 @@ def gather(v: View) -> Any:
 
 
 @emitter("Expand")
-def expand(v: View) -> Any:
+def expand(v: NodeView) -> Any:
     """A view when the target's rank covers the input's; -1 keeps the input's size."""
     target, have = v.sizes(1), v.shape(0)
     if target is None or have is None or len(target) < len(have):
@@ -140,7 +140,7 @@ def expand(v: View) -> Any:
 
 
 @emitter("Pad")
-def pad(v: View) -> Any:
+def pad(v: NodeView) -> Any:
     if v.opset < 11 or v.get("mode", "constant") != "constant" or v.given(3):
         return None
     pads = v.sizes(1)

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
-from bricolage.lowering.torch.fused import View, emitter
-from bricolage.lowering.torch.values import Device
+from bricolage.lowering.torch.fused import NodeView, emitter
+from bricolage.lowering.torch.values import DeviceTensor
 
 
 @emitter("BatchNormalization")
-def batch_normalization(v: View) -> Any:
+def batch_normalization(v: NodeView) -> Any:
     if v.get("training_mode", 0) or not v.get("spatial", 1) or v.outputs > 1:
         return None
     if len({v.dtype(i) for i in range(5)}) != 1:
@@ -26,14 +26,14 @@ def batch_normalization(v: View) -> Any:
     return v.call(torch.batch_norm, v.tensor(0), scale, bias, mean, var, False, 0.0, v.get("epsilon", 1e-5), False)
 
 
-def fold_into_convolution(v: View) -> Any:
+def fold_into_convolution(v: NodeView) -> Any:
     """A convolution whose only reader is this normalisation takes over its scale and shift.
 
     Not in the float64 reference, which computes what the model says. The factors are computed in float64.
     """
     value, known = v.node.inputs[0], v.inputs[0]
     scale, shift, mean, var = (v.const(i) for i in range(1, 5))
-    if v.builder.xp.float_dtype is not None or not isinstance(known, Device):
+    if v.builder.xp.float_dtype is not None or not isinstance(known, DeviceTensor):
         return None
     if scale is None or shift is None or mean is None or var is None:
         return None
@@ -51,7 +51,7 @@ def fold_into_convolution(v: View) -> Any:
     return v.call(node.target, x, v.builder.attribute(scaled), v.builder.attribute(offset), *rest)
 
 
-def _trailing_shape(v: View) -> tuple[int, ...] | None:
+def _trailing_shape(v: NodeView) -> tuple[int, ...] | None:
     """The shape that is normalised, when it equals the scale's shape."""
     rank, scale = v.rank(0), v.shape(1)
     axis = v.axis(-1, rank)
@@ -65,7 +65,7 @@ def _trailing_shape(v: View) -> tuple[int, ...] | None:
 
 
 @emitter("LayerNormalization")
-def layer_normalization(v: View) -> Any:
+def layer_normalization(v: NodeView) -> Any:
     shape = _trailing_shape(v)
     bias = v.shape(2) if v.given(2) else shape
     if shape is None or bias != shape or v.outputs > 1 or v.get("stash_type", 1) != 1:
@@ -74,7 +74,7 @@ def layer_normalization(v: View) -> Any:
 
 
 @emitter("RMSNormalization")
-def rms_normalization(v: View) -> Any:
+def rms_normalization(v: NodeView) -> Any:
     shape = _trailing_shape(v)
     if shape is None or v.dtype(0) not in (torch.float32, torch.float64):
         return None
@@ -82,7 +82,7 @@ def rms_normalization(v: View) -> Any:
 
 
 @emitter("InstanceNormalization")
-def instance_normalization(v: View) -> Any:
+def instance_normalization(v: NodeView) -> Any:
     shape = v.shape(0)
     if shape is None or torch.Size(shape[2:]).numel() < 2:
         return None
@@ -90,14 +90,14 @@ def instance_normalization(v: View) -> Any:
 
 
 @emitter("GroupNormalization")
-def group_normalization(v: View) -> Any:
+def group_normalization(v: NodeView) -> Any:
     if v.opset < 21:
         return None
     return v.call(F.group_norm, v.tensor(0), v.get("num_groups"), v.tensor(1), v.tensor(2), v.get("epsilon", 1e-5))
 
 
 @emitter("LRN")
-def lrn(v: View) -> Any:
+def lrn(v: NodeView) -> Any:
     rank, size = v.rank(0), v.get("size")
     if rank is None or rank < 3 or size % 2 == 0:
         return None
@@ -106,7 +106,7 @@ def lrn(v: View) -> Any:
 
 
 @emitter("Softmax", "LogSoftmax")
-def softmax(v: View) -> Any:
+def softmax(v: NodeView) -> Any:
     rank = v.rank(0)
     if v.opset < 13 and (rank is None or v.axis(1, rank) != rank - 1):
         return None  # over several axes at once
@@ -125,7 +125,7 @@ _REDUCE: Mapping[str, Callable[..., torch.Tensor]] = {
 
 
 @emitter(*_REDUCE)
-def reduce(v: View) -> Any:
+def reduce(v: NodeView) -> Any:
     by_input = v.opset >= (13 if v.node.op_type == "ReduceSum" else 18)
     axes = v.sizes(1) if by_input and v.given(1) else v.get("axes")
     shape = v.shape(0)

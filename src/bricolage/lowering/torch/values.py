@@ -31,16 +31,16 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceTensor:
     """A tensor that a graph node yields."""
 
     node: Any
 
 
 @dataclass(frozen=True)
-class Missing:
+class AbsentInput:
     """An optional input that is not given."""
 
 
-Known = Const | Sizes | Device | Missing
-MISSING = Missing()
+Known = Const | Sizes | DeviceTensor | AbsentInput
+MISSING = AbsentInput()

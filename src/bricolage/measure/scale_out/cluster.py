@@ -33,12 +33,12 @@ from bricolage.measure.scale_out.items import (
     Code,
     Compiled,
     CompileItem,
-    Description,
     Measured,
     MeasureItem,
+    NodeDescription,
     Setup,
     TrialItem,
-    Tried,
+    TriedBuilds,
 )
 from bricolage.measure.scale_out.parcels import Sender, install
 from bricolage.measure.scale_out.station import Station
@@ -83,7 +83,7 @@ class _Node:
     actor: Any
     coming: Any
     """What it will say of itself; None once it has."""
-    what: Description | None = None
+    what: NodeDescription | None = None
     measures: bool = False
     alike: bool = False
     """Whether it is of the device class that is measured."""
@@ -190,7 +190,7 @@ class Cluster:
         """How many nodes work for this driver now."""
         return len(self._ready)
 
-    def describe(self) -> list[tuple[Description, bool]]:
+    def describe(self) -> list[tuple[NodeDescription, bool]]:
         """What each node says of itself, and whether it measures."""
         return [(node.what, node.measures) for node in self._ready if node.what is not None]
 
@@ -271,10 +271,10 @@ class Cluster:
 
     def trials(
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
-    ) -> list[Tried | None]:
+    ) -> list[TriedBuilds | None]:
         """What came of each build, timed on nodes of the device's class, each in turns with the usual kernels there; None for those
         that nobody could time, which are left to the caller."""
-        found: list[Tried | None] = [None] * len(builds)
+        found: list[TriedBuilds | None] = [None] * len(builds)
         parcel = self._sender.region(step.path)
         parts = [list(range(start, len(builds), self.measuring)) for start in range(min(self.measuring, len(builds)))]
         items = [
@@ -291,11 +291,11 @@ class Cluster:
         ]
 
         def take(number: int, answer: dict[str, Any]) -> None:
-            told = decode(Tried, answer, "answer")
+            told = decode(TriedBuilds, answer, "answer")
             if told.reason:
                 _LOG.info("trials elsewhere came to nothing: %s", told.reason)
             for position, trial in zip(parts[number], told.trials, strict=False):
-                found[position] = Tried(told.machine, (trial,))
+                found[position] = TriedBuilds(told.machine, (trial,))
 
         self._spread("trial", items, lambda item: item.needs, self._may_try, take, should_stop)
         return found
@@ -457,7 +457,7 @@ class Cluster:
         what = node.what
         return node.measures and what is not None and all(self._agrees(one, what, True) for one in item.implementations)
 
-    def _agrees(self, implementation: Implementation, what: Description, alike: bool) -> bool:
+    def _agrees(self, implementation: Implementation, what: NodeDescription, alike: bool) -> bool:
         """Whether a node has the version of a backend that is here, and the machine that it needs."""
         name = implementation.backend
         if what.versions.get(name) != registry.version(name):
@@ -521,7 +521,7 @@ class Cluster:
             node = coming[reference]
             node.coming = None
             try:
-                self._admit(node, decode(Description, self._ray.get(reference), "node"))
+                self._admit(node, decode(NodeDescription, self._ray.get(reference), "node"))
             except (DecodeError, *self._errors) as error:
                 self._remove(node)
                 self._refuse(node.ray_id, f"node {node.ray_id[:8]} has not started: {_said(error)}")
@@ -545,7 +545,7 @@ class Cluster:
                 _LOG.warning("node %s has been silent for %.0f s and is given up", _who(node), now - node.heard)
                 self._remove(node)
 
-    def _admit(self, node: _Node, what: Description) -> None:
+    def _admit(self, node: _Node, what: NodeDescription) -> None:
         ours, theirs = self._device, what.device
         same = theirs.fingerprint() == ours.fingerprint()
         if what.bricolage != __version__:

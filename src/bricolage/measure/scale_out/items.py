@@ -28,7 +28,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Description:
+class NodeDescription:
     """What a node says of itself."""
 
     host: str
@@ -115,7 +115,7 @@ class TrialItem:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedBuilds:
     """What came of it."""
 
     machine: str

@@ -34,12 +34,12 @@ from bricolage.measure.scale_out.items import (
     Code,
     Compiled,
     CompileItem,
-    Description,
     Measured,
     MeasureItem,
+    NodeDescription,
     Setup,
     TrialItem,
-    Tried,
+    TriedBuilds,
 )
 from bricolage.measure.scale_out.parcels import Received, install, packed
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
@@ -80,7 +80,7 @@ class Station:
     async def describe(self) -> dict[str, Any]:
         """What this node is."""
         versions = registry_versions()
-        what = Description(socket.gethostname(), os.getpid(), machine_id(), self._device, __version__, versions)
+        what = NodeDescription(socket.gethostname(), os.getpid(), machine_id(), self._device, __version__, versions)
         return dict(encode(what))
 
     async def compile(
@@ -105,7 +105,7 @@ class Station:
     async def trial(
         self, batch: int, item: dict[str, Any], names: Sequence[str], contents: Sequence[Awaitable[bytes]]
     ) -> dict[str, Any]:
-        """A `Tried`."""
+        """A `TriedBuilds`."""
         asked = decode(TrialItem, item, "item")
         await self._have(asked.needs, names, contents)
         loop = asyncio.get_running_loop()
@@ -219,10 +219,10 @@ class Station:
             return Measured(machine, wants_limits=True)
         return Measured(machine, tuple(_told(found.get(spec)) for spec in specs))
 
-    def _try(self, batch: int, item: TrialItem) -> Tried:
+    def _try(self, batch: int, item: TrialItem) -> TriedBuilds:
         machine, pool = machine_id(), self._own.pool
         if batch <= self._given_up:
-            return Tried(machine, reason="it was not wanted any more")
+            return TriedBuilds(machine, reason="it was not wanted any more")
         step = Step(item.implementation, self._received.path(item.model))
         regime = Regime((item.implementation.backend,), item.threads, True, self._device, owner="tuning")
         with pool.exclusive():
@@ -236,8 +236,8 @@ class Station:
                 rounds=item.rounds,
             )
         if not answer.ok:
-            return Tried(machine, reason=f"{answer.outcome}: {answer.reason}")
-        return Tried(machine, decode(tuple[dict[str, Trial], ...], answer.facts["trials"], "trials"))
+            return TriedBuilds(machine, reason=f"{answer.outcome}: {answer.reason}")
+        return TriedBuilds(machine, decode(tuple[dict[str, Trial], ...], answer.facts["trials"], "trials"))
 
 
 def _told(cost: Cost | None) -> Cost | None:

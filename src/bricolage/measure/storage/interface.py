@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class Storage(Protocol):
+class CostStorage(Protocol):
     """A connection. It belongs to one thread; any number of processes may have others to the same tables. Each statement outside of
     `transaction` is finished, and safe from a power cut, when `execute` returns."""
 

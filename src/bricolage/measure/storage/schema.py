@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from bricolage.errors import NewerCosts
-from bricolage.measure.storage.interface import Storage
+from bricolage.measure.storage.interface import CostStorage
 
-Migration: TypeAlias = Callable[[Storage, str], None]
+Migration: TypeAlias = Callable[[CostStorage, str], None]
 """Turns the tables of the version before into its own; the text is the machine at hand."""
 
 
-def migrate(storage: Storage, machine: str) -> None:
+def migrate(storage: CostStorage, machine: str) -> None:
     """Brings the tables to today's version, each step whole or not at all, once however many processes open them.
 
     Raises:
@@ -31,7 +31,7 @@ def migrate(storage: Storage, machine: str) -> None:
             storage.execute("INSERT INTO versions VALUES (?, ?)", (version, time.time()))
 
 
-def _times(storage: Storage, _machine: str) -> None:
+def _times(storage: CostStorage, _machine: str) -> None:
     """What bricolage 0.1 had; the first three tables are of versions before, which measured otherwise."""
     for name in ("costs", "boundaries", "latencies", "accuracies"):
         storage.execute(f"DROP TABLE IF EXISTS {name}")
@@ -54,7 +54,7 @@ def _times(storage: Storage, _machine: str) -> None:
         )
 
 
-def _by_machine(storage: Storage, machine: str) -> None:
+def _by_machine(storage: CostStorage, machine: str) -> None:
     """Times and errors by the machine that measured them: several may share a database."""
     storage.execute(
         """CREATE TABLE measured (
@@ -89,7 +89,7 @@ def _by_machine(storage: Storage, machine: str) -> None:
         storage.execute(f"UPDATE {name} SET key = CAST(? AS TEXT) || ' ' || key", (machine,))
 
 
-def _descriptions(storage: Storage, _machine: str) -> None:
+def _descriptions(storage: CostStorage, _machine: str) -> None:
     """What the hashes in keys stand for: what measured regions compute, and what the devices are."""
     for name in ("workloads", "devices"):
         storage.execute(
@@ -97,7 +97,7 @@ def _descriptions(storage: Storage, _machine: str) -> None:
         )
 
 
-def _trials(storage: Storage, _machine: str) -> None:
+def _trials(storage: CostStorage, _machine: str) -> None:
     """What came of choices for single kernels."""
     storage.execute(
         """CREATE TABLE trials (

@@ -31,7 +31,7 @@ _UNSURE = 10.0
 
 
 @dataclass(frozen=True)
-class Prediction:
+class LearnedPrediction:
     """A time in ms, and the interval that holds nine in ten of them."""
 
     ms: float
@@ -76,7 +76,7 @@ class LearnedCosts:
 
     def predict(
         self, workloads: Sequence[Workload], setting: Setting, implementations: Sequence[str]
-    ) -> list[list[Prediction | None]]:
+    ) -> list[list[LearnedPrediction | None]]:
         """What each region takes on each implementation, by name ("openvino f32"); None for those that it does not know."""
         known = {name: number for number, name in enumerate(self.implementations)}
         asked = [name for name in dict.fromkeys(implementations) if name in known]
@@ -85,7 +85,7 @@ class LearnedCosts:
         seen = np.array([features(one, setting) for one in workloads])
         rows = np.concatenate([encoded(seen, known[name], len(known)) for name in asked])
         found = np.clip(self.forest(rows), -_LONGEST, _LONGEST).reshape(len(asked), len(workloads)).T
-        predictions: list[list[Prediction | None]] = []
+        predictions: list[list[LearnedPrediction | None]] = []
         for workload, logs in zip(workloads, found, strict=True):
             floor = setting.roofline_ms(workload)
             ms = {name: floor * math.exp(log) for name, log in zip(asked, logs, strict=True)}
@@ -100,10 +100,10 @@ def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> n
     return np.concatenate([seen, chosen], axis=1)
 
 
-def by_roofline(workload: Workload, setting: Setting) -> Prediction:
+def by_roofline(workload: Workload, setting: Setting) -> LearnedPrediction:
     """What stands for a cost where no model knows the implementation: a few times the roofline, and hardly sure."""
     ms = _PRIOR * setting.roofline_ms(workload)
-    return Prediction(ms, ms / _UNSURE, ms * _UNSURE)
+    return LearnedPrediction(ms, ms / _UNSURE, ms * _UNSURE)
 
 
 def load(path: Path) -> LearnedCosts:
@@ -123,5 +123,5 @@ def load(path: Path) -> LearnedCosts:
         raise BadCostModel(path=path, reason=error) from error
 
 
-def _prediction(ms: float | None, spread: float) -> Prediction | None:
-    return None if ms is None else Prediction(ms, ms / spread, ms * spread)
+def _prediction(ms: float | None, spread: float) -> LearnedPrediction | None:
+    return None if ms is None else LearnedPrediction(ms, ms / spread, ms * spread)

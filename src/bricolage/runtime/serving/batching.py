@@ -15,7 +15,7 @@ from bricolage.plan import artifact
 from bricolage.plan.interface import batch_dimension
 from bricolage.plan.plan import Plan
 from bricolage.runtime import signature
-from bricolage.runtime.programs import Programs, Source
+from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.verify.compare import errors
 from bricolage.verify.inputs import generate
 
@@ -110,7 +110,7 @@ def _others(sizes: Mapping[str, int], dimension: str) -> tuple[tuple[str, int], 
     return tuple(sorted((name, size) for name, size in sizes.items() if name != dimension))
 
 
-def _drawn(source: Source, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+def _drawn(source: PlanSource, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Inputs of the model at these sizes."""
     model = bind(interface.read(source.directory / artifact.MODEL), sizes)
     try:

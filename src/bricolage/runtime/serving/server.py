@@ -17,10 +17,10 @@ from bricolage.errors import ExecutableClosed, NotEnoughMemory, QueueFull
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.runtime import signature
 from bricolage.runtime.prepared import Part
-from bricolage.runtime.programs import Programs, Source
+from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.runtime.serving.batching import Batching
 from bricolage.runtime.serving.requests import Request, Waiting
-from bricolage.runtime.serving.statistics import Recorder, ServingStatistics
+from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
@@ -40,12 +40,12 @@ class Server:
         Refused, BackendFailed and others: see `compile_program`.
     """
 
-    def __init__(self, source: Source, point: OperatingPoint, make: Make) -> None:
+    def __init__(self, source: PlanSource, point: OperatingPoint, make: Make) -> None:
         """Returns when all streams are ready."""
         self.source, self.point = source, point
         self._batching = Batching.of(source.plan, point.batch) if point.batch > 1 else None
         self._waiting = Waiting(point.batch, point.max_delay_ms / 1e3)
-        self._recorder = Recorder()
+        self._recorder = ServingRecorder()
         self._lock = threading.RLock()  # a finaliser may end it in the middle of anything that this thread does
         self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._process = os.getpid()

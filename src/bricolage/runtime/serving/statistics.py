@@ -57,7 +57,7 @@ class ServingStatistics:
     """Both together."""
 
 
-class Recorder:
+class ServingRecorder:
     """Counts. Not synchronised."""
 
     def __init__(self) -> None:

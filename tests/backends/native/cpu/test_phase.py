@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.phase import ConstantOperand, FunctionMemory, TensorOperand, Weights
+from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, FunctionMemory, TensorOperand
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import Buffer
 from bricolage.backends.native.ir.from_onnx import lower
@@ -17,7 +17,7 @@ from tests.backends.native.targets import FUSION, cpu_target
 
 
 def test_operands_in_the_order_asked_for() -> None:
-    memory = FunctionMemory(Weights())
+    memory = FunctionMemory(ConstantBlock())
     x, y = Buffer(("input", 0), (4,), "float32", (1,)), Buffer(("arena", 2), (4,), "bfloat16", (1,), offset=8)
     asked = [memory.pointer(y), memory.constant(64), memory.pointer(x), memory.pointer(x, 2), memory.pointer(y)]
     assert asked == ["m0", "m1", "m2", "m3", "m0"]
@@ -30,13 +30,13 @@ def test_operands_in_the_order_asked_for() -> None:
 
 
 def test_what_a_function_declares_itself_is_no_operand() -> None:
-    memory = FunctionMemory(Weights())
+    memory = FunctionMemory(ConstantBlock())
     assert memory.pointer(Buffer(("rows", 0), (4,), "float32", (1,))) == "rows_0_float32_0"
     assert memory.operands == ()
 
 
 def test_equal_constants_are_kept_once() -> None:
-    weights = Weights()
+    weights = ConstantBlock()
     one, again, other = (weights.add(key, lambda k=key: np.full(20, k % 2, np.float32)) for key in (0, 2, 1))
     assert one == again == 0 and other == 128 and weights.size == 256
 

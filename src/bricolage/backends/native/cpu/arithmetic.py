@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
-from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, Operand
+from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, ProductOperand
 from bricolage.backends.native.fuse.plan import StorageDtypePolicy
 
 
@@ -21,7 +21,7 @@ class Arithmetic:
     stores: StorageDtypePolicy = "nothing"
     """What is stored in bfloat16."""
 
-    def operand(self, isa: Isa) -> Operand:
+    def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
         if not self.parts:
             return SINGLES

@@ -15,8 +15,8 @@ from bricolage.backends.native.cpu.gemm import GemmCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.packing import Packing
-from bricolage.backends.native.cpu.panels import Operand
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
+from bricolage.backends.native.cpu.panels import ProductOperand
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
@@ -26,7 +26,9 @@ _ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
 """All of k at once."""
 
 
-def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, operand: Operand) -> Phase:
+def attention(
+    kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock, target: CpuTarget, operand: ProductOperand
+) -> Phase:
     """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
     second = kernel.root
     assert isinstance(second, MatMul) and kernel.fused_producer is not None
@@ -52,9 +54,8 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     else:
         left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
     lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
-    probabilities = "rows"
+    probabilities = "rows" if in_place else "probabilities"
     if not in_place:
-        probabilities = "probabilities"
         at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
         lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
     work = [

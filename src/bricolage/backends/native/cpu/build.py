@@ -10,7 +10,7 @@ from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import Source
+from bricolage.backends.native.cpu.module import CSource
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
@@ -66,7 +66,7 @@ def planned(
     return in_strands(found, target.threads, target.l2_bytes) if strands else found
 
 
-def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
+def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
     """Compiles the library; beside it, its constants and the sizes of its memory.
 
     Raises:
@@ -77,7 +77,7 @@ def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> Non
     write_sizes(source, folder)
 
 
-def write_sizes(source: Source, folder: Path) -> None:
+def write_sizes(source: CSource, folder: Path) -> None:
     """The sizes of its memory, beside a library."""
     sizes = {
         "arena": source.arena_bytes,

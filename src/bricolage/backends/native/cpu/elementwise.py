@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords
@@ -18,7 +18,7 @@ _WORK = 16
 """Multiply-adds that take as long as an element: most wait for memory."""
 
 
-def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
     short one stands a loop of its own, which saves the division that finds two coordinates in one number."""
     target = kernel.target
@@ -44,7 +44,7 @@ def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
             *indented(lines),
             "}",
         ]
-        return Phase(lines, Share(inner, _WORK), memory.operands)
+        return Phase(lines, ParallelRange(inner, _WORK), memory.operands)
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
@@ -55,7 +55,7 @@ def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
                 "}",
             ]
     lines = ["for (long o = begin; o < end; o++) {", *indented(lines), "}"]
-    return Phase(lines, Share(math.prod(outer), _WORK * middle * inner), memory.operands)
+    return Phase(lines, ParallelRange(math.prod(outer), _WORK * middle * inner), memory.operands)
 
 
 def _linear(index: Index, variables: frozenset[Var]) -> bool:

@@ -22,9 +22,9 @@ from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
-from bricolage.backends.native.cpu.panels import MicroTile, Operand
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import variable
@@ -126,9 +126,9 @@ class _Rows:
 def contraction(
     kernel: FusedKernel,
     plan: FusionPlan,
-    weights: Weights,
+    weights: ConstantBlock,
     target: CpuTarget,
-    operand: Operand,
+    operand: ProductOperand,
     config: GemmConfig,
 ) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
@@ -155,7 +155,7 @@ class GemmCodegen:
     memory: FunctionMemory
     target: CpuTarget
     p: Product
-    operand: Operand
+    operand: ProductOperand
     config: GemmConfig
     made: ComputedRows | None = None
 
@@ -220,7 +220,7 @@ class GemmCodegen:
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
                 *self.packing.rows("begin", "end", "0", packed),
             ]
-            share = Share(p.m, _PACKING * self.packing.depth)
+            share = ParallelRange(p.m, _PACKING * self.packing.depth)
             shared = p.m * self.packing.pitch * self.packing.bytes
             phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
         left, lda = (
@@ -243,7 +243,7 @@ class GemmCodegen:
             *phases,
             Phase(
                 body,
-                Share(len(self.packing.columns), p.m * self.packing.depth * 2 * self.target.lanes),
+                ParallelRange(len(self.packing.columns), p.m * self.packing.depth * 2 * self.target.lanes),
                 self.memory.operands,
                 thread_scratch=self._sums_bytes(self.tiles),
                 helpers=self.helpers,
@@ -321,12 +321,14 @@ class GemmCodegen:
         """Whether threads share batches, or the tiles of each, where there are fewer batches than threads."""
         return self.p.batch >= self.target.threads and self.p.batch > 1
 
-    def share(self, block: int) -> Share:
+    def share(self, block: int) -> ParallelRange:
         """What threads share. Of each batch, `block` tiles are done together."""
         p = self.p
         products = p.m * self.packing.depth * p.n
         return (
-            Share(p.batch, products) if self.by_batches else Share(self.tiles, p.batch * products // self.tiles, block)
+            ParallelRange(p.batch, products)
+            if self.by_batches
+            else ParallelRange(self.tiles, p.batch * products // self.tiles, block)
         )
 
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:

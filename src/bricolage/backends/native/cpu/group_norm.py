@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
 from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented, literal
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords, Normalise
@@ -24,7 +24,7 @@ _WORK = 32
 """Multiply-adds that take as long as an element: it is read three times."""
 
 
-def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
@@ -34,7 +34,7 @@ def _root(kernel: FusedKernel) -> Normalise:
     return kernel.root
 
 
-def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """One group after another, in the order of memory."""
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
@@ -63,10 +63,10 @@ def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
         *looped(loops, _stored(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
     lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, Share(math.prod(lead), _WORK * width), memory.operands)
+    return Phase(lines, ParallelRange(math.prod(lead), _WORK * width), memory.operands)
 
 
-def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | None:
+def _beside(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase | None:
     """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
     channels of a group."""
     root = _root(kernel)
@@ -122,7 +122,7 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
     ]
     lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     blocks = math.prod(lead) * (groups // side)
-    return Phase(lines, Share(blocks, _WORK * width * math.prod(spatial)), memory.operands)
+    return Phase(lines, ParallelRange(blocks, _WORK * width * math.prod(spatial)), memory.operands)
 
 
 def _group_sums(groups: int, channels: int, total: str, to: str, value: str) -> list[str]:

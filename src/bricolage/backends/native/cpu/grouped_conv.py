@@ -30,8 +30,8 @@ from bricolage.backends.native.cpu.emit import (
     trace,
 )
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
@@ -49,7 +49,9 @@ VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
 """Types that vectors are loaded from."""
 
 
-def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa, l1_bytes: int) -> list[Phase] | None:
+def grouped(
+    kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock, isa: Isa, l1_bytes: int
+) -> list[Phase] | None:
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
     assert isinstance(root, Conv)
@@ -123,11 +125,11 @@ class GroupedConvCodegen:
         """Into how many blocks the channels are cut."""
         return -(-self.channels // self.block)
 
-    def share(self) -> Share:
+    def share(self) -> ParallelRange:
         """What threads share: rows of a block of channels, or positions."""
         items = self.blocks_of_channels * self.rows if self.regular else self.images * math.prod(self.sizes)
         products = self.images * self.channels * self.inputs * math.prod((*self.sizes, *self.taps))
-        return Share(items, (1 if self.regular else _SINGLY) * products // items)
+        return ParallelRange(items, (1 if self.regular else _SINGLY) * products // items)
 
     def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:
         """Where an output position reads along a dimension."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.panels import NARROW, SPLIT_NARROW, MicroTile, Operand
+from bricolage.backends.native.cpu.panels import NARROW, SPLIT_NARROW, MicroTile, ProductOperand
 
 _ROWS = 16
 """Of a tile."""
@@ -33,7 +33,7 @@ _ORDERS = {
 
 
 @dataclass(frozen=True)
-class Tiles(Operand):
+class Tiles(ProductOperand):
     """Operands in tiles; all of them for 16 lanes of float32."""
 
     def pitch(self, k: int) -> int:
@@ -64,7 +64,7 @@ class Tiles(Operand):
         ]
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
-        """See `Operand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
+        """See `ProductOperand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         part, adds = tile.part, tile.adds
         name = (

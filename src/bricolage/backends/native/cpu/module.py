@@ -26,7 +26,7 @@ from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
-from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
+from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
@@ -35,7 +35,7 @@ from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Nor
 
 
 @dataclass(frozen=True)
-class Source:
+class CSource:
     """The C of a region, and the constants that it reads."""
 
     prologue: str
@@ -107,11 +107,11 @@ def generate(
     *,
     timed: bool = False,
     packed: dict[object, np.ndarray] | None = None,
-) -> Source:
+) -> CSource:
     """The library of a plan. `choices` say how kernels, by number, are computed
     if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one. `packed` takes what
     was made of constants; libraries of the same plan, target and arithmetic may share it."""
-    weights = Weights(made={} if packed is None else packed)
+    weights = ConstantBlock(made={} if packed is None else packed)
     order = _Order(plan, target, arithmetic, choices, weights, timed)
     for step, section in enumerate(plan.sections):
         strands = plan.strands.get(step)
@@ -120,7 +120,7 @@ def generate(
             order.side_by_side(section)
         else:
             order.in_strands(step, strands)
-    return Source(
+    return CSource(
         _prologue(order, target, arithmetic),
         order.helpers,
         order.functions.texts,
@@ -168,7 +168,7 @@ def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
     )
 
 
-def _constants(weights: Weights) -> np.ndarray:
+def _constants(weights: ConstantBlock) -> np.ndarray:
     """One block with all constants at their offsets."""
     block = np.zeros(max(weights.size, 64), np.uint8)
     for offset, array in weights.arrays:
@@ -187,7 +187,7 @@ class _Order:
         target: CpuTarget,
         arithmetic: Arithmetic,
         choices: Mapping[int, KernelChoice],
-        weights: Weights,
+        weights: ConstantBlock,
         timed: bool,
     ) -> None:
         self.calls: list[str] = []
@@ -274,7 +274,7 @@ def kernel_texts(
     plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int, choice: KernelChoice = DEFAULT
 ) -> tuple[str, ...]:
     """The functions that one kernel becomes, without its memory and its constants: equal texts do equal work."""
-    functions, weights = _FunctionTable(plan, target.threads), Weights(dry=True)
+    functions, weights = _FunctionTable(plan, target.threads), ConstantBlock(dry=True)
     kernel = plan.kernels[number]
     phases = _phases(kernel, plan, weights, target, arithmetic, choice)
     return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
@@ -283,7 +283,7 @@ def kernel_texts(
 def _phases(
     kernel: FusedKernel,
     plan: FusionPlan,
-    weights: Weights,
+    weights: ConstantBlock,
     target: CpuTarget,
     arithmetic: Arithmetic,
     choice: KernelChoice,

@@ -21,7 +21,7 @@ from bricolage.backends.native.cpu.emit import (
 )
 from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
@@ -53,7 +53,7 @@ class Packing:
     plan: FusionPlan
     isa: Isa
     p: Product
-    operand: Operand
+    operand: ProductOperand
     packs: bool = False
     """Whether rows are packed even where they could be read where they lie."""
 
@@ -203,7 +203,7 @@ class Packing:
     def _pack_panel(
         self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
     ) -> list[str]:
-        """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
+        """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `ProductOperand.panels`."""
         operand, beside = self.operand, self.operand.k_pack
         in_step = operand.k_step // beside
         row_size = padded * beside

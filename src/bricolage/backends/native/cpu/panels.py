@@ -1,7 +1,7 @@
 """The heart of every matrix product: a tile of rows times a panel of two vectors, which stays in registers for all of k.
 
-The right side is cut into panels, one after another in memory. How operands are stored and multiplied is an `Operand`: float32 one
-by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`).
+The right side is cut into panels, one after another in memory. How operands are stored and multiplied is a `ProductOperand`:
+float32 one by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MicroTile:
 
 
 @dataclass(frozen=True)
-class Operand(ABC):
+class ProductOperand(ABC):
     """How the operands of a product are stored and multiplied. Sums are float32."""
 
     dtype: str
@@ -110,7 +110,7 @@ class Operand(ABC):
 
 
 @dataclass(frozen=True)
-class Vectors(Operand):
+class Vectors(ProductOperand):
     """Operands in vectors: `k_pack` elements of the left side again and again, times a vector of the right side."""
 
     vector: str = ""
@@ -131,7 +131,7 @@ class Vectors(Operand):
         return () if self.dtype == "float32" else (NARROW,)
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
-        """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
+        """See `ProductOperand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         unroll = tile.unroll

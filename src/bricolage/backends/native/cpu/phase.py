@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import Buffer
 
 
 @dataclass
-class Weights:
+class ConstantBlock:
     """Constant data of a region, one block; every tensor starts at a multiple of 64 bytes."""
 
     arrays: list[tuple[int, np.ndarray]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class FunctionMemory:
     """The memory operands of one function, which become its parameters `m0`, `m1` and so on in the order in which they are asked
     for. What has been asked for once is known by the same name again, so that functions that do the same have the same text."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: ConstantBlock) -> None:
         self.weights = weights
         """Where constants that the function reads are put."""
         self._operands: dict[MemoryOperand, str] = {}
@@ -116,7 +116,7 @@ class Phase:
 
     lines: list[str]
     """The iterations from `begin` to `end`: any part of the loop, and what one needs it sets up itself."""
-    share: Share
+    share: ParallelRange
     operands: tuple[MemoryOperand, ...] = ()
     """The memory that the lines call `m0`, `m1` and so on."""
     thread_scratch: int = 0

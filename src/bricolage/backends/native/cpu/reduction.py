@@ -19,8 +19,8 @@ from bricolage.backends.native.cpu.emit import (
     indented,
     literal,
 )
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, Coords, Node, Pointwise, Reduce, View
@@ -48,7 +48,7 @@ def start_of(kind: str, dtype: str) -> float:
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
 
-def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+def reduction(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
     root = kernel.root
@@ -83,9 +83,9 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
         inside = step.totals(loops, root.shape[side], stored)
     count = math.prod(root.shape[axis] for axis in outer)
     if count == 1:
-        return Phase(inside, Share(1), memory.operands)
+        return Phase(inside, ParallelRange(1), memory.operands)
     lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, Share(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
+    return Phase(lines, ParallelRange(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
 
 
 @dataclass(frozen=True)

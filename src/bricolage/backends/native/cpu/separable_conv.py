@@ -14,15 +14,20 @@ from bricolage.backends.native.cpu.gemm import ComputedRows, GemmCodegen
 from bricolage.backends.native.cpu.grouped_conv import GroupedConvCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import GemmConfig
-from bricolage.backends.native.cpu.panels import Operand
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.panels import ProductOperand
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.tensors import Conv, Node
 
 
 def separable(
-    kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, operand: Operand, config: GemmConfig
+    kernel: FusedKernel,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    operand: ProductOperand,
+    config: GemmConfig,
 ) -> Phase:
     """The phase of both, with their epilogues. Threads share rows."""
     second = kernel.root

@@ -16,7 +16,7 @@ _USUAL, MOST = 4, 16
 
 
 @dataclass(frozen=True)
-class Share:
+class ParallelRange:
     """A loop that threads share."""
 
     count: int

@@ -27,9 +27,9 @@ from bricolage.backends.native.cpu.emit import (
     nested,
     trace,
 )
-from bricolage.backends.native.cpu.panels import MicroTile, Operand
-from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.cpu.sharing import Share
+from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import Transform
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
@@ -40,10 +40,10 @@ from bricolage.backends.native.ir.tensors import Constant, Conv
 def winograd(
     kernel: FusedKernel,
     plan: FusionPlan,
-    weights: Weights,
+    weights: ConstantBlock,
     target: CpuTarget,
     t: Transform,
-    operand: Operand,
+    operand: ProductOperand,
     block_bytes: int | None = None,
 ) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
@@ -66,7 +66,7 @@ class _WinogradCodegen:
     t: Transform
     root: Conv
     filters: np.ndarray
-    operand: Operand
+    operand: ProductOperand
     block_bytes: int
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class _WinogradCodegen:
                 ],
             ),
         ]
-        share = Share(self.tiles, self.points * self.depth * self.stored, block=self.block)
+        share = ParallelRange(self.tiles, self.points * self.depth * self.stored, block=self.block)
         return Phase(body, share, self.memory.operands, thread_scratch=data + made, helpers=self.helpers)
 
     def _transform(self) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.emit import trace
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, variable
@@ -81,7 +81,7 @@ def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     return found is not None and found[1].stride(next(iter(c.variables))) == 1
 
 
-def _cost(root: Conv, t: Transform | None, target: CpuTarget, operand: Operand) -> float:
+def _cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOperand) -> float:
     """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5)."""
     images, c_out, *deep, height, width = root.shape
     depth = root.source.shape[1] * math.prod(root.weight.shape[2:-2])

@@ -30,7 +30,7 @@ from typing import Literal
 from bricolage.backends.native.fuse.function_cost import EXPENSIVE
 from bricolage.backends.native.fuse.joined_roots import (
     Epilogues,
-    Region,
+    RegionTensors,
     attentions,
     is_pointwise,
     separable_convolutions,
@@ -139,7 +139,7 @@ class _Planner:
     def plan(self) -> FusionPlan:
         absorbed, epilogues = self._epilogues()
         stored, optional = self._fixed_and_optional(absorbed, epilogues)
-        region = Region(self.nodes, self.users, self.result.outputs, self._separated)
+        region = RegionTensors(self.nodes, self.users, self.result.outputs, self._separated)
         fused_producers = attentions(region, epilogues, stored, self.target)
         stored -= {inner for _, softmax in fused_producers.values() for inner in (softmax, *softmax.sources)}
         stored |= self._choose(stored, absorbed, optional, epilogues, fused_producers)

@@ -14,7 +14,7 @@ Epilogues = Mapping[Node, tuple[Node, tuple[View, ...]]]
 
 
 @dataclass(frozen=True)
-class Region:
+class RegionTensors:
     """The tensors of a region, as far as joining roots looks at them."""
 
     nodes: Sequence[Node]
@@ -29,7 +29,9 @@ class Region:
         return len(self.users[node]) == 1 and node not in self.outputs
 
 
-def attentions(region: Region, epilogues: Epilogues, stored: Set[Node], target: Target) -> dict[Node, FusedProducer]:
+def attentions(
+    region: RegionTensors, epilogues: Epilogues, stored: Set[Node], target: Target
+) -> dict[Node, FusedProducer]:
     """Products of a softmax of a product, by the second product, whose kernel computes what lies in between a few rows at a time.
     So it need not be `stored`."""
     found: dict[Node, FusedProducer] = {}
@@ -57,7 +59,7 @@ def attentions(region: Region, epilogues: Epilogues, stored: Set[Node], target: 
 
 
 def separable_convolutions(
-    region: Region, epilogues: Epilogues, plan: FusionPlan, target: Target
+    region: RegionTensors, epilogues: Epilogues, plan: FusionPlan, target: Target
 ) -> dict[Node, FusedProducer]:
     """Grouped convolutions that nothing but a pointwise one reads, by the latter, whose kernel computes what it reads some rows at
     a time: where that is more than stays in a second-level cache from one kernel to the next."""

@@ -64,7 +64,7 @@ _SHARED_ROWS = 2
 
 
 @dataclass
-class Traffic:
+class MemoryTraffic:
     """What one kernel reads and computes."""
 
     reads: dict[Node, int] = field(default_factory=dict)
@@ -94,12 +94,12 @@ _Ask = tuple[Node, int, Hashable, bool]
 
 def traffic(
     results: Sequence[Node], inside: Collection[Node], stored: Predicate, undecided: Predicate = lambda _: False
-) -> Traffic:
+) -> MemoryTraffic:
     """What the kernel of `results`, all of one shape, reads and computes.
 
     `inside` are its root, and one before it; `stored` says what it can read; what is `undecided` costs nothing.
     """
-    found = Traffic(elementwise=not inside)
+    found = MemoryTraffic(elementwise=not inside)
     elsewhere: set[Node] = set()
     images = any(isinstance(node, Conv) for node in inside)  # their channels lie last, and are read in runs
     seen: set[tuple[Node, Hashable]] = set()
@@ -143,7 +143,7 @@ def traffic(
     return found
 
 
-def _operands(root: Conv | MatMul, stored: Predicate, undecided: Predicate, found: Traffic) -> list[_Ask]:
+def _operands(root: Conv | MatMul, stored: Predicate, undecided: Predicate, found: MemoryTraffic) -> list[_Ask]:
     """What a product reads. Rows that are computed where it reads them are packed; where threads share columns, they all wait
     for that."""
     left, right = root.sources
@@ -182,7 +182,7 @@ class CostModel:
 
     l2_bytes: int
 
-    def kernel(self, found: Traffic, stores: Sequence[Node], size: Callable[[Node], int]) -> float:
+    def kernel(self, found: MemoryTraffic, stores: Sequence[Node], size: Callable[[Node], int]) -> float:
         """What a kernel takes; `stores` is what it stores, and `size` says how many bytes an element takes where a tensor lies."""
         total = self.start(found) + found.packed * _PACKED + max(0, found.body - _MOST_ELEMENTS) * _SPILLED
         for node, count in found.reads.items():
@@ -196,7 +196,7 @@ class CostModel:
             total += count * each
         return total
 
-    def start(self, found: Traffic) -> float:
+    def start(self, found: MemoryTraffic) -> float:
         """The part of it that no element takes."""
         return found.barriers * _START
 
@@ -225,7 +225,7 @@ class CostModel:
         return _LAST_LEVEL if size_bytes <= _LAST_LEVEL_BYTES else _MEMORY
 
 
-def _of(kernel: FusedKernel, plan: FusionPlan) -> tuple[Traffic, list[Node]]:
+def _of(kernel: FusedKernel, plan: FusionPlan) -> tuple[MemoryTraffic, list[Node]]:
     targets = kernel.targets
     inside = {node for node in (kernel.root, *(kernel.fused_producer or ())) if node is not None}
     stores = [node for node, _ in kernel.stores]

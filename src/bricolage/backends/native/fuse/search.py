@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bricolage.backends.native.fuse.memory_cost import CostModel, Traffic, traffic
+from bricolage.backends.native.fuse.memory_cost import CostModel, MemoryTraffic, traffic
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -55,7 +55,7 @@ class SearchSpace:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class FusionSearchResult:
     """The plan found for one space."""
 
     stored: frozenset[Node]
@@ -66,7 +66,7 @@ class SearchResult:
     """Whether no plan is clearly cheaper, for certain."""
 
 
-def search(space: SearchSpace, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> SearchResult:
+def search(space: SearchSpace, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> FusionSearchResult:
     """The cheapest plan, starting from the one that stores `first` of what is free."""
     return _search(space, first, users, _Budget(_STEPS), {})
 
@@ -77,7 +77,7 @@ def _search(
     users: Mapping[Node, Sequence[Node]],
     budget: _Budget,
     known: dict[Hashable, tuple[tuple[bool, ...], float, bool]],
-) -> SearchResult:
+) -> FusionSearchResult:
     """`known` are groups that were solved before: networks repeat their blocks, and equal blocks shall share their functions."""
     widest = _widest(space)
     hidden = {node for node in space.optional if node not in first and _better_inside(node, space, users, widest)}
@@ -104,7 +104,7 @@ def _search(
         stored |= {node for node, choice in zip(group.optional, chosen, strict=True) if choice}
         total += nanoseconds
         exact &= certain
-    return SearchResult(frozenset(stored), total, exact)
+    return FusionSearchResult(frozenset(stored), total, exact)
 
 
 def cost(space: SearchSpace, stored: Collection[Node]) -> float:
@@ -141,7 +141,7 @@ def _of_kernel(
     return total, found.body
 
 
-def _host(result: Node, found: Traffic, space: SearchSpace) -> Node | None:
+def _host(result: Node, found: MemoryTraffic, space: SearchSpace) -> Node | None:
     """The tensor whose kernel can store this result as a secondary output."""
     if not found.elementwise or found.reaches_undecided or not isinstance(result, Pointwise):
         return None

@@ -20,7 +20,7 @@ from bricolage.backends.native.ir.lowerings.ordering import largest_at, ordered
 from bricolage.backends.native.ir.lowerings.recurrent import written_out
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
 from bricolage.backends.native.ir.lowerings.scattering import scattered
-from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
+from bricolage.backends.native.ir.lowerings.traced import TracedArray, alike, apply, number
 from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, transpose
 from bricolage.backends.native.ir.lowerings.windows import convolved, convolved_transposed
 from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, View
@@ -49,7 +49,7 @@ class NodeArrays:
             raise NoLowering(f"the type {name}")
         return name
 
-    def kind(self, x: Traced) -> str:
+    def kind(self, x: TracedArray) -> str:
         """The first letter of the element type, which tells floats from integers."""
         return x.dtype[0]
 
@@ -69,24 +69,24 @@ class NodeArrays:
             return -math.inf
         return False if dtype == "bool" else int(np.iinfo(dtype).min)
 
-    def astype(self, x: Traced, dtype: str) -> Traced:
+    def astype(self, x: TracedArray, dtype: str) -> TracedArray:
         """With the named element type."""
         return x.cast(dtype)
 
-    def cast(self, x: Traced, onnx_type: int) -> Traced:
+    def cast(self, x: TracedArray, onnx_type: int) -> TracedArray:
         """With an ONNX element type."""
         return x.cast(self.dtype(onnx_type))
 
-    def widen(self, x: Traced) -> Traced:
+    def widen(self, x: TracedArray) -> TracedArray:
         """For sums: unchanged, since the engine adds long sums in float64 itself."""
         return x
 
-    def rounded(self, x: Traced, onnx_type: int | None) -> Traced:
+    def rounded(self, x: TracedArray, onnx_type: int | None) -> TracedArray:
         """Unchanged: nothing is wider here than the model states."""
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: Traced | None = None) -> Traced:
+    def constant(self, value: np.ndarray[Any, Any], like: TracedArray | None = None) -> TracedArray:
         """An array that is known.
 
         Raises:
@@ -94,101 +94,101 @@ class NodeArrays:
         """
         if value.dtype.name not in C_TYPES:
             raise NoLowering(f"constants of the type {value.dtype.name}")
-        return Traced(Constant(value.shape, value.dtype.name, value))
+        return TracedArray(Constant(value.shape, value.dtype.name, value))
 
-    def full(self, shape: Sequence[int], value: Any, dtype: str, like: Traced | None = None) -> Traced:
+    def full(self, shape: Sequence[int], value: Any, dtype: str, like: TracedArray | None = None) -> TracedArray:
         """An array of equal elements."""
         return number(value, dtype).broadcast(tuple(shape))
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: str) -> Traced:
+    def arange(self, start: Any, stop: Any, step: Any, dtype: str) -> TracedArray:
         """Numbers from `start` to `stop`."""
         return self.constant(np.arange(start, stop, step, dtype=dtype))
 
     # --- element-wise
 
-    def where(self, condition: Traced, a: Any, b: Any) -> Traced:
+    def where(self, condition: TracedArray, a: Any, b: Any) -> TracedArray:
         """`a` where the condition holds, otherwise `b`."""
-        if not isinstance(a, Traced) and not isinstance(b, Traced):
+        if not isinstance(a, TracedArray) and not isinstance(b, TracedArray):
             raise NoLowering("a choice between two numbers")
         return apply("where", condition, *alike(a, b))
 
-    def maximum(self, a: Any, b: Any) -> Traced:
+    def maximum(self, a: Any, b: Any) -> TracedArray:
         """The larger ones; NaN where either is."""
         return apply("maximum", *alike(a, b))
 
-    def minimum(self, a: Any, b: Any) -> Traced:
+    def minimum(self, a: Any, b: Any) -> TracedArray:
         """The smaller ones; NaN where either is."""
         return apply("minimum", *alike(a, b))
 
-    def truncate_divide(self, a: Traced, b: Traced) -> Traced:
+    def truncate_divide(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Quotients of integers, towards zero."""
         return apply("quotient", *alike(a, b))
 
-    def fmod(self, a: Traced, b: Traced) -> Traced:
+    def fmod(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Remainders with the sign of `a`."""
         left, right = alike(a, b)
         return apply("fmod" if left.dtype in FLOATS else "remainder", left, right)
 
-    def power(self, a: Traced, b: Any) -> Traced:
+    def power(self, a: TracedArray, b: Any) -> TracedArray:
         """Powers of floats."""
         left, right = alike(a, b)
         if left.dtype not in FLOATS:
             raise NoLowering(f"powers of {left.dtype}")
         return apply("pow", left, right)
 
-    def shift_right(self, a: Traced, b: Traced) -> Traced:
+    def shift_right(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Bits moved down, and the sign kept."""
         return apply("shift_right", *alike(a, b))
 
-    def erf(self, x: Traced) -> Traced:
+    def erf(self, x: TracedArray) -> TracedArray:
         """The error function."""
         return apply("erf", x)
 
-    def sigmoid(self, x: Traced) -> Traced:
+    def sigmoid(self, x: TracedArray) -> TracedArray:
         """1 / (1 + exp(-x))."""
         return apply("sigmoid", x)
 
-    def softplus(self, x: Traced) -> Traced:
+    def softplus(self, x: TracedArray) -> TracedArray:
         """log(1 + exp(x))."""
         return apply("softplus", x)
 
     # --- reductions
 
-    def _reduced(self, kind: str, x: Traced, axes: tuple[int, ...], keepdims: bool) -> Traced:
+    def _reduced(self, kind: str, x: TracedArray, axes: tuple[int, ...], keepdims: bool) -> TracedArray:
         found = reduce(kind, x.node, axes) if axes else x.node
         shape = tuple(extent for axis, extent in enumerate(found.shape) if keepdims or axis not in axes)
-        return Traced(reshape(found, shape))
+        return TracedArray(reshape(found, shape))
 
-    def sum(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def sum(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
         return self._reduced("sum", x, axes, keepdims)
 
-    def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def mean(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`, of floats."""
         if x.dtype not in FLOATS:
             raise NoLowering("means of integers")
         return self._reduced("mean", x, axes, keepdims)
 
-    def prod(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def prod(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
         return self._reduced("product", x, axes, keepdims)
 
-    def max(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def max(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
         return self._reduced("max", x, axes, keepdims)
 
-    def min(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def min(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Over `axes`."""
         return self._reduced("min", x, axes, keepdims)
 
-    def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
+    def _shifted(self, x: TracedArray, top: TracedArray, axes: tuple[int, ...]) -> tuple[TracedArray, TracedArray]:
         """What lies below the largest element, and the logarithm of the sum of exponentials."""
         if x.dtype not in FLOATS:
             raise NoLowering("exponentials of integers")
         below = x - top
         return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
 
-    def logsumexp(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+    def logsumexp(self, x: TracedArray, axes: tuple[int, ...], keepdims: bool = False) -> TracedArray:
         """Logarithms of sums of exponentials over `axes`, without overflow."""
         if not axes:
             return x
@@ -198,24 +198,26 @@ class NodeArrays:
         shape = tuple(extent for axis, extent in enumerate(top.shape) if keepdims or axis not in axes)
         return (total + top).reshape(shape)
 
-    def softmax(self, x: Traced, axis: int) -> Traced:
+    def softmax(self, x: TracedArray, axis: int) -> TracedArray:
         """Along `axis`."""
-        return Traced(soft_row(x.node, axis))
+        return TracedArray(soft_row(x.node, axis))
 
-    def log_softmax(self, x: Traced, axis: int) -> Traced:
+    def log_softmax(self, x: TracedArray, axis: int) -> TracedArray:
         """As in a softmax, a row with infinity in it, or of -inf alone, becomes NaN."""
         below, total = self._shifted(x, self.max(x, (axis,), True), (axis,))
         return below - total
 
-    def argmax(self, x: Traced, axis: int, keepdims: bool) -> Traced:
+    def argmax(self, x: TracedArray, axis: int, keepdims: bool) -> TracedArray:
         """The first of the largest; a NaN counts as larger than anything."""
         return largest_at(self, x, axis, keepdims)
 
-    def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
+    def topk(self, x: TracedArray, k: int, axis: int, largest: bool) -> tuple[TracedArray, TracedArray]:
         """The largest or the smallest in order, with their positions; a NaN counts as larger than anything."""
         return ordered(self, x, k, axis, largest)
 
-    def _running(self, x: Traced, axis: int, combine: Callable[[Traced, Traced], Traced], neutral: int) -> Traced:
+    def _running(
+        self, x: TracedArray, axis: int, combine: Callable[[TracedArray, TracedArray], TracedArray], neutral: int
+    ) -> TracedArray:
         """By doubling (Hillis and Steele, Data parallel algorithms, 1986): after k rounds each element holds 2^k of them."""
         reach = 1
         while reach < x.shape[axis]:
@@ -224,79 +226,79 @@ class NodeArrays:
             reach *= 2
         return x
 
-    def cumsum(self, x: Traced, axis: int) -> Traced:
+    def cumsum(self, x: TracedArray, axis: int) -> TracedArray:
         """Along `axis`."""
         return self._running(x, axis, lambda a, b: a + b, 0)
 
-    def cumprod(self, x: Traced, axis: int) -> Traced:
+    def cumprod(self, x: TracedArray, axis: int) -> TracedArray:
         """Along `axis`."""
         return self._running(x, axis, lambda a, b: a * b, 1)
 
     # --- movement
 
-    def reshape(self, x: Traced, shape: Sequence[int]) -> Traced:
+    def reshape(self, x: TracedArray, shape: Sequence[int]) -> TracedArray:
         """The same elements in another shape; one size may be -1."""
         return x.reshape(tuple(shape))
 
-    def transpose(self, x: Traced, perm: Sequence[int]) -> Traced:
+    def transpose(self, x: TracedArray, perm: Sequence[int]) -> TracedArray:
         """With dimension `perm[i]` as the i-th."""
-        return Traced(transpose(x.node, perm))
+        return TracedArray(transpose(x.node, perm))
 
-    def broadcast_to(self, x: Traced, shape: Sequence[int]) -> Traced:
+    def broadcast_to(self, x: TracedArray, shape: Sequence[int]) -> TracedArray:
         """Broadcast as numpy does."""
         return x.broadcast(tuple(shape))
 
-    def concat(self, xs: Sequence[Traced], axis: int) -> Traced:
+    def concat(self, xs: Sequence[TracedArray], axis: int) -> TracedArray:
         """One behind the other along `axis`."""
-        return Traced(joined([x.node for x in xs], axis))
+        return TracedArray(joined([x.node for x in xs], axis))
 
-    def stack(self, xs: Sequence[Traced], axis: int) -> Traced:
+    def stack(self, xs: Sequence[TracedArray], axis: int) -> TracedArray:
         """Along a new dimension."""
         return self.concat([x.reshape((*x.shape[:axis], 1, *x.shape[axis:])) for x in xs], axis)
 
-    def flip(self, x: Traced, axes: tuple[int, ...]) -> Traced:
+    def flip(self, x: TracedArray, axes: tuple[int, ...]) -> TracedArray:
         """Reversed along `axes`."""
         return x[tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim))]
 
-    def tile(self, x: Traced, repeats: Sequence[int]) -> Traced:
+    def tile(self, x: TracedArray, repeats: Sequence[int]) -> TracedArray:
         """Repeated along each dimension."""
         apart = x.reshape(tuple(size for extent in x.shape for size in (1, extent)))
         wide = apart.broadcast(tuple(size for pair in zip(repeats, x.shape, strict=True) for size in pair))
         return wide.reshape(tuple(extent * times for extent, times in zip(x.shape, repeats, strict=True)))
 
-    def pad(self, x: Traced, widths: Sequence[tuple[int, int]], value: Any) -> Traced:
+    def pad(self, x: TracedArray, widths: Sequence[tuple[int, int]], value: Any) -> TracedArray:
         """With `value` before and behind each dimension."""
         shape = tuple(extent + sum(width) for extent, width in zip(x.shape, widths, strict=True))
-        return Traced(pad(x.node, [before for before, _ in widths], shape, value))
+        return TracedArray(pad(x.node, [before for before, _ in widths], shape, value))
 
-    def slice_axis(self, x: Traced, axis: int, start: int, stop: int | None, step: int) -> Traced:
+    def slice_axis(self, x: TracedArray, axis: int, start: int, stop: int | None, step: int) -> TracedArray:
         """Every `step`-th element along `axis`."""
         return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
-    def _distance(self, x: Traced) -> Traced:
+    def _distance(self, x: TracedArray) -> TracedArray:
         """Column minus row of each element."""
         rows, columns = x.shape[-2:]
         return self.arange(0, columns, 1, "int32") - self.arange(0, rows, 1, "int32").reshape((rows, 1))
 
-    def tril(self, x: Traced, k: int) -> Traced:
+    def tril(self, x: TracedArray, k: int) -> TracedArray:
         """Zeros above the `k`-th diagonal of the last two dimensions."""
         return self.where(self._distance(x) <= k, x, 0)
 
-    def triu(self, x: Traced, k: int) -> Traced:
+    def triu(self, x: TracedArray, k: int) -> TracedArray:
         """Zeros below the `k`-th diagonal of the last two dimensions."""
         return self.where(self._distance(x) >= k, x, 0)
 
     # --- gathering
 
-    def take(self, x: Traced, indices: Any, axis: int) -> Traced:
+    def take(self, x: TracedArray, indices: Any, axis: int) -> TracedArray:
         """Slices along `axis` that `indices` names."""
-        chosen = indices if isinstance(indices, Traced) else self.constant(np.asarray(indices, np.int64))
+        chosen = indices if isinstance(indices, TracedArray) else self.constant(np.asarray(indices, np.int64))
         shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
         if 0 in (*shape, *x.shape):
-            return Traced(empty(shape, x.dtype))
-        return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
+            return TracedArray(empty(shape, x.dtype))
+        return TracedArray(Gather(shape, x.dtype, x.node, chosen.node, axis))
 
-    def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
+    def take_along(self, x: TracedArray, indices: TracedArray, axis: int) -> TracedArray:
         """Elements along `axis`, at the index that stands in their place."""
         coords = [
             indices
@@ -306,7 +308,7 @@ class NodeArrays:
         ]
         return self.index(x, tuple(coords))
 
-    def index(self, x: Traced, indices: tuple[Traced, ...]) -> Traced:
+    def index(self, x: TracedArray, indices: tuple[TracedArray, ...]) -> TracedArray:
         """Elements, or slices, at coordinates given by one array for each of the first dimensions."""
         leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
         flat: Any = 0
@@ -314,7 +316,7 @@ class NodeArrays:
             flat = chosen if isinstance(flat, int) else flat * extent + chosen
         return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
 
-    def scatter(self, x: Traced, indices: tuple[Traced, ...], updates: Any, reduction: str) -> Traced:
+    def scatter(self, x: TracedArray, indices: tuple[TracedArray, ...], updates: Any, reduction: str) -> TracedArray:
         """Elements, or slices, replaced at coordinates given by one array for each of the first dimensions."""
         return scattered(self, x, indices, updates, reduction)
 
@@ -322,23 +324,23 @@ class NodeArrays:
 
     def convolution(
         self,
-        x: Traced,
-        w: Traced,
+        x: TracedArray,
+        w: TracedArray,
         strides: Sequence[int],
         pads: Sequence[tuple[int, int]],
         dilations: Sequence[int],
         groups: int,
-    ) -> Traced:
+    ) -> TracedArray:
         """As a product of windows and weights, for those that no kernel of convolutions takes."""
-        return Traced(convolved(x.node, w.node, strides, pads, dilations, groups))
+        return TracedArray(convolved(x.node, w.node, strides, pads, dilations, groups))
 
     def convolution_transpose(
-        self, x: Traced, w: Traced, strides: Sequence[int], dilations: Sequence[int], groups: int
-    ) -> Traced:
+        self, x: TracedArray, w: TracedArray, strides: Sequence[int], dilations: Sequence[int], groups: int
+    ) -> TracedArray:
         """As `convolution`, of what has zeros between its elements."""
-        return Traced(convolved_transposed(x.node, w.node, strides, dilations, groups))
+        return TracedArray(convolved_transposed(x.node, w.node, strides, dilations, groups))
 
-    def det(self, x: Traced) -> Traced:
+    def det(self, x: TracedArray) -> TracedArray:
         """By the first row's minors, of small matrices."""
         size = x.shape[-1]
         if size > _LARGEST_MATRIX:
@@ -351,16 +353,16 @@ class NodeArrays:
             minor = left if column == size - 1 else right if column == 0 else self.concat([left, right], x.ndim - 1)
             term = x[..., 0, column] * self.det(minor)
             total = total - term if column % 2 else total + term
-        return Traced(total.node)
+        return TracedArray(total.node)
 
-    def matmul(self, a: Traced, b: Traced) -> Traced:
+    def matmul(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Matrix products as numpy defines them, of floats."""
         known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
         if known and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
-        return Traced(multiplied(a.node, b.node))
+        return TracedArray(multiplied(a.node, b.node))
 
-    def einsum(self, equation: str, *xs: Traced) -> Traced:
+    def einsum(self, equation: str, *xs: TracedArray) -> TracedArray:
         """As a matrix product of two, or sums and transpositions of one."""
         return contracted(self, equation, xs)
 

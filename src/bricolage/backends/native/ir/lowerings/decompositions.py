@@ -11,7 +11,7 @@ from typing import Any
 from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.reductions import axes_by_shape
-from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.backends.native.ir.tensors import Constant, Node
 from bricolage.errors import InvalidGraph
 from bricolage.lowering import operators
@@ -116,7 +116,7 @@ def decomposed(op: OpContext) -> tuple[Node, ...]:
     arguments = []
     for position, given in enumerate(op.inputs):
         if given is None or not entry.is_host(position):
-            arguments.append(None if given is None else Traced(given))
+            arguments.append(None if given is None else TracedArray(given))
         else:
             arguments.append(_on_host(op, entry.input_name(position), given))
     try:

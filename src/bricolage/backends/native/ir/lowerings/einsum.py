@@ -7,11 +7,11 @@ import string
 from collections.abc import Sequence
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering
-from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.lowering.arrays import Arrays
 
 
-def contracted(xp: Arrays, equation: str, xs: Sequence[Traced]) -> Traced:
+def contracted(xp: Arrays, equation: str, xs: Sequence[TracedArray]) -> TracedArray:
     """What an equation says of one or two operands.
 
     Raises:
@@ -29,12 +29,12 @@ def contracted(xp: Arrays, equation: str, xs: Sequence[Traced]) -> Traced:
     if len(xs) == 1:
         (term,) = terms
         kept = [c for c in term if c in wanted]
-        found: Traced = xp.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
+        found: TracedArray = xp.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
         return _transposed(xp, found, [kept.index(c) for c in wanted])
     return _product(xp, terms, wanted, xs[0], xs[1])
 
 
-def _product(xp: Arrays, terms: list[str], wanted: str, left: Traced, right: Traced) -> Traced:
+def _product(xp: Arrays, terms: list[str], wanted: str, left: TracedArray, right: TracedArray) -> TracedArray:
     a, b = terms
     for letters, other in ((a, b), (b, a)):
         if any(c not in wanted and c not in other for c in letters):
@@ -47,7 +47,7 @@ def _product(xp: Arrays, terms: list[str], wanted: str, left: Traced, right: Tra
     rows = [c for c in a if c not in b]
     columns = [c for c in b if c not in a]
 
-    def matrix(x: Traced, term: str, order: list[list[str]]) -> Traced:
+    def matrix(x: TracedArray, term: str, order: list[list[str]]) -> TracedArray:
         turned = _transposed(xp, x, [term.index(c) for part in order for c in part])
         return turned.reshape(tuple(math.prod(sizes[c] for c in part) for part in order))
 
@@ -57,8 +57,8 @@ def _product(xp: Arrays, terms: list[str], wanted: str, left: Traced, right: Tra
     return _transposed(xp, apart, [order.index(c) for c in wanted])
 
 
-def _transposed(xp: Arrays, x: Traced, order: Sequence[int]) -> Traced:
-    turned: Traced = xp.transpose(x, order)
+def _transposed(xp: Arrays, x: TracedArray, order: Sequence[int]) -> TracedArray:
+    turned: TracedArray = xp.transpose(x, order)
     return turned
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering
-from bricolage.backends.native.ir.lowerings.traced import Traced, apply
+from bricolage.backends.native.ir.lowerings.traced import TracedArray, apply
 from bricolage.backends.native.ir.tensors import FLOATS
 
 _FUNCTIONS = {
@@ -22,11 +22,11 @@ _FUNCTIONS = {
 class ElementwiseFunctions:
     """The module `lib` of element-wise functions."""
 
-    def __getattr__(self, name: str) -> Callable[[Traced], Traced]:
+    def __getattr__(self, name: str) -> Callable[[TracedArray], TracedArray]:
         if name not in _FUNCTIONS:
             raise NoLowering(f"the function {name}")
 
-        def function(x: Traced) -> Traced:
+        def function(x: TracedArray) -> TracedArray:
             if x.dtype not in FLOATS:
                 raise NoLowering(f"{name} of {x.dtype}")
             return apply(_FUNCTIONS[name], x)
@@ -34,25 +34,25 @@ class ElementwiseFunctions:
         return function
 
     @staticmethod
-    def abs(x: Traced) -> Traced:
+    def abs(x: TracedArray) -> TracedArray:
         return abs(x)
 
     @staticmethod
-    def sign(x: Traced) -> Traced:
+    def sign(x: TracedArray) -> TracedArray:
         return apply("sign", x)
 
     @staticmethod
-    def logical_not(x: Traced) -> Traced:
+    def logical_not(x: TracedArray) -> TracedArray:
         return ~x
 
     @staticmethod
-    def bitwise_not(x: Traced) -> Traced:
+    def bitwise_not(x: TracedArray) -> TracedArray:
         return ~x
 
     @staticmethod
-    def isnan(x: Traced) -> Traced:
+    def isnan(x: TracedArray) -> TracedArray:
         return x != x
 
     @staticmethod
-    def isinf(x: Traced) -> Traced:
+    def isinf(x: TracedArray) -> TracedArray:
         return abs(x) == math.inf

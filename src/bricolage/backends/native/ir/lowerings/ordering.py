@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering
-from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.backends.native.ir.tensors import FLOATS
 from bricolage.lowering.arrays import Arrays
 
@@ -11,18 +11,18 @@ LONGEST_COUNTED = 1024
 """Elements up to which an order is found by comparing all with all."""
 
 
-def largest_at(xp: Arrays, x: Traced, axis: int, keepdims: bool) -> Traced:
+def largest_at(xp: Arrays, x: TracedArray, axis: int, keepdims: bool) -> TracedArray:
     """Positions of the first of the largest along `axis`."""
     extent = x.shape[axis]
     largest = x == xp.max(x, (axis,), True)
     largest = largest | xp.lib.isnan(x) if x.dtype in FLOATS else largest
     view = tuple(extent if i == axis else 1 for i in range(x.ndim))
     positions = xp.arange(0, extent, 1, "int64").reshape(view)
-    first: Traced = xp.min(xp.where(largest, positions, extent), (axis,), keepdims)
+    first: TracedArray = xp.min(xp.where(largest, positions, extent), (axis,), keepdims)
     return first
 
 
-def ordered(xp: Arrays, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
+def ordered(xp: Arrays, x: TracedArray, k: int, axis: int, largest: bool) -> tuple[TracedArray, TracedArray]:
     """The `k` largest or smallest along `axis` in order, and their positions, by counting what comes before each element.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from bricolage.backends.native.ir.indexing import ZERO
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.movement import joined
-from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.backends.native.ir.lowerings.views import reshape
 from bricolage.backends.native.ir.tensors import Constant, Node, View
 
@@ -32,12 +32,12 @@ def written_out(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any
         # In rows, so that a step's state lies together whatever layout images have in the region.
         shape = y.shape
         rows.append(reshape(y.node, (math.prod(shape[:-1]), shape[-1])))
-    return carry, Traced(reshape(joined(rows, 0), (length, *shape)))
+    return carry, TracedArray(reshape(joined(rows, 0), (length, *shape)))
 
 
-def _at(x: Traced, time: int) -> Traced:
+def _at(x: TracedArray, time: int) -> TracedArray:
     """A step's input. Constants are not cut: steps that read them in one place after another share their function."""
     if not isinstance(x.node, Constant) or x.ndim > 1:
         return x[time]
     whole = x.node
-    return Traced(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))
+    return TracedArray(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))

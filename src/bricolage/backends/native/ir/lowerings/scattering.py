@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering
-from bricolage.backends.native.ir.lowerings.traced import Traced, apply
+from bricolage.backends.native.ir.lowerings.traced import TracedArray, apply
 from bricolage.backends.native.ir.tensors import FLOATS
 from bricolage.lowering.arrays import Arrays
 
@@ -17,7 +17,7 @@ _REDUCED = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "maxim
 """How updates of one place are put together, and how with what was there."""
 
 
-def scattered(xp: Arrays, x: Traced, indices: Sequence[Traced], updates: Any, reduction: str) -> Traced:
+def scattered(xp: Arrays, x: TracedArray, indices: Sequence[TracedArray], updates: Any, reduction: str) -> TracedArray:
     """By comparing every place with every index, so that no two threads write the same place. Of several updates of one place the
     last one counts, if they are not put together.
 
@@ -39,7 +39,7 @@ def scattered(xp: Arrays, x: Traced, indices: Sequence[Traced], updates: Any, re
     if reduction == "none":
         last = xp.max(xp.where(meets, xp.arange(0, count, 1, "int64"), -1), (1,))
         column = last.reshape((places, *(1,) * len(rest)))
-        replaced: Traced = xp.where(column >= 0, xp.take(given, xp.maximum(last, 0), 0), rows)
+        replaced: TracedArray = xp.where(column >= 0, xp.take(given, xp.maximum(last, 0), 0), rows)
         return replaced.reshape(x.shape)
     if reduction not in _REDUCED:
         raise NoLowering(f"a scattering with {reduction}")

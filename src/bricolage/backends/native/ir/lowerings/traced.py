@@ -17,16 +17,16 @@ _AHEAD: Mapping[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subt
 """Functions that are computed at once where all inputs are constants: sums of biases, positions, negated slopes."""
 
 
-def apply(function: str, *inputs: Traced | Node, dtype: str | None = None) -> Traced:
+def apply(function: str, *inputs: TracedArray | Node, dtype: str | None = None) -> TracedArray:
     """An element-wise function; its inputs have one type, conditions aside."""
-    nodes = [x.node if isinstance(x, Traced) else x for x in inputs]
+    nodes = [x.node if isinstance(x, TracedArray) else x for x in inputs]
     if function in _AHEAD and all(isinstance(node, Constant) for node in nodes):
         array = _AHEAD[function](*(node.array.reshape(node.shape) for node in nodes if isinstance(node, Constant)))
-        return Traced(Constant(array.shape, nodes[0].dtype, np.ascontiguousarray(array).reshape(array.shape)))
-    return Traced(pointwise(function, *nodes, dtype=dtype))
+        return TracedArray(Constant(array.shape, nodes[0].dtype, np.ascontiguousarray(array).reshape(array.shape)))
+    return TracedArray(pointwise(function, *nodes, dtype=dtype))
 
 
-class Traced:
+class TracedArray:
     """An array of a shared lowering: a node. Python's numbers take the type of the array that they meet."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -49,7 +49,7 @@ class Traced:
         """Element type."""
         return self.node.dtype
 
-    def cast(self, dtype: str) -> Traced:
+    def cast(self, dtype: str) -> TracedArray:
         """With another element type; constants at once."""
         if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
             array = self.node.array.reshape(self.shape)
@@ -57,21 +57,21 @@ class Traced:
                 array = array.astype(
                     np.int64
                 )  # what numpy makes of a float that does not fit differs by type and processor
-            return Traced(Constant(self.shape, dtype, array.astype(numpy_type(dtype))))
-        return Traced(converted(self.node, dtype))
+            return TracedArray(Constant(self.shape, dtype, array.astype(numpy_type(dtype))))
+        return TracedArray(converted(self.node, dtype))
 
-    def reshape(self, shape: tuple[int, ...]) -> Traced:
+    def reshape(self, shape: tuple[int, ...]) -> TracedArray:
         """One size may be -1."""
         if -1 in shape:
             known = -math.prod(shape)
             shape = tuple(self.node.elements // known if extent == -1 else extent for extent in shape)
-        return Traced(reshape(self.node, shape))
+        return TracedArray(reshape(self.node, shape))
 
-    def broadcast(self, shape: tuple[int, ...]) -> Traced:
+    def broadcast(self, shape: tuple[int, ...]) -> TracedArray:
         """Broadcast to a shape, as numpy does."""
-        return Traced(broadcast(self.node, shape))
+        return TracedArray(broadcast(self.node, shape))
 
-    def __getitem__(self, key: Any) -> Traced:
+    def __getitem__(self, key: Any) -> TracedArray:
         """Whole numbers, slices and an ellipsis."""
         keys = list(key) if isinstance(key, tuple) else [key]
         if Ellipsis in keys:
@@ -90,84 +90,84 @@ class Traced:
                 starts.append(range(extent)[own])
                 steps.append(1)
                 sizes.append(1)
-        return Traced(reshape(take(self.node, starts, steps, tuple(sizes)), tuple(kept)))
+        return TracedArray(reshape(take(self.node, starts, steps, tuple(sizes)), tuple(kept)))
 
     # --- arithmetic
 
-    def __add__(self, other: Any) -> Traced:
+    def __add__(self, other: Any) -> TracedArray:
         return apply("add", *alike(self, other))
 
-    def __radd__(self, other: Any) -> Traced:
+    def __radd__(self, other: Any) -> TracedArray:
         return self if isinstance(other, int) and other == 0 else self + other  # what `sum` starts with
 
-    def __sub__(self, other: Any) -> Traced:
+    def __sub__(self, other: Any) -> TracedArray:
         return apply("sub", *alike(self, other))
 
-    def __rsub__(self, other: Any) -> Traced:
+    def __rsub__(self, other: Any) -> TracedArray:
         return apply("sub", *alike(other, self))
 
-    def __mul__(self, other: Any) -> Traced:
+    def __mul__(self, other: Any) -> TracedArray:
         return apply("mul", *alike(self, other))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Traced:
+    def __truediv__(self, other: Any) -> TracedArray:
         return _quotient(*alike(self, other))
 
-    def __rtruediv__(self, other: Any) -> Traced:
+    def __rtruediv__(self, other: Any) -> TracedArray:
         return _quotient(*alike(other, self))
 
-    def __mod__(self, other: Any) -> Traced:
+    def __mod__(self, other: Any) -> TracedArray:
         """The sign of the divisor."""
         left, right = alike(self, other)
         if left.dtype in FLOATS:
             raise NoLowering("remainders of floats with the sign of the divisor")
         return apply("modulo", left, right)
 
-    def __pow__(self, exponent: float) -> Traced:
-        return Traced(raised(self.node, scalar(exponent, self.dtype)))
+    def __pow__(self, exponent: float) -> TracedArray:
+        return TracedArray(raised(self.node, scalar(exponent, self.dtype)))
 
-    def __neg__(self) -> Traced:
+    def __neg__(self) -> TracedArray:
         return apply("neg", self)
 
-    def __abs__(self) -> Traced:
+    def __abs__(self) -> TracedArray:
         if self.dtype in FLOATS:
             return apply("abs", self)
         return apply("where", self < 0, -self, self)
 
     # --- comparison and logic
 
-    def __lt__(self, other: Any) -> Traced:
+    def __lt__(self, other: Any) -> TracedArray:
         return apply("less", *alike(self, other), dtype="bool")
 
-    def __le__(self, other: Any) -> Traced:
+    def __le__(self, other: Any) -> TracedArray:
         return apply("less_equal", *alike(self, other), dtype="bool")
 
-    def __gt__(self, other: Any) -> Traced:
+    def __gt__(self, other: Any) -> TracedArray:
         return apply("greater", *alike(self, other), dtype="bool")
 
-    def __ge__(self, other: Any) -> Traced:
+    def __ge__(self, other: Any) -> TracedArray:
         return apply("greater_equal", *alike(self, other), dtype="bool")
 
-    def __eq__(self, other: object) -> Traced:  # type: ignore[override]
+    def __eq__(self, other: object) -> TracedArray:  # type: ignore[override]
         return apply("equal", *alike(self, other), dtype="bool")
 
-    def __ne__(self, other: object) -> Traced:  # type: ignore[override]
+    def __ne__(self, other: object) -> TracedArray:  # type: ignore[override]
         return ~(self == other)
 
-    def __and__(self, other: Any) -> Traced:
+    def __and__(self, other: Any) -> TracedArray:
         return apply("and", *alike(self, other))
 
-    def __or__(self, other: Any) -> Traced:
+    def __or__(self, other: Any) -> TracedArray:
         return apply("or", *alike(self, other))
 
-    def __xor__(self, other: Any) -> Traced:
+    def __xor__(self, other: Any) -> TracedArray:
         return apply("xor", *alike(self, other))
 
-    def __invert__(self) -> Traced:
+    def __invert__(self) -> TracedArray:
         return apply("not" if self.dtype == "bool" else "bit_not", self)
 
-    def __lshift__(self, other: Any) -> Traced:
+    def __lshift__(self, other: Any) -> TracedArray:
         return apply("shift_left", *alike(self, other))
 
 
@@ -176,15 +176,15 @@ def _rank(dtype: str) -> tuple[bool, bool, int]:
     return dtype in FLOATS, dtype != "bool", STORED_BYTES[dtype]
 
 
-def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
+def alike(left: Any, right: Any) -> tuple[TracedArray, TracedArray]:
     """Both with one type: that of the array beside a number, otherwise the wider one of two integers.
 
     Raises:
         NoLowering: a float meets an array of integers.
     """
-    if not isinstance(left, Traced):
+    if not isinstance(left, TracedArray):
         return number(left, right.dtype), right
-    if not isinstance(right, Traced):
+    if not isinstance(right, TracedArray):
         return left, number(right, left.dtype)
     if left.dtype == right.dtype:
         return left, right
@@ -194,16 +194,16 @@ def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
     return left.cast(wanted), right.cast(wanted)
 
 
-def number(value: Any, dtype: str) -> Traced:
+def number(value: Any, dtype: str) -> TracedArray:
     """A constant of rank 0."""
     if dtype not in FLOATS and not float(value).is_integer():
         raise NoLowering(f"{value} together with {dtype}")
     if dtype in INTEGERS and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise NoLowering(f"{value} together with {dtype}")
-    return Traced(scalar(value, dtype))
+    return TracedArray(scalar(value, dtype))
 
 
-def _quotient(left: Traced, right: Traced) -> Traced:
+def _quotient(left: TracedArray, right: TracedArray) -> TracedArray:
     if left.dtype not in FLOATS:
         raise NoLowering("quotients of integers")
     return apply("div", left, right)
