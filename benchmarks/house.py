@@ -1,0 +1,249 @@
+"""How the source is built, counted over its syntax trees: what exists more than once, what goes in circles, what is long.
+
+    python -m benchmarks.house
+    python -m benchmarks.house --json
+    python -m benchmarks.house --hold
+
+`--json` gives what stands behind each count too. `--hold` lowers the counts that `tests/benchmarks/test_house.py` holds to those of
+today; it never raises one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "bricolage"
+HELD = ROOT / "tests" / "benchmarks" / "house.json"
+LONG_FUNCTION = 60
+LONG_FILE = 400
+_LISTS_CHANGES = 3
+"""A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
+_SIMULATOR = re.compile(r"simulat(e|or|ion)", re.IGNORECASE)
+_RACE = re.compile(r"_?(race|turns|take_turns)")
+
+
+@dataclass
+class Module:
+    """What one file holds, in the terms of the counts."""
+
+    name: str
+    """With dots, as it is imported; a package has the name of its folder."""
+    package: bool
+    path: str
+    lines: int
+    imports: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    """(module, names that are taken from it), those below functions and for types alone included."""
+    classes: list[str] = field(default_factory=list)
+    functions: list[tuple[str, int, int]] = field(default_factory=list)
+    """(name, first line, number of lines)."""
+    anys: int = 0
+    processes: bool = False
+    """Whether it starts processes that it goes on speaking to."""
+    definitions: list[ast.stmt] = field(default_factory=list)
+    """Of a file about training; trees of all files are too much for the garbage collector."""
+
+
+def read(source: Path = SOURCE) -> list[Module]:
+    """The modules of a package, by name."""
+    found = [_module(path, source) for path in sorted(source.rglob("*.py"))]
+    return sorted(found, key=lambda one: one.name)
+
+
+def _module(path: Path, source: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    parts = path.relative_to(source.parent).with_suffix("").parts
+    package = parts[-1] == "__init__"
+    found = Module(
+        ".".join(parts[:-1] if package else parts),
+        package,
+        path.relative_to(source).as_posix(),
+        text.count("\n"),
+        definitions=tree.body if "train" in parts else [],
+    )
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id="Any"):
+                found.anys += 1
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="subprocess"), attr="Popen")):
+                found.processes = True
+            case ast.ClassDef(name=name):
+                found.classes.append(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.functions.append((name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
+            case ast.Import(names=names):
+                found.imports += [(one.name, ()) for one in names]
+            case ast.ImportFrom(module=str(name), names=names, level=0):
+                found.imports.append((name, tuple(one.name for one in names)))
+            case _:
+                pass
+    found.processes |= any(name.partition(".")[0] == "multiprocessing" for name, _ in found.imports)
+    return found
+
+
+def arrows(modules: Sequence[Module]) -> dict[str, set[str]]:
+    """Module → the modules of the package that it imports. `from a import b` leads to `a.b` where that is a module."""
+    all_ = {one.name for one in modules}
+    found: dict[str, set[str]] = {}
+    for one in modules:
+        targets = set[str]()
+        for name, taken in one.imports:
+            inner = {f"{name}.{part}" for part in taken} & all_
+            outer = {name} & all_ if len(inner) < max(1, len(taken)) else set()
+            targets |= inner | outer
+        found[one.name] = targets - {one.name}
+    return found
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected parts of more than one module (Tarjan, "Depth-First Search and Linear Graph Algorithms", 1972)."""
+    index, low, stack, found = dict[str, int](), dict[str, int](), list[str](), list[list[str]]()
+
+    def visit(one: str) -> None:
+        index[one] = low[one] = len(index)
+        stack.append(one)
+        for other in sorted(arrows[one]):
+            if other not in index:
+                visit(other)
+                low[one] = min(low[one], low[other])
+            elif other in stack:
+                low[one] = min(low[one], index[other])
+        if low[one] == index[one]:
+            at = stack.index(one)
+            part = stack[at:]
+            del stack[at:]
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for one in sorted(arrows):
+        if one not in index:
+            visit(one)
+    return sorted(found)
+
+
+def _own(modules: Iterable[Module], name: re.Pattern[str]) -> list[str]:
+    """Files with a function or class of such a name that take none from another file."""
+    found = []
+    for one in modules:
+        has = any(name.fullmatch(own) for own in [*one.classes, *(function for function, _, _ in one.functions)])
+        takes = any(name.fullmatch(taken) for _, names in one.imports for taken in names)
+        if has and not takes:
+            found.append(one.path)
+    return found
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """String constants, docstrings left out."""
+    documentation = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
+def what_if_places(modules: Iterable[Module]) -> list[str]:
+    """Definitions that list the changes of a training step by name: those that a new change has to touch.
+
+    The changes are the fields of `Variant`. The class is a place; another is whatever has three of their names in its strings.
+    """
+    found = [(one, node) for one in modules for node in one.definitions]
+    owner = next(node for _, node in found if isinstance(node, ast.ClassDef) and node.name == "Variant")
+    names = {
+        node.target.id for node in owner.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    places = []
+    for one, node in found:
+        words = {word for text in _strings(node) for word in re.findall(r"\w+", text)}
+        if node is owner or len(words & names) >= _LISTS_CHANGES:
+            places.append(f"{one.path}:{node.lineno}")
+    return places
+
+
+@dataclass(frozen=True)
+class House:
+    """Counts, and what stands behind each."""
+
+    files: int
+    lines: int
+    any_per_1000: float
+    lists: Mapping[str, tuple[str, ...]]
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """Those that may only fall."""
+        return {name: len(found) for name, found in self.lists.items()} | {"any_per_1000": self.any_per_1000}
+
+
+def survey(modules: Sequence[Module]) -> House:
+    """All counts of a package."""
+    owners = defaultdict[str, set[str]](set)
+    for one in modules:
+        for name in one.classes:
+            if not name.startswith("_"):
+                owners[name].add(one.path)
+    lines = sum(one.lines for one in modules)
+    functions = [(size, f"{one.path}:{at} {name}") for one in modules for name, at, size in one.functions]
+    lists = {
+        "simulators": _own(modules, _SIMULATOR),
+        "links": [one.path for one in modules if "Link" in one.classes],
+        "races": _own(modules, _RACE),
+        "process_systems": sorted({str(Path(one.path).parent) for one in modules if one.processes}),
+        "circles": [" ".join(one) for one in circles(arrows(modules))],
+        "double_class_names": [
+            f"{name}: {' '.join(sorted(files))}" for name, files in sorted(owners.items()) if len(files) > 1
+        ],
+        "long_functions": [
+            f"{where} {size}" for size, where in sorted(functions, reverse=True) if size > LONG_FUNCTION
+        ],
+        "long_files": [
+            f"{one.path} {one.lines}" for one in sorted(modules, key=lambda one: -one.lines) if one.lines > LONG_FILE
+        ],
+        "what_if_places": what_if_places(modules),
+    }
+    return House(
+        len(modules),
+        lines,
+        round(1000 * sum(one.anys for one in modules) / lines, 1),
+        {name: tuple(found) for name, found in lists.items()},
+    )
+
+
+def lowered(held: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """The lower of both of each count; new counts as they are now, and those that are gone left out."""
+    return {name: min(value, held.get(name, value)) for name, value in now.items()}
+
+
+def main() -> int:
+    """Prints the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="with what stands behind each count")
+    parser.add_argument("--hold", action="store_true", help="lower the counts that the test holds to those of today")
+    given = parser.parse_args()
+    house = survey(read())
+    if given.hold:
+        held = json.loads(HELD.read_text(encoding="utf-8")) if HELD.exists() else {}
+        HELD.write_text(json.dumps(lowered(held, house.counts), indent=1) + "\n", encoding="utf-8")
+    if given.json:
+        told = {"files": house.files, "lines": house.lines, **house.counts, "lists": house.lists}
+        print(json.dumps(told, indent=1))
+        return 0
+    print(f"{house.files} files, {house.lines} lines")
+    for name, value in house.counts.items():
+        print(f"\n{name.replace('_', ' ')}: {value:g}")
+        for line in house.lists.get(name, ()):
+            print(f"  {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
