@@ -88,8 +88,8 @@ _BURNER = """
 import os, sys, time
 sys.path[:0] = {path!r}
 os.sched_setaffinity(0, {{{core}}})
-from bricolage.measure.disturbance import Watch, waited_share
-watch = Watch()
+from bricolage.measure.disturbance import DisturbanceWatch, waited_share
+watch = DisturbanceWatch()
 before, end = watch.read(), time.process_time() + 0.15
 while time.process_time() < end:
     pass

@@ -81,7 +81,8 @@ def test_workers_end_with_their_server_and_the_next_has_another(pool: Pool, tmp_
 
 def test_the_server_ends_with_its_client() -> None:
     script = (
-        "import os, psutil, signal; from bricolage.measure.pool import Pool, Regime; from bricolage.device.host import host; "
+        "import os, psutil, signal; from bricolage.measure.pool import Pool; from bricolage.measure.specs import Regime; "
+        "from bricolage.device.host import host; "
         "pool = Pool(); worker = pool.worker(Regime((), 1, False, host())); "
         "print(worker.process.pid, psutil.Process(worker.process.pid).ppid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -202,7 +202,8 @@ def test_workers_die_with_their_parent_even_when_they_hang(tmp_path: Path) -> No
         import sys, time
         from pathlib import Path
         from bricolage.device.host import host
-        from bricolage.measure.pool import Pool, Regime
+        from bricolage.measure.pool import Pool
+        from bricolage.measure.specs import Regime
         from tests.measure import rogues
         from tests.measure import test_pool
         rogues.register_all()
