@@ -145,8 +145,10 @@ def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising
     state.original.dropped.clear()
     (second,) = [one for one in state.original.whole if one.backend == "second"]
     del state.original.whole[second]
-    WholeModel(second).run(state, Deadline(100.0))
-    assert Regions().promise(state) == promise, "one that the agenda measures, and finds too wrong, is timed as well"
+    WholeModelItem(second).run(state, Deadline(100.0))
+    assert RegionsItem().promise(state) == promise, (
+        "one that the agenda measures, and finds too wrong, is timed as well"
+    )
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

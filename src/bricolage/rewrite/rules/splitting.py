@@ -51,7 +51,6 @@ _APART = "t = MatMul(x, w) p, q = Split<axis=1, num_outputs=2>(t) y = Mul(p, q)"
 _HALVES = {**_PRODUCT, "s": [3, 3]}
 _ALIKE = {"w": (3, 6), "b": 2.0, "s": [3, 3]}
 _ROWS = {"w": (3, 6), "b": (2, 6), "s": [3, 3]}
-_GROUPED = {"w": (6, 2, 3), "s": [0], "e": [2], "a": [1]}
 
 
 class SliceOfLinear(Rule):
