@@ -42,7 +42,7 @@ from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
-from bricolage.runtime.program import BoundProgram, Program, Stage
+from bricolage.runtime.program import BoundProgram, BoundStage, Program
 from bricolage.work.implementation import Assignment, Placement
 
 Place = Callable[[Graph, Failures], Placement]
@@ -150,13 +150,13 @@ class Representation(BackendRep):  # type: ignore[misc]
         identities = Identities(graph)
         alone = len({one.implementation.backend for one in placement}) == 1
         resources = Resources(threads=self._threads, device=self._device, alone=alone)
-        stages: list[Stage] = []
+        stages: list[BoundStage] = []
         for number, one in enumerate(placement):
             region = Region(graph, one.region)
             path = self._store.region(region, identities.key(region))
             try:
                 kernel, made = compile_step(Step(one.implementation, path), resources, ephemeral=True)
-                stages.append(Stage(kernel, made.inputs, made.outputs))
+                stages.append(BoundStage(kernel, made.inputs, made.outputs))
             except BricolageError as error:
                 raise _Failed(number) from error
         program = Program(stages, graph.inputs, [info.name for info in graph.outputs], self._device)
@@ -201,7 +201,7 @@ def _run(ready: _Placed, arrays: Mapping[str, Any]) -> dict[str, object]:
     return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
 
 
-def _unbound(stages: Sequence[Stage]) -> int:
+def _unbound(stages: Sequence[BoundStage]) -> int:
     """The first stage that does not bind to buffers of its own."""
     for number, stage in enumerate(stages):
         try:

@@ -10,7 +10,7 @@ from bricolage.driver.serving import layouts
 from bricolage.errors import NotBatchable
 from bricolage.measure.entries import Cost
 from bricolage.measure.statistics import Latency
-from bricolage.measure.throughput import Served
+from bricolage.measure.throughput import ServedLoad
 from bricolage.plan.interface import batch_dimension
 from bricolage.plan.plan import TensorSpec
 
@@ -25,14 +25,14 @@ def test_layouts_use_no_more_cores_than_there_are(cores: int) -> None:
 
 
 def test_rates_are_of_requests_and_latencies_of_calls() -> None:
-    served = Served.of(Cost("ok", Latency(0.5, 0.4, 0.8, 9)), [float(ms) for ms in range(1, 101)])
+    served = ServedLoad.of(Cost("ok", Latency(0.5, 0.4, 0.8, 9)), [float(ms) for ms in range(1, 101)])
     assert served.rate == 2000 and served.rate_ci == (1250, 2500)
     assert served.p50_ms == pytest.approx(50.5) and served.p99_ms == pytest.approx(99.01)
     assert served.within(None) and served.within(99.1) and not served.within(99.0)
 
 
 def test_who_failed_is_within_no_limit() -> None:
-    served = Served.of(Cost("crashed", reason="SIGSEGV"), [])
+    served = ServedLoad.of(Cost("crashed", reason="SIGSEGV"), [])
     assert served.rate is None and served.rate_ci is None and not served.within(None)
 
 

@@ -14,7 +14,7 @@ from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
-from bricolage.measure.throughput import Served
+from bricolage.measure.throughput import ServedLoad
 from bricolage.options import Options
 from bricolage.plan.throughput import Kind
 from bricolage.report.throughput import exit_sentence, verdict
@@ -39,7 +39,7 @@ def search(limit: float | None = None, **tried: tuple[ServingCandidate, float, f
     """Of candidates with their milliseconds a request and their p99."""
     found = ThroughputSearch(cast(Any, Nothing()), cast(Any, None), (1,), limit)
     for one, ms, late in tried.values():
-        found.tried[one.name] = TriedCandidate(one, Served(Cost("ok", Latency(ms, ms, ms, 7)), late / 2, late))
+        found.tried[one.name] = TriedCandidate(one, ServedLoad(Cost("ok", Latency(ms, ms, ms, 7)), late / 2, late))
     return found
 
 
@@ -103,7 +103,7 @@ def test_a_limit_out_of_reach_names_the_best() -> None:
     with pytest.raises(NoBackend, match="in the time given"):
         search(1.0)._check()
     found = search(1.0)
-    found.tried["a"] = TriedCandidate(FAST, Served(Cost("crashed", reason="it ended with SIGSEGV")))
+    found.tried["a"] = TriedCandidate(FAST, ServedLoad(Cost("crashed", reason="it ended with SIGSEGV")))
     with pytest.raises(NoBackend, match="a: it ended with SIGSEGV"):
         found._check()
 

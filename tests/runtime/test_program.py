@@ -11,7 +11,7 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
-from bricolage.runtime.program import Program, Stage
+from bricolage.runtime.program import BoundStage, Program
 from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
@@ -78,7 +78,7 @@ def test_tensors_that_the_machine_cannot_hold_are_not_allocated(tmp_path: Path) 
     chosen, _ = steps(tmp_path, [0b11111], ["onnxruntime"])
     (stage,) = compile_program(chosen, ["x"], ["y"], Resources(threads=1)).stages
     large = [TensorInfo(name, stage.inputs[0].dtype, (1 << 20, 1 << 20, 4)) for name in ("x", "y")]
-    program = Program([Stage(stage.kernel, (large[0],), (large[1],))], large[:1], ["y"], host())
+    program = Program([BoundStage(stage.kernel, (large[0],), (large[1],))], large[:1], ["y"], host())
     with pytest.raises(NotEnoughMemory, match="takes 3[0-9.e+]* GB"):
         program.bind()
 

@@ -17,7 +17,7 @@ from bricolage.progress import Silent
 from bricolage.trust.bisect import Diagnosis, bisect
 from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
-from bricolage.trust.program import Program
+from bricolage.trust.program import SubjectProgram
 from bricolage.verify.inputs import choose
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import LIBRARY_VARIABLE
@@ -49,6 +49,6 @@ def look(tmp_path: Path) -> Iterator[Look]:
             prober = Prober(pool, tmp_path, 1, host(), Limits(limit_s, limit_s))
             store.share([subject.graph.model])
             files = oracle_of(subject.graph, store).files(subject.graph.everything)
-            return bisect(Program(subject, store, Resources(1)), prober, files, Silent())
+            return bisect(SubjectProgram(subject, store, Resources(1)), prober, files, Silent())
 
         yield run

@@ -16,7 +16,7 @@ from bricolage.backends.interface import any_operator as anything
 from bricolage.backends.kernel import Call, Kernel, StaticKernel
 from bricolage.backends.native.cpu import emit, gemm
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.tensors import Pointwise
 from bricolage.graph.graph import Graph, Operator
@@ -140,7 +140,7 @@ class Misfused(_Planted):
         right = emit.epilogue
 
         def wrong(
-            kernel: FusedKernel, plan: FusionPlan, memory: object, coords: tuple[Index, ...], value: str
+            kernel: PlannedKernel, plan: FusionPlan, memory: object, coords: tuple[Index, ...], value: str
         ) -> list[str]:
             fused = isinstance(kernel.result, Pointwise) and kernel.result.function == "tanh"
             return right(kernel, plan, memory, coords, f"({value} * 1.01f)" if fused else value)  # type: ignore[arg-type]

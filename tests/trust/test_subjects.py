@@ -19,7 +19,7 @@ from bricolage.options import Options
 from bricolage.rewrite.retrace import Finished, Fixpoint
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
 from bricolage.trust.changes import fused_kernels
-from bricolage.trust.program import Program
+from bricolage.trust.program import SubjectProgram
 from bricolage.trust.subjects import of_backends, of_plan
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.runtime import made_plans
@@ -72,7 +72,7 @@ def test_a_plan_of_a_rewritten_graph(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     store = Store(tmp_path / "store")
     store.share([made.model])
-    program = Program(found, store, Resources(1))
+    program = SubjectProgram(found, store, Resources(1))
     assert [change.kind for change in program.changes] == ["rewrite"] * sum(variant.rules.values()) + ["region"]
     other = dataclasses.replace(bucket, operators=bucket.operators + 1)  # as rules of another version made it
     assert isinstance(of_plan(other, made, variant.graph).retrace, Finished)

@@ -15,7 +15,7 @@ from bricolage.progress import Progress, Silent
 from bricolage.trust import bisect as search
 from bricolage.trust.bisect import Diagnosis
 from bricolage.trust.evidence import write_evidence
-from bricolage.trust.program import Program
+from bricolage.trust.program import SubjectProgram
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def bisect(
     examined: list[Examined] = []
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
         for sizes, subject, oracle in place.subjects():
-            program = Program(subject, place.store, place.resources)
+            program = SubjectProgram(subject, place.store, place.resources)
             found = search.bisect(program, place.prober, oracle.files(oracle.graph.everything), progress)
             written = write_evidence(program, found, output, place.resources) if output is not None else ()
             examined.append(Examined(sizes, found, written))

@@ -16,7 +16,7 @@ from bricolage.perf.learned.training import Errors, Sample, left_out, train
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedCostModel:
     """A model, and how far others that were trained like it are off on what they had not seen."""
 
     model: LearnedCosts
@@ -28,7 +28,7 @@ class Trained:
     """Each machine left out once; None where the others are too few."""
 
 
-def train_costs(database: Database) -> Trained:
+def train_costs(database: Database) -> TrainedCostModel:
     """Trains on every latency in a database whose region and device it describes.
 
     Raises:
@@ -50,7 +50,7 @@ def train_costs(database: Database) -> Trained:
     by_machine = left_out(samples, lambda one: one.machine)
     errors = {"errors by network": by_network, "errors by machine": by_machine}
     told = {name: str(found) for name, found in errors.items() if found is not None}
-    return Trained(
+    return TrainedCostModel(
         replace(model, provenance={**provenance, **told}), len(samples), len(networks), by_network, by_machine
     )
 

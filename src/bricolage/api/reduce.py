@@ -18,7 +18,7 @@ from bricolage.options import Options
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.catalogue import rules
 from bricolage.trust.bisect import Culprit, Diagnosis, bisect
-from bricolage.trust.program import Program
+from bricolage.trust.program import SubjectProgram
 from bricolage.trust.reduce import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
 from bricolage.verify.oracle import Oracle
@@ -65,7 +65,7 @@ def reduce(
     options, progress = options or Options(), progress or Silent()
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
         for _, subject, oracle in place.subjects():
-            program = Program(subject, place.store, place.resources)
+            program = SubjectProgram(subject, place.store, place.resources)
             found = bisect(program, place.prober, oracle.files(oracle.graph.everything), progress)
             if not found.faulty:
                 continue
@@ -77,7 +77,7 @@ def reduce(
 
 
 def _reduced(
-    program: Program, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
+    program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
     """The first culprit that fails by itself, made smaller; None where there is none."""
     stop = Deadline(options.budget_s if options.budget_s is not None else BUDGET_S)
@@ -89,7 +89,7 @@ def _reduced(
     return None
 
 
-def _suspects(program: Program, culprits: tuple[Culprit, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
+def _suspects(program: SubjectProgram, culprits: tuple[Culprit, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
     """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
     found: list[tuple[Suspect, Graph, list[int]]] = []
     for one in culprits:

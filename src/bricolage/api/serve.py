@@ -15,7 +15,7 @@ from bricolage.runtime.serving.statistics import ServingStatistics
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedRequests:
     """What became of some requests."""
 
     point: OperatingPoint
@@ -33,7 +33,7 @@ class Served:
 
 def serve(
     fast: Executable, inputs: Mapping[str, Any], requests: int, concurrency: int, point: OperatingPoint | None = None
-) -> Served:
+) -> ServedRequests:
     """Submits the same inputs again and again, with always so many requests under way, until there were enough. The streams are
     ready before the first one.
 
@@ -64,4 +64,4 @@ def serve(
     seconds = time.perf_counter() - begun
     if failed:
         raise failed[0]
-    return Served(fast.operating_point, requests, concurrency, seconds, fast.statistics())
+    return ServedRequests(fast.operating_point, requests, concurrency, seconds, fast.statistics())

@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.api.cost_model import Trained
+    from bricolage.api.cost_model import TrainedCostModel
     from bricolage.measure.entries import Entry
 
 app = typer.Typer(
@@ -170,7 +170,7 @@ def train_model(
     output.note(f"wrote {out}: learnt from {trained.samples} measurements of {trained.networks} networks")
 
 
-def _show_errors(trained: Trained) -> None:
+def _show_errors(trained: TrainedCostModel) -> None:
     from bricolage.cli import output
     from bricolage.report.tables import plain_table
 

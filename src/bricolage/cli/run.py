@@ -18,7 +18,7 @@ from bricolage.plan.operating_point import OperatingPoint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bricolage.api.serve import Served
+    from bricolage.api.serve import ServedRequests
 
 Data = Annotated[
     Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
@@ -137,7 +137,7 @@ def bench(
             output.show(result(plan, width, ships=False))
 
 
-def _served(served: Served) -> None:
+def _served(served: ServedRequests) -> None:
     from bricolage.cli import output
     from bricolage.report.tables import plain, plain_table
 

@@ -11,7 +11,7 @@ from bricolage.driver.profile import Profile, Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
 from bricolage.measure.specs import CandidateSpec
-from bricolage.measure.throughput import Served
+from bricolage.measure.throughput import ServedLoad
 from bricolage.options import available_cores
 from bricolage.plan.operating_point import OperatingPoint, counted
 from bricolage.plan.step import steps_of
@@ -79,7 +79,7 @@ class ServingCandidate:
         alone = self.streams == 1 and len({step.implementation.backend for step in steps}) == 1
         return CandidateSpec(self.name, steps, outputs, self.threads, alone, device, serving=serving)
 
-    def server(self, served: Served, raced: bool = False, reason: str = "") -> Server:
+    def server(self, served: ServedLoad, raced: bool = False, reason: str = "") -> Server:
         """As an entry of the plan."""
         cost = served.cost
         accepted = cost.outcome == "ok" and served.p99_ms is not None

@@ -16,7 +16,7 @@ from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
-from bricolage.measure.throughput import Served, serve
+from bricolage.measure.throughput import ServedLoad, serve
 from bricolage.plan.plan import other_tool
 from bricolage.plan.throughput import Server, Throughput
 from bricolage.search.pareto import front
@@ -52,7 +52,7 @@ class TriedCandidate:
     """A candidate and what came of it."""
 
     candidate: ServingCandidate
-    served: Served
+    served: ServedLoad
     raced: bool = False
 
 
@@ -237,7 +237,7 @@ class ThroughputSearch:
         if ran is not None:
             for one in racing:
                 if one.name in ran.costs:
-                    served = Served.of(ran.costs[one.name], ran.served.get(one.name, ()))
+                    served = ServedLoad.of(ran.costs[one.name], ran.served.get(one.name, ()))
                     self.tried[one.name] = TriedCandidate(one, served, raced=served.rate is not None)
         self._check()
         return self._chosen(ran)

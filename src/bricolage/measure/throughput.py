@@ -18,7 +18,7 @@ TAIL = 0.99
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedLoad:
     """How a program answered requests, or why it did not. Where `cost` has a latency, that is the wall time by requests."""
 
     cost: Cost
@@ -27,7 +27,7 @@ class Served:
     """Of single requests."""
 
     @classmethod
-    def of(cls, cost: Cost, latencies: Sequence[float]) -> Served:
+    def of(cls, cost: Cost, latencies: Sequence[float]) -> ServedLoad:
         """From the latencies of calls."""
         if cost.latency is None or not latencies:
             return cls(cost)
@@ -58,7 +58,7 @@ def serve(
     bound: float,
     policy: TimingPolicy,
     should_stop: Stop = never,
-) -> dict[str, Served]:
+) -> dict[str, ServedLoad]:
     """Times programs (by name) that answer several requests at a time, interleaved; their specs have `serving`. All are compiled
     and checked against `expected` first. What `should_stop` cut off is absent. Nothing is stored."""
     jobs = {name: measurer.job(spec, inputs, expected, bound) for name, spec in contestants.items()}
@@ -67,7 +67,9 @@ def serve(
     if ready and not should_stop():
         compare(measurer.pool, ready, policy, should_stop)
     found = {
-        name: Served.of(cost_of(job), job.served) for name, job in jobs.items() if job.outcome is not None or job.rounds
+        name: ServedLoad.of(cost_of(job), job.served)
+        for name, job in jobs.items()
+        if job.outcome is not None or job.rounds
     }
     measurer.loader.drop(list(jobs.values()))
     measurer.pool.recycle()

@@ -16,7 +16,7 @@ from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
 from bricolage.runtime import forks
-from bricolage.runtime.program import Program, Stage
+from bricolage.runtime.program import BoundStage, Program
 
 _LOG = logging.getLogger(__name__)
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -84,7 +84,7 @@ def compile_program(
         BadOption: a schedule names a core that the device does not have.
         InvalidGraph: the steps do not fit together.
     """
-    stages: list[Stage] = []
+    stages: list[BoundStage] = []
     known: dict[str, TensorInfo] = {}
     for step, own in zip(steps, cores or ((),) * len(steps), strict=True):
         given = _on_cores(resources, own) if own else resources
@@ -92,10 +92,10 @@ def compile_program(
             twin = None if like is None else like.stages[len(stages)]
             kernel = None if twin is None else twin.kernel.replica(given)
             if twin is not None and kernel is not None:
-                stages.append(Stage(kernel, twin.inputs, twin.outputs, own))
+                stages.append(BoundStage(kernel, twin.inputs, twin.outputs, own))
             else:
                 kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
-                stages.append(Stage(kernel, region.inputs, region.outputs, own))
+                stages.append(BoundStage(kernel, region.inputs, region.outputs, own))
         for info in stages[-1].inputs:
             known.setdefault(info.name, info)
     return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)

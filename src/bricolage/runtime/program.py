@@ -28,7 +28,7 @@ from bricolage.work.liveness import Lifetime
 
 
 @dataclass(frozen=True)
-class Stage:
+class BoundStage:
     """A kernel and the names of the tensors it reads and writes, in the kernel's order."""
 
     kernel: Kernel
@@ -96,7 +96,7 @@ class Program:
     """
 
     def __init__(
-        self, stages: Sequence[Stage], inputs: Sequence[TensorInfo], outputs: Sequence[str], device: Device
+        self, stages: Sequence[BoundStage], inputs: Sequence[TensorInfo], outputs: Sequence[str], device: Device
     ) -> None:
         self.stages = tuple(stages)
         self.device = device

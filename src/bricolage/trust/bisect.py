@@ -9,7 +9,7 @@ from bricolage.progress import Progress
 from bricolage.trust.changes import Change
 from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, minimise
 from bricolage.trust.probe import Prober, Verdict
-from bricolage.trust.program import Impossible, Program
+from bricolage.trust.program import Impossible, SubjectProgram
 from bricolage.work import bits as bitset
 
 
@@ -48,7 +48,7 @@ class Diagnosis:
         return self.verdict.outcome not in ("ok", "refused")
 
 
-def bisect(program: Program, prober: Prober, files: tuple[Path, Path, float], progress: Progress) -> Diagnosis:
+def bisect(program: SubjectProgram, prober: Prober, files: tuple[Path, Path, float], progress: Progress) -> Diagnosis:
     """Runs the program, and finds the changes at fault where it fails. `files` are those of the graph as it came (see
     `bricolage.verify.oracle`)."""
     before = prober.count
@@ -62,7 +62,9 @@ def bisect(program: Program, prober: Prober, files: tuple[Path, Path, float], pr
 
 
 class _Search:
-    def __init__(self, program: Program, prober: Prober, files: tuple[Path, Path, float], progress: Progress) -> None:
+    def __init__(
+        self, program: SubjectProgram, prober: Prober, files: tuple[Path, Path, float], progress: Progress
+    ) -> None:
         self._program, self._prober, self._files, self._progress = program, prober, files, progress
         self._known: dict[Subset, Verdict] = {}
         self._sure: set[Subset] = set()

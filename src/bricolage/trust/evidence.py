@@ -12,10 +12,10 @@ from bricolage.graph.extract import extract, write_whole
 from bricolage.graph.graph import Region
 from bricolage.rewrite.catalogue import named
 from bricolage.trust.bisect import Culprit, Diagnosis
-from bricolage.trust.program import Program
+from bricolage.trust.program import SubjectProgram
 
 
-def write_evidence(program: Program, found: Diagnosis, folder: Path, resources: Resources) -> tuple[Path, ...]:
+def write_evidence(program: SubjectProgram, found: Diagnosis, folder: Path, resources: Resources) -> tuple[Path, ...]:
     """Writes each culprit's region, and the code that its backend makes of it where it shows it, to an existing folder; the
     paths.
 

@@ -27,7 +27,7 @@ class Impossible(Exception):
     """A subset of the changes cannot be in force without the others."""
 
 
-class Program:
+class SubjectProgram:
     """The variations of one subject. Numbers of changes are those of the list."""
 
     def __init__(self, subject: Subject, store: Store, resources: Resources) -> None:

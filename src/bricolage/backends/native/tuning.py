@@ -26,7 +26,7 @@ from bricolage.backends.native.cpu.sharing import MOST
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.toolchain import Objects
 from bricolage.backends.native.fuse.inspect import kernel_flops
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel, kernel_nodes
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
 from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree
 from bricolage.errors import Refused
@@ -86,7 +86,7 @@ def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[
     return found
 
 
-def _sizes(kernel: FusedKernel, target: CpuTarget) -> dict[str, int]:
+def _sizes(kernel: PlannedKernel, target: CpuTarget) -> dict[str, int]:
     """Extents of a product, or the elements of the result."""
     if isinstance(kernel.root, (Conv, MatMul)):
         p = product(kernel.root, target.lanes)
@@ -114,7 +114,7 @@ def _parameters(
     return found
 
 
-def _candidates(kernel: FusedKernel, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
+def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
     """All values that could matter to such a kernel."""
     found: dict[str, tuple[Scalar, ...]] = {"pieces": _PIECES} if target.threads > 1 else {}
     if not isinstance(kernel.root, (Conv, MatMul)) or kernel.kind == "attention":

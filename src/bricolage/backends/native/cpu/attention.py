@@ -19,7 +19,7 @@ from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import MatMul, Softmax
 
 _ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
@@ -27,7 +27,7 @@ _ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
 
 
 def attention(
-    kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock, target: CpuTarget, operand: ProductOperand
+    kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, target: CpuTarget, operand: ProductOperand
 ) -> Phase:
     """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
     second = kernel.root
@@ -41,7 +41,7 @@ def attention(
     pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
-    inner = FusedKernel(softmax.source, scores, first)
+    inner = PlannedKernel(softmax.source, scores, first)
     one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
     rights, packing = _rights((one, two), scratch, memory)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords
 
@@ -18,7 +18,7 @@ _WORK = 16
 """Multiply-adds that take as long as an element: most wait for memory."""
 
 
-def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
     short one stands a loop of its own, which saves the division that finds two coordinates in one number."""
     target = kernel.target

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.ir.tensors import (
     C_TYPES,
@@ -139,7 +139,7 @@ class Body:
             load = f"({conjunction(self._guards)}) ? {load} : 0"
         return self.name(dtype, load)
 
-    def stored(self, kernel: FusedKernel, coords: Coords) -> list[str]:
+    def stored(self, kernel: PlannedKernel, coords: Coords) -> list[str]:
         """All statements, with those that store what the kernel stores at `coords`."""
         found = []
         for node, buffer in kernel.stores:
@@ -197,7 +197,7 @@ def _split_start(index: Index) -> tuple[Index, int]:
     return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
 
 
-def epilogue(kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, value: str) -> list[str]:
+def epilogue(kernel: PlannedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, value: str) -> list[str]:
     """From an element of the kernel's root, at `coords` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
     body = Body(plan, memory, kernel.targets)

@@ -26,7 +26,7 @@ from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
 
@@ -124,7 +124,7 @@ class _Rows:
 
 
 def contraction(
-    kernel: FusedKernel,
+    kernel: PlannedKernel,
     plan: FusionPlan,
     weights: ConstantBlock,
     target: CpuTarget,
@@ -150,7 +150,7 @@ def _constant_of(root: Node | None) -> np.ndarray:
 class GemmCodegen:
     """C of one product."""
 
-    kernel: FusedKernel
+    kernel: PlannedKernel
     plan: FusionPlan
     memory: FunctionMemory
     target: CpuTarget

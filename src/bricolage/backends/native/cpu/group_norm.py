@@ -14,7 +14,7 @@ from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums,
 from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented, literal
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords, Normalise
 
@@ -24,17 +24,17 @@ _WORK = 32
 """Multiply-adds that take as long as an element: it is read three times."""
 
 
-def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def group_norm(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
 
-def _root(kernel: FusedKernel) -> Normalise:
+def _root(kernel: PlannedKernel) -> Normalise:
     assert isinstance(kernel.root, Normalise)
     return kernel.root
 
 
-def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def _one_by_one(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """One group after another, in the order of memory."""
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
@@ -66,7 +66,7 @@ def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -
     return Phase(lines, ParallelRange(math.prod(lead), _WORK * width), memory.operands)
 
 
-def _beside(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase | None:
+def _beside(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase | None:
     """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
     channels of a group."""
     root = _root(kernel)
@@ -137,7 +137,7 @@ def _group_sums(groups: int, channels: int, total: str, to: str, value: str) -> 
 
 
 def _stored(
-    kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, normalised: str
+    kernel: PlannedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, normalised: str
 ) -> list[str]:
     """From an element of the source to what is stored in its stead."""
     root, body = _root(kernel), Body(plan, memory, kernel.targets)

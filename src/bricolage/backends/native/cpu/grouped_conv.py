@@ -32,7 +32,7 @@ from bricolage.backends.native.cpu.emit import (
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
@@ -50,7 +50,7 @@ VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
 
 
 def grouped(
-    kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock, isa: Isa, l1_bytes: int
+    kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, isa: Isa, l1_bytes: int
 ) -> list[Phase] | None:
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
@@ -67,7 +67,7 @@ def grouped(
 class GroupedConvCodegen:
     """C of one grouped convolution."""
 
-    kernel: FusedKernel
+    kernel: PlannedKernel
     plan: FusionPlan
     memory: FunctionMemory
     isa: Isa

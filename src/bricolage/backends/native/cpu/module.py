@@ -30,7 +30,7 @@ from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, 
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
 
@@ -281,7 +281,7 @@ def kernel_texts(
 
 
 def _phases(
-    kernel: FusedKernel,
+    kernel: PlannedKernel,
     plan: FusionPlan,
     weights: ConstantBlock,
     target: CpuTarget,
@@ -328,7 +328,7 @@ class _FunctionTable:
         self._threads = threads
         self._names: dict[tuple[str, str], str] = {}
 
-    def call(self, kernel: FusedKernel, phase: Phase, shared: int = 0, *, alone: bool = False) -> str:
+    def call(self, kernel: PlannedKernel, phase: Phase, shared: int = 0, *, alone: bool = False) -> str:
         """C that carries out a phase; its function is written if there is none like it yet. Its shared scratch memory starts at
         `shared` bytes. A thread does all of it `alone`, or they share it."""
         key = parameters, lines = self.content(kernel, phase, alone=alone)
@@ -339,13 +339,13 @@ class _FunctionTable:
         arguments = ", ".join([argument for _, argument in self._arguments(kernel, phase)])
         return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
 
-    def content(self, kernel: FusedKernel, phase: Phase, *, alone: bool = False) -> tuple[str, str]:
+    def content(self, kernel: PlannedKernel, phase: Phase, *, alone: bool = False) -> tuple[str, str]:
         """Parameters and lines of the function of a phase."""
         declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(self._arguments(kernel, phase))]
         parameters = ", ".join([*declared, "char *own", "char *shared"])
         return parameters, "\n".join(indented(self._shared_out(phase, alone=alone)))
 
-    def _arguments(self, kernel: FusedKernel, phase: Phase) -> list[tuple[str, str]]:
+    def _arguments(self, kernel: PlannedKernel, phase: Phase) -> list[tuple[str, str]]:
         written = {tensor_operand(buffer) for buffer in kernel.targets}
         return [self._argument(operand, operand in written) for operand in phase.operands]
 
@@ -377,7 +377,7 @@ class _FunctionTable:
         return kind, f"({kind}){start} + {operand.offset}"
 
 
-def _described(kernel: FusedKernel) -> str:
+def _described(kernel: PlannedKernel) -> str:
     sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
     return f"{kernel.kind} to {sizes}"
 

@@ -21,7 +21,7 @@ from bricolage.backends.native.cpu.emit import (
 )
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, Coords, Node, Pointwise, Reduce, View
 
@@ -48,7 +48,7 @@ def start_of(kind: str, dtype: str) -> float:
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
 
-def reduction(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def reduction(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
     root = kernel.root

@@ -7,7 +7,7 @@ import math
 from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, epilogue, indented, literal
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Softmax
 
@@ -30,7 +30,7 @@ def exponentials(width: int) -> list[str]:
     ]
 
 
-def rows(kernel: FusedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """A softmax or a normalisation: each row is read once into a thread's own memory, and written once."""
     root = kernel.root
     assert isinstance(root, (Softmax, Normalise))

@@ -17,12 +17,12 @@ from bricolage.backends.native.cpu.kernel_choice import GemmConfig
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import Conv, Node
 
 
 def separable(
-    kernel: FusedKernel,
+    kernel: PlannedKernel,
     plan: FusionPlan,
     weights: ConstantBlock,
     target: CpuTarget,
@@ -35,7 +35,7 @@ def separable(
     first, between = kernel.fused_producer
     assert isinstance(first, Conv)
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.splits == 1 else "float32")
-    inner = FusedKernel(between, rows, first)
+    inner = PlannedKernel(between, rows, first)
     memory = FunctionMemory(weights)
     grouped = GroupedConvCodegen(inner, plan, memory, target.isa, target.caches.l1_bytes)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]

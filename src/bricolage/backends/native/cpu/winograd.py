@@ -32,13 +32,13 @@ from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, P
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import Transform
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 
 def winograd(
-    kernel: FusedKernel,
+    kernel: PlannedKernel,
     plan: FusionPlan,
     weights: ConstantBlock,
     target: CpuTarget,
@@ -59,7 +59,7 @@ def winograd(
 
 @dataclass
 class _WinogradCodegen:
-    kernel: FusedKernel
+    kernel: PlannedKernel
     plan: FusionPlan
     memory: FunctionMemory
     target: CpuTarget

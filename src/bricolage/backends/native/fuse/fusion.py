@@ -39,9 +39,9 @@ from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import CostModel
 from bricolage.backends.native.fuse.plan import (
     Buffer,
-    FusedKernel,
     FusedProducer,
     FusionPlan,
+    PlannedKernel,
     StorageDtypePolicy,
     kernel_nodes,
 )
@@ -152,7 +152,9 @@ class _Planner:
             if node in self.result.buffers and node in stored and not isinstance(node, ConcatBuffer):
                 root, path = epilogues.get(node, (None, ()))
                 own = fused_producers.get(root) if root is not None else None
-                self.result.kernels.append(FusedKernel(node, self.result.buffers[node], root, path, fused_producer=own))
+                self.result.kernels.append(
+                    PlannedKernel(node, self.result.buffers[node], root, path, fused_producer=own)
+                )
             if isinstance(node, ConcatBuffer) and node in stored:
                 self._copies(node)
         self._outputs()
@@ -356,7 +358,7 @@ class _Planner:
                 target.offset,
                 target.strides,
             ):
-                self.result.kernels.append(FusedKernel(part, target, None))
+                self.result.kernels.append(PlannedKernel(part, target, None))
 
     def _outputs(self) -> None:
         """Outputs that are inputs, constants, views, or repeat. Of those without elements nothing is stored."""
@@ -367,5 +369,5 @@ class _Planner:
                 continue
             if node in seen or found is None or found.storage != ("output", position):
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
-                self.result.kernels.append(FusedKernel(node, target, None))
+                self.result.kernels.append(PlannedKernel(node, target, None))
             seen.add(node)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 
 from bricolage.backends import interface
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel, kernel_nodes
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -42,12 +42,12 @@ def inspect_kernels(
     )
 
 
-def kernel_flops(kernel: FusedKernel, plan: FusionPlan) -> int:
+def kernel_flops(kernel: PlannedKernel, plan: FusionPlan) -> int:
     """Floating-point operations of a kernel."""
     return sum(map(_flops, kernel_nodes(kernel, plan)[0]))
 
 
-def _operators(kernel: FusedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:
+def _operators(kernel: PlannedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:
     """In the order of the region, which is the order in which their nodes were made."""
     inside = set(kernel_nodes(kernel, plan)[0])
     return tuple(dict.fromkeys(name for node, name in origins.items() if node in inside))
@@ -68,7 +68,7 @@ def _flops(node: Node) -> int:
     return 0
 
 
-def _bytes(kernel: FusedKernel, plan: FusionPlan) -> int:
+def _bytes(kernel: PlannedKernel, plan: FusionPlan) -> int:
     inside, reads = kernel_nodes(kernel, plan)
     stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (*kernel.targets, *reads))
     return stored + sum(node.array.nbytes for node in inside if isinstance(node, Constant))

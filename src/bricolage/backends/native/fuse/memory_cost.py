@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.backends.native.fuse.function_cost import NANOSECONDS
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -225,7 +225,7 @@ class CostModel:
         return _LAST_LEVEL if size_bytes <= _LAST_LEVEL_BYTES else _MEMORY
 
 
-def _of(kernel: FusedKernel, plan: FusionPlan) -> tuple[MemoryTraffic, list[Node]]:
+def _of(kernel: PlannedKernel, plan: FusionPlan) -> tuple[MemoryTraffic, list[Node]]:
     targets = kernel.targets
     inside = {node for node in (kernel.root, *(kernel.fused_producer or ())) if node is not None}
     stores = [node for node, _ in kernel.stores]

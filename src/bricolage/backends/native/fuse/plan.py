@@ -39,7 +39,7 @@ FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
 
 
 @dataclass(frozen=True, eq=False)
-class FusedKernel:
+class PlannedKernel:
     """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
 
     result: Node
@@ -84,7 +84,7 @@ class FusionPlan:
 
     inputs: Sequence[Node]
     outputs: Sequence[Node]
-    kernels: list[FusedKernel] = field(default_factory=list)
+    kernels: list[PlannedKernel] = field(default_factory=list)
     buffers: dict[Node, Buffer] = field(default_factory=dict)
     arena_bytes: int = 0
     arena_offsets: dict[int, int] = field(default_factory=dict)
@@ -111,12 +111,12 @@ StorageDtypePolicy = Literal["nothing", "operands", "everything"]
 """What is stored in bfloat16: nothing, what only products read, or all float32 tensors between kernels."""
 
 
-def kernel_reads(kernel: FusedKernel, plan: FusionPlan) -> list[Buffer]:
+def kernel_reads(kernel: PlannedKernel, plan: FusionPlan) -> list[Buffer]:
     """Buffers that a kernel reads."""
     return kernel_nodes(kernel, plan)[1]
 
 
-def kernel_nodes(kernel: FusedKernel, plan: FusionPlan) -> tuple[list[Node], list[Buffer]]:
+def kernel_nodes(kernel: PlannedKernel, plan: FusionPlan) -> tuple[list[Node], list[Buffer]]:
     """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
     stored, targets = {node for node, _ in kernel.stores}, kernel.targets
     inside: list[Node] = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import Constant, Node, Pointwise, View
 
 
 def attach_secondary_outputs(plan: FusionPlan, separated: Callable[[Node, Node], bool]) -> None:
     """Joins element-wise kernels to those whose results they read, where all else that they need is there by then. Two nodes
     that are `separated` are left so."""
-    kept: list[FusedKernel] = []
+    kept: list[PlannedKernel] = []
     stored_by: dict[Node, int] = {}
     """Position in `kept` of the kernel that stores a tensor."""
     last_in: dict[tuple[str, int], int] = {}
@@ -34,7 +34,7 @@ def attach_secondary_outputs(plan: FusionPlan, separated: Callable[[Node, Node],
 
 
 def _host(
-    kernel: FusedKernel,
+    kernel: PlannedKernel,
     plan: FusionPlan,
     stored_by: Mapping[Node, int],
     last_in: Mapping[tuple[str, int], int],

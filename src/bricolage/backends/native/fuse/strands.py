@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from bricolage.backends.native.fuse.inspect import kernel_flops
 from bricolage.backends.native.fuse.memory import arena
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel, kernel_reads
 from bricolage.backends.native.ir.tensors import Constant, MatMul
 
 _PIECE = 2_000_000
@@ -141,7 +141,7 @@ def _strands(order: _Dependences, chains: list[list[int]]) -> list[tuple[int, ..
     return [order.between(chain) for chain in joined]
 
 
-def _products(kernel: FusedKernel) -> int:
+def _products(kernel: PlannedKernel) -> int:
     """Multiply-adds of a kernel's matrix product."""
     return kernel.root.elements * kernel.root.left.shape[-1] if isinstance(kernel.root, MatMul) else 0
 
