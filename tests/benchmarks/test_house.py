@@ -58,7 +58,8 @@ def test_what_is_long_is_seen(tmp_path: Path) -> None:
 
 def test_any_counts_where_it_is_used(tmp_path: Path) -> None:
     text = "from typing import Any\ndef f(x: Any) -> list[Any]:\n    'Any of them.'\n    return [x]\n"
-    assert survey(write(tmp_path, {"a.py": text, "train/v.py": VARIANT})).any_per_1000 == 250.0
+    house = survey(write(tmp_path, {"a.py": text, "train/v.py": VARIANT}))
+    assert house.counts["any"] == 2 and house.any_per_1000 == 250.0
 
 
 @pytest.mark.parametrize(
