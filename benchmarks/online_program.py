@@ -17,8 +17,8 @@ import numpy as np
 
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import CSource
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.device.buffers import aligned

@@ -36,7 +36,7 @@ from bricolage.errors import BricolageError
 from bricolage.measure.database import VARIABLE
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
-from bricolage.tune.kernels import TuningOptions
+from bricolage.tune.options import TuningOptions
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from bricolage.codec import decode
 from bricolage.errors import BadOption, NoBackend
 from bricolage.measure.database import Database
 from bricolage.options import Options
-from bricolage.tune.kernels import Snapshot, TuningOptions
+from bricolage.tune.kernel_search import Snapshot
+from bricolage.tune.options import TuningOptions
 from tests.backends import regions
 
 OPTIONS = Options(backends=("native",), threads=1, budget_s=60.0, rewrite=False)

@@ -15,7 +15,7 @@ from bricolage.options import Options
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.report import tuning
 from bricolage.report.html import render
-from bricolage.tune.kernels import Snapshot
+from bricolage.tune.kernel_search import Snapshot
 from bricolage.work.implementation import Implementation, KernelConfig
 
 WON = TunedTask(

@@ -19,7 +19,9 @@ from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.step import Step
-from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions, TuningResult
+from bricolage.tune.kernel_search import Snapshot, TuningResult
+from bricolage.tune.kernels import KernelTuner
+from bricolage.tune.options import TuningOptions
 from bricolage.tune.techniques import TECHNIQUES
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.measure import rogues
@@ -216,7 +218,7 @@ def test_a_choice_that_ends_the_worker_is_found_and_harms_nobody(
     assert before.outcome == "ok"
     beside = measurer.pool.worker(honest.candidates[0].regime)
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 3.0)
-    monkeypatch.setattr("bricolage.tune.kernels._ANSWER_S", 1.0)
+    monkeypatch.setattr("bricolage.tune.kernel_search._ANSWER_S", 1.0)
     rogue = configured(step, way)
     found = search(measurer, rogue, TuningOptions())
     assert found.tuned.implementation == rogue.implementation

@@ -27,7 +27,9 @@ from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
 from bricolage.plan.tuned import TunedKernels
 from bricolage.progress import Progress, Silent
-from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions
+from bricolage.tune.kernel_search import Snapshot
+from bricolage.tune.kernels import KernelTuner
+from bricolage.tune.options import TuningOptions
 from bricolage.work.implementation import Implementation
 
 BUDGET_S = 600.0

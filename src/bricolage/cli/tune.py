@@ -81,7 +81,7 @@ def tune(
     output.check_writable(report)
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.tune import tune as run
-        from bricolage.tune.kernels import TuningOptions
+        from bricolage.tune.options import TuningOptions
 
         tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
         found = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)

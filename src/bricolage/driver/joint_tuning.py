@@ -21,7 +21,8 @@ from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.plan.step import Step
 from bricolage.plan.tuned import TunedKernels
-from bricolage.tune.kernels import KernelTuner, Snapshot, TuningResult
+from bricolage.tune.kernel_search import Snapshot, TuningResult
+from bricolage.tune.kernels import KernelTuner
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)

@@ -17,9 +17,10 @@ from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import planned
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.cpu.kernel_choice import choice_of
-from bricolage.backends.native.cpu.module import CSource, kernel_texts
+from bricolage.backends.native.cpu.module import kernel_texts
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.target import Target

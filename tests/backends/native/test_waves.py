@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.build import planned
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.cpu.module import CSource, generate
+from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, WAVES, Native
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads

@@ -30,7 +30,8 @@ from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
 from bricolage.plan.step import Step
-from bricolage.tune.kernels import KernelTuner, Snapshot
+from bricolage.tune.kernel_search import Snapshot
+from bricolage.tune.kernels import KernelTuner
 from bricolage.verify.tensors import save_expected
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.measure import rogues

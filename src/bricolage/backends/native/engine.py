@@ -35,13 +35,11 @@ from bricolage.backends.interface import (
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.build import TITLE, planned, write
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.kernel_choice import from_parameters
-from bricolage.backends.native.cpu.module import (
-    CSource,
-    generate,
-)
+from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import inspect_kernels

@@ -9,8 +9,8 @@ from pathlib import Path
 from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import CSource
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
