@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from benchmarks.capabilities.lowerings import changed
 from bricolage.backends import registry
-from bricolage.backends.capabilities import EVERYTHING, RUNTIME, CapabilityTable, table
+from bricolage.backends.capabilities import EVERYTHING, CapabilityTable, table
+from bricolage.backends.operator_features import RUNTIME
 
 _OUTCOMES = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HEAD = """# What each backend can run

@@ -14,8 +14,8 @@ from benchmarks.door.processes import tell
 from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
-from bricolage.backends.capabilities import RUNTIME, version_class
 from bricolage.backends.interface import Resources
+from bricolage.backends.operator_features import RUNTIME, version_class
 from bricolage.conformance.attempt import attempt
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.compare import difference

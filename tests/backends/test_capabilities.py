@@ -22,13 +22,12 @@ from bricolage.backends.capabilities import (
     avoided,
     command,
     engine_claims,
-    features,
     holds,
     table,
-    type_key,
 )
 from bricolage.backends.interface import Available, Resources
 from bricolage.backends.matching import Matcher
+from bricolage.backends.operator_features import features, type_key
 from bricolage.conformance.attempt import Result, attempt
 from bricolage.conformance.compare import difference
 from bricolage.conformance.suite import cases

@@ -2,8 +2,8 @@
 
 `capabilities/<backend>.json` holds the outcome of the ONNX backend test suite on one version of the backend (made by
 `python -m benchmarks.capabilities`). An outcome belongs to an operator type, a version class (all opsets with the same
-definition of the operator), a type key and a form; see `type_key` and `is_runtime`. An operator is accepted when cases
-like it passed and it has none of the features that told the wrong cases from the right ones; see `features`.
+definition of the operator), a type key and a form. An operator is accepted when cases like it passed and it has none of the
+features that told the wrong cases from the right ones; all of these: `operator_features`.
 
 A table holds for the version that it was made on. On another version only those kinds of operators are accepted that the
 table vouches for and that passed a self-check on the installed version (`measure.selfcheck`).
@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import onnx
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, Pattern, SelfCheck, any_operator, op
+from bricolage.backends.operator_features import features, operator_key, operator_kind, type_key
 from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.graph.graph import Graph, Operator, bodies
 
@@ -32,42 +32,6 @@ EVERYTHING = "*"
 BOTH = " & "
 """In `CapabilityTable.avoid`: joins features that are harmful together only."""
 CONTRIB = "com.microsoft"
-RUNTIME = " runtime"
-"""Suffix of a type key: parameters (see `PARAMETERS`) are values of the run, not constants."""
-
-PARAMETERS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Squeeze", "Unsqueeze", "Split", "TopK", "CumSum", "Trilu"), (1,)),
-    **dict.fromkeys(("OneHot", "CenterCropPad", "SplitToSequence", "AffineGrid", "PRelu", "IsInf"), (1,)),
-    **dict.fromkeys(("Clip", "Dropout", "Col2Im", "DFT", "GroupNormalization", "InstanceNormalization"), (1, 2)),
-    **dict.fromkeys(
-        ("LayerNormalization", "Conv", "ConvTranspose", "Gemm", "QuantizeLinear", "DequantizeLinear"), (1, 2)
-    ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), (1, 2, 3)),
-    **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
-    "RMSNormalization": (1,),
-    "Slice": (1, 2, 3, 4),
-    "Pad": (1, 2, 3),
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "Range": (0, 1, 2),
-    "BatchNormalization": (1, 2, 3, 4),
-    "NonMaxSuppression": (2, 3, 4),
-    "STFT": (1, 2, 3),
-    "MelWeightMatrix": (0, 1, 2, 3, 4),
-    "ConvInteger": (1, 2, 3),
-    "MatMulInteger": (1, 2, 3),
-    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
-    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "DeformConv": (1, 3),
-    **dict.fromkeys(
-        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"),
-        (1,),
-    ),
-    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), (1,)),
-}
-"""Positions of the inputs that models almost always give as constants: shapes, axes, bounds, weights. Many engines need
-them at compile time, so a case is tried with constants and with run-time values, and the two are told apart."""
-
 _ANCHORS = "Conv|ConvTranspose|MatMul|Gemm|Attention|LSTM|GRU|RNN|QLinearConv|QLinearMatMul|MatMulInteger|ConvInteger"
 _EPILOGUE_WORDS = (
     "Abs Add BatchNormalization Cast Ceil Celu Clip DequantizeLinear Div Elu Erf Exp Floor Gelu "
@@ -135,115 +99,6 @@ def command(found: CapabilityTable) -> str:
     for name, value in found.restriction.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return " ".join(words)
-
-
-@cache
-def version_class(domain: str, op_type: str, opset: int) -> int | None:
-    """The opset that introduced the definition of an operator in force at `opset`; None for unknown operators."""
-    try:
-        return int(onnx.defs.get_schema(op_type, opset, domain).since_version)
-    except onnx.defs.SchemaError:
-        return None
-
-
-def operator_key(node: ir.Node) -> str:
-    """Name of an operator type in the table."""
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-
-
-def type_key(node: ir.Node) -> str:
-    """Element type of the main (first) input, followed by `>` and that of the first output where it is another."""
-    first = next((_type_name(value) for value in node.inputs if value is not None), None)
-    result = next((_type_name(value) for value in node.outputs if value.name), "none")
-    return result if first is None or first == result else f"{first}>{result}"
-
-
-def _type_name(value: ir.Value) -> str:
-    if isinstance(value.type, ir.SequenceType):
-        return "sequence"
-    if isinstance(value.type, ir.OptionalType):
-        return "optional"
-    dtype = value.dtype or (value.const_value.dtype if value.const_value is not None else None)
-    if dtype is None:
-        return "unknown"
-    return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
-
-
-def operator_kind(node: ir.Node, opset: int) -> OperatorKind | None:
-    """What outcomes are filed under; None for operators that ONNX does not define."""
-    version = version_class(node.domain, node.op_type, opset)
-    if version is None:
-        return None
-    return operator_key(node), str(version), type_key(node) + (RUNTIME if is_runtime(node) else "")
-
-
-def is_runtime(node: ir.Node) -> bool:
-    """Whether a parameter of the operator (see `PARAMETERS`) is not a constant."""
-    positions = PARAMETERS.get(node.op_type, ()) if not node.domain else ()
-    given = [node.inputs[i] for i in positions if i < len(node.inputs)]
-    return any(value is not None and value.const_value is None for value in given)
-
-
-def features(node: ir.Node, opset: int) -> frozenset[str]:
-    """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs
-    are there, types of other inputs where they differ from the main one's, rank and emptiness of that, whether dimensions
-    shrink or grow, whether constant scalars are zero. Lists count as zeros, ones or other."""
-    found = {
-        "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
-        "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
-    }
-    first = next((value for value in node.inputs if value is not None), None)
-    if first is not None and first.shape is not None:
-        found.add(f"rank={len(first.shape)}")
-        if any(dimension == 0 for dimension in first.shape):
-            found.add("empty")
-        found.update(_growth(first, node.outputs[0]))
-    for position, value in enumerate(node.inputs):
-        constant = value.const_value if value is not None else None
-        if position and first is not None and value is not None and _type_name(value) != _type_name(first):
-            found.add(f"type{position}={_type_name(value)}")
-        if constant is not None and constant.size == 1 and constant.dtype != ir.DataType.STRING:
-            found.add(f"input{position}={'nonzero' if constant.numpy().item() else 'zero'}")
-    values = {**_defaults(node.domain, node.op_type, opset)}
-    values.update((name, attribute.value) for name, attribute in node.attributes.items())
-    found.update(f"{name}={_short(value)}" for name, value in values.items())
-    return frozenset(found)
-
-
-def _growth(before: ir.Value, after: ir.Value) -> set[str]:
-    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
-        return set()
-    pairs = [
-        (b, a) for b, a in zip(before.shape, after.shape, strict=True) if isinstance(b, int) and isinstance(a, int)
-    ]
-    return {"shrinks" if a < b else "grows" for b, a in pairs if a != b}
-
-
-@cache
-def _defaults(domain: str, op_type: str, opset: int) -> Mapping[str, object]:
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        return {}
-    return {
-        name: onnx.helper.get_attribute_value(attribute.default_value)
-        for name, attribute in schema.attributes.items()
-        if attribute.default_value.type
-    }
-
-
-def _short(value: object) -> str:
-    match value:
-        case bytes():
-            return value.decode(errors="replace")
-        case str() | int():
-            return str(value)
-        case float():
-            return "number"
-        case list() | tuple() if value and all(isinstance(item, int) for item in value):
-            return "zeros" if not any(value) else "ones" if all(item == 1 for item in value) else "other"
-        case _:
-            return "given"
 
 
 Rule = Callable[[Graph, Operator], "str | None"]

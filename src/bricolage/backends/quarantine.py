@@ -41,7 +41,7 @@ class QuarantineEntry:
     types: str = ANY_TYPE
     """Type key of the operator, as capability tables have it."""
     where: tuple[str, ...] = ()
-    """Features (`capabilities.features`), all of which the operator has."""
+    """Features (`operator_features.features`), all of which the operator has."""
     reads: tuple[str, ...] = ()
     """Operator types one of which makes an input of it; empty where that does not matter."""
     read_by: tuple[str, ...] = ()

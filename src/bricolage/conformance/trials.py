@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from bricolage.backends.capabilities import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
+from bricolage.backends.operator_features import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
 from bricolage.conformance.compare import difference
 from bricolage.conformance.generated import generated, without_weights
 from bricolage.conformance.retype import TYPES, retyped

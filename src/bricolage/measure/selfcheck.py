@@ -19,8 +19,9 @@ from pathlib import Path
 import onnx
 
 from bricolage import scratch
-from bricolage.backends.capabilities import RUNTIME, CapabilityTable, avoided, digest, holds, needed, table
+from bricolage.backends.capabilities import CapabilityTable, avoided, digest, holds, needed, table
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
+from bricolage.backends.operator_features import RUNTIME
 from bricolage.cache import UNFINISHED, cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
