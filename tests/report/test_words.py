@@ -40,6 +40,22 @@ def test_size(value: int, text: str) -> None:
     assert words.size(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0.0000"),
+        (0.12345, "0.1235"),
+        (2.5e-7, "2.500e-07"),
+        (3e30, "3.000e+30"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_a_loss_is_never_wide(value: float | None, text: str) -> None:
+    assert words.loss(value) == text.replace("–", words.MISSING)
+    assert len(words.loss(-1.7e308)) <= 11
+
+
 def test_ranked_puts_wrong_and_failed_ones_last() -> None:
     plan, _ = samples.small()
     names = [c.name for c in words.ranked(plan.buckets[0])]

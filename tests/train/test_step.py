@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.spec import Optimiser, StepSpec
-from bricolage.train.step import build
+from bricolage.train.step import build, find
 
 torch = pytest.importorskip("torch")
 
@@ -75,3 +75,26 @@ def test_a_spec_gives_the_same_step_again(spec: StepSpec) -> None:
 def test_bad_code_is_named(spec: StepSpec, change: dict[str, object], reason: str) -> None:
     with pytest.raises(BadTrainingCode, match=reason):
         build(dataclasses.replace(spec, **change))  # type: ignore[arg-type]
+
+
+def test_files_beside_a_spec_import_each_other(tmp_path: Path) -> None:
+    """Each spec has its own, and a file that is named and imported runs once."""
+    for word, width in (("one", 2), ("two", 5)):
+        folder = tmp_path / word
+        folder.mkdir()
+        (folder / "parts_beside.py").write_text(f"WIDTH = {width}\nRUNS = []\n", encoding="utf-8")
+        (folder / "nets_beside.py").write_text(
+            "from parts_beside import WIDTH\nfrom torch import nn\ndef net():\n    return nn.Linear(3, WIDTH)\n",
+            encoding="utf-8",
+        )
+        (folder / "batch_beside.py").write_text(
+            CODE
+            + "import nets_beside\ndef twice(size, seed):\n    import later_beside\n    return batch(size, seed)\n",
+            encoding="utf-8",
+        )
+        (folder / "later_beside.py").write_text("", encoding="utf-8")
+    for word, width in (("one", 2), ("two", 5), ("one", 2)):
+        spec = StepSpec("nets_beside.py:net", "batch_beside.py:twice", folder=str(tmp_path / word))
+        assert build(spec).module.out_features == width
+        net, beside = find("nets_beside.py:net", spec.folder), find("batch_beside.py:nets_beside.net", spec.folder)
+        assert net is beside

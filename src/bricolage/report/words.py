@@ -59,6 +59,13 @@ def error(value: float | None) -> str:
     return MISSING if value is None else f"{value:.1e}"
 
 
+def loss(value: float | None) -> str:
+    """A loss of training in at most eleven letters, however large or small it is."""
+    if value is None:
+        return MISSING
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 or value != value else f"{value:.3e}"
+
+
 def rate(flops: int, ms: float | None) -> str:
     """Floating-point operations a second."""
     if not ms or not flops:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.data import Data
-from bricolage.train.step import Tensors, find_loss
+from bricolage.train.step import Tensors, find_loss, users_code
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def evaluate(
     module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
 ) -> tuple[float, float | None] | None:
     """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or
-    another; None without such data."""
+    another, which holds tied weights under each of their names; None without such data."""
     import torch
 
     if data.held_out is None:
@@ -38,12 +38,12 @@ def evaluate(
     was = module.training
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), users_code(data.step.module):
             inputs, targets = data.held_out.inputs, data.held_out.targets
             if state is None:
                 outputs = module(*inputs)
             else:
-                outputs = torch.func.functional_call(module, state, inputs)
+                outputs = torch.func.functional_call(module, state, inputs, tie_weights=False)
             value = float(loss_value(loss(outputs, *targets), data.step.loss))
     finally:
         module.train(was)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bricolage import telemetry
-from bricolage.errors import BadTrainingCode, MissingLibrary
+from bricolage.errors import BadTrainingCode, BricolageError, MissingLibrary
+from bricolage.train.imports import file_as_module, search_first
 from bricolage.train.spec import Optimiser, StepSpec
 
 if TYPE_CHECKING:
@@ -112,14 +114,15 @@ def call(place: str, folder: str, *args: object, **keywords: object) -> Any:
 
 
 def find(place: str, folder: str) -> Callable[..., Any]:
-    """The function or class at "file.py:name" (relative to `folder`) or "package.module:name".
+    """The function or class at "file.py:name" (relative to `folder`) or "package.module:name". Imports look into `folder` first.
 
     Raises:
         BadTrainingCode: it is not there, or its file fails.
     """
     home, _, name = place.rpartition(":")
     try:
-        found: Any = _file(Path(folder, home)) if home.endswith(".py") else importlib.import_module(home)
+        search_first(folder)
+        found: Any = file_as_module(Path(folder, home)) if home.endswith(".py") else importlib.import_module(home)
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # the user's code runs and may raise anything
@@ -129,23 +132,44 @@ def find(place: str, folder: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _file(path: Path) -> object:
-    """A Python file as a module, run once in a process, so that two names of it share what it holds."""
-    name = f"bricolage_user_{path.stem}_{abs(hash(path.resolve())):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file '{path}'")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+@contextlib.contextmanager
+def users_code(place: str) -> Iterator[None]:
+    """Runs the user's module, forward or backward.
+
+    Raises:
+        BadTrainingCode: whatever it raises, with the line.
+    """
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
+        yield
+    except BricolageError:
         raise
-    return module
+    except Exception as error:  # the user's code may raise anything
+        words = str(error).strip().splitlines()
+        reason = f"it fails with {type(error).__name__}: {words[0] if words else ''}{_at(users_line(error))}"
+        raise BadTrainingCode(place=place, reason=reason) from error
+
+
+def users_line(error: BaseException) -> str:
+    """The innermost line that an error came through which is neither PyTorch's nor ours; empty if there is none."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def calling_line() -> str:
+    """The same of those that are running."""
+    return _innermost(traceback.extract_stack())
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    own, pythons = str(Path(sys.modules["bricolage"].__path__[0])), str(Path(contextlib.__file__).parent)
+    for frame in reversed(frames):
+        theirs = "/torch/" in frame.filename or str(Path(frame.filename).parent) == pythons
+        if not theirs and not frame.filename.startswith((own, "<")):
+            return f"{frame.filename}, line {frame.lineno}: {frame.line}"
+    return ""
+
+
+def _at(line: str) -> str:
+    return f" ({line})" if line else ""
 
 
 def _tensors(found: object, place: str) -> Tensors:

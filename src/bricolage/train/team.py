@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from bricolage import telemetry
 from bricolage.codec import DecodeError, decode, encode, parse
 from bricolage.errors import TrainingWorkerFailed
+from bricolage.train.imports import search_path
 from bricolage.train.step import load_torch
 
 J = TypeVar("J")
@@ -62,7 +63,7 @@ def run_team(
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
     }
-    environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
+    environment["PYTHONPATH"] = search_path()
     names = [f"{one.__module__}:{one.__qualname__}" for one in (work, type(jobs[0]))]
     with tempfile.TemporaryDirectory(prefix="bricolage-") as name:
         folder = Path(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bricolage.progress import Silent
-from bricolage.train.fuse.capacity import capacity, fits, within
+from bricolage.train.fuse.capacity import Held, capacity, fits, within
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import train_sweep
 from bricolage.train.fuse.grouping import group
@@ -74,6 +74,14 @@ def test_groups_are_cut_where_dry_runs_say_so(tmp_path: Path, monkeypatch: pytes
     assert [lane for part in parts for lane in part.lanes] == list(one.lanes)
     done = train_sweep(given, "fused", threads=1, memory_limit=1 << 30)
     assert [(len(group.lanes), group.how) for group in done.report.groups] == [(3, "fused"), (1, "serial")]
+
+
+def test_why_lanes_cannot_be_one_is_no_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = sweep(tmp_path, 8)
+    monkeypatch.setattr("bricolage.train.fuse.capacity.run_team", lambda *_: [Held(0, "it draws random numbers")])
+    done = train_sweep(given, "fused", threads=1, memory_limit=1 << 30)
+    (told,) = done.report.groups
+    assert (told.how, told.reason, len(told.lanes)) == ("serial", "it draws random numbers", 4)
 
 
 def test_small_models_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,8 @@ def _show(report: Swept) -> None:
             lane.name,
             str(lane.steps),
             lane.stopped,
-            f"{lane.loss:.4f}",
-            words.MISSING if lane.held_out_loss is None else f"{lane.held_out_loss:.4f}",
+            words.loss(lane.loss),
+            words.loss(lane.held_out_loss),
             words.MISSING if lane.accuracy is None else f"{lane.accuracy:.1%}",
         ]
         for lane in report.lanes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -124,9 +124,9 @@ def _show(done: Sequence[Trained], workers: int) -> None:
         rows.append(
             [
                 label,
-                _mean([one.loss for one in some], "{:.4f}"),
-                _mean([one.accuracy for one in some], "{:.1%}"),
-                _mean(early, "{:.1%}"),
+                _mean([one.loss for one in some], words.loss),
+                _mean([one.accuracy for one in some], "{:.1%}".format),
+                _mean(early, "{:.1%}".format),
                 words.seconds(sum(one.seconds for one in some) / len(some)),
                 f"{sum(one.samples_s for one in some) / len(some):,.0f}",
                 words.size(sum(one.sent_bytes for one in some) // len(some)),
@@ -139,8 +139,8 @@ def _show(done: Sequence[Trained], workers: int) -> None:
     print(f"\n{words.count(workers, 'worker')}" + (f"; means over {len(done) // len(labels)} seeds" if several else ""))
 
 
-def _mean(values: Sequence[float | None], form: str) -> str:
+def _mean(values: Sequence[float | None], form: Callable[[float], str]) -> str:
     from bricolage.report import words
 
     known = [one for one in values if one is not None]
-    return form.format(sum(known) / len(known)) if known else words.MISSING
+    return form(sum(known) / len(known)) if known else words.MISSING

@@ -93,7 +93,7 @@ def _show(report: Searched) -> None:
             ),
             str(one.steps),
             one.stopped,
-            words.MISSING if one.loss is None else f"{one.loss:.4f}",
+            words.loss(one.loss),
             words.MISSING if one.accuracy is None else f"{one.accuracy:.1%}",
             one.how,
         ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,7 +13,7 @@ from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate, loss_value
 from bricolage.train.fuse.data import Order, epoch_of, steps_of
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.step import LossFunction, call, find_loss, load_torch, make_optimiser
+from bricolage.train.step import LossFunction, call, find_loss, load_torch, make_optimiser, users_code
 
 if TYPE_CHECKING:
     import torch
@@ -123,62 +124,81 @@ class Alone:
         self.at = Progressed(lane)
         self._judge = judge
         self._data = data
-        self.module, self._random = make_module(data, lane)
+        self.module, self.random = make_module(data, lane)
+        """The module, and the state of the lane's random stream."""
         self._loss = make_loss(data, lane)
         self._place = data.step.loss
         self._order = Order(lane, data)
         self._most = steps_of(lane, data)
         self._epoch = epoch_of(lane, data)
         self._parameters = [one for one in self.module.parameters() if one.requires_grad]
+        if not self._parameters:
+            raise BadTrainingCode(place=data.step.module, reason="its module has no weights to train")
         self._optimiser = make_optimiser(lane.optimiser, self._parameters)
         self._scale, self._good = lane.loss_scale, 0
 
     def run(self, steps: int) -> int:
         """Trains at most so many steps; how many it were. The lane's random stream is its own meanwhile."""
+        before = self.at.steps
+        with self.own_numbers():
+            while self.at.steps - before < steps and not self.at.stopped:
+                self._step()
+        return self.at.steps - before
+
+    @contextlib.contextmanager
+    def own_numbers(self) -> Iterator[None]:
+        """The process's random stream is the lane's meanwhile."""
         import torch
 
         kept = torch.get_rng_state()
-        torch.set_rng_state(self._random)
-        before = self.at.steps
+        torch.set_rng_state(self.random)
         try:
-            while self.at.steps - before < steps and not self.at.stopped:
-                self._step()
+            yield
         finally:
-            self._random = torch.get_rng_state()
+            self.random = torch.get_rng_state()
             torch.set_rng_state(kept)
-        return self.at.steps - before
 
     def _step(self) -> None:
-        import torch
-
         at = self.at
-        batch = self._order.batch()
-        self._optimiser.zero_grad(set_to_none=True)
-        loss = loss_value(self._loss(self.module(*batch.inputs), *batch.targets), self._place)
-        (loss if self._scale is None else loss * self._scale).backward()
-        at.loss = float(loss.detach())
+        at.loss = self.differentiate()
         if not math.isfinite(at.loss):
             at.stopped = "not finite"
             return
-        finite = True
-        if self._scale is not None:
-            gradients = [one.grad for one in self._parameters if one.grad is not None]
-            torch._foreach_mul_(gradients, 1.0 / self._scale)
-            finite = math.isfinite(float(sum(one.sum() for one in gradients)))
-        if finite:
-            if at.lane.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self._parameters, at.lane.clip_norm)
-            self._optimiser.step()
-        else:
-            at.skipped += 1
-        if self._scale is not None:
-            self._scale, self._good = next_scale(self._scale, self._good, finite)
+        self.update()
         at.steps += 1
         judge = self._judge if at.steps < self._most else None  # who is done is not given up
         if at.steps % self._epoch == 0 and (at.lane.patience is not None or judge is not None):
             at.stopped = at.judged(evaluate(self.module, self._data), at.steps // self._epoch, judge)
         if at.steps >= self._most:
             at.stopped = at.stopped or "finished"
+
+    def differentiate(self) -> float:
+        """Forward and backward on the next batch: the loss. Gradients are scaled as the lane's loss is."""
+        batch = self._order.batch()
+        self._optimiser.zero_grad(set_to_none=True)
+        with users_code(self._data.step.module):
+            loss = loss_value(self._loss(self.module(*batch.inputs), *batch.targets), self._place)
+            (loss if self._scale is None else loss * self._scale).backward()
+        return float(loss.detach())
+
+    def update(self) -> None:
+        """Changes the weights by their gradients, unless these overflowed under the loss scale."""
+        import torch
+
+        finite = True
+        if self._scale is not None:
+            gradients = [one.grad for one in self._parameters if one.grad is not None]
+            torch._foreach_mul_(gradients, 1.0 / self._scale)
+            finite = math.isfinite(float(sum(one.sum() for one in gradients)))
+        if finite:
+            if self.at.lane.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self._parameters, self.at.lane.clip_norm)
+            with users_code(self._data.step.module):
+                self._optimiser.step()
+        else:
+            self.at.skipped += 1
+        if self._scale is not None:
+            self._scale, self._good = next_scale(self._scale, self._good, finite)
 
     def result(self) -> LaneResult:
         """What became of it, with the loss on the held-out data."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bricolage.device.memory import available_bytes
-from bricolage.errors import TrainingWorkerFailed
+from bricolage.errors import NotFusible, TrainingWorkerFailed
 from bricolage.progress import Progress
 from bricolage.train.data import Data
 from bricolage.train.fuse.alone import make_module, shortened
@@ -40,9 +40,10 @@ class DryRun:
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that it held at most."""
+    """Bytes that it held at most; or why the lanes cannot be trained as one."""
 
     bytes: int
+    reason: str = ""
 
 
 def within(sweep: Sweep, data: Data, one: Group, limit: int | None, threads: int, progress: Progress) -> list[Group]:
@@ -59,7 +60,10 @@ def within(sweep: Sweep, data: Data, one: Group, limit: int | None, threads: int
         if weights * _COPIES * len(one.lanes) < _SURE * most:
             return [one]
     progress.start("dry runs")
-    count = capacity(len(one.lanes), lambda lanes: fits(sweep, one, lanes, threads, most))
+    try:
+        count = capacity(len(one.lanes), lambda lanes: fits(sweep, one, lanes, threads, most))
+    except NotFusible as error:
+        return [Group(one.lanes, (), str(error.facts["reason"]))]
     return [
         Group(one.lanes[begin : begin + count], one.traced[begin : begin + count])
         for begin in range(0, len(one.lanes), count)
@@ -81,13 +85,19 @@ def capacity(lanes: int, fit: Callable[[int], bool]) -> int:
 
 
 def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool:
-    """Whether a process trains so many lanes as one for some steps, and holds no more than the limit."""
+    """Whether a process trains so many lanes as one for some steps, and holds no more than the limit.
+
+    Raises:
+        NotFusible: they cannot be trained as one, however much memory there is.
+    """
     some = tuple(replace(shortened(lane, STEPS), patience=None) for lane in one.lanes[:lanes])
     job = DryRun(replace(sweep, lanes=some), threads, limit)
     try:
         (held,) = run_team(work, [job], Held, threads, _LIMIT_S)
     except TrainingWorkerFailed:
         return False
+    if held.reason:
+        raise NotFusible(reason=held.reason)
     return held.bytes <= limit
 
 
@@ -104,6 +114,9 @@ def work(job: DryRun, _: Path) -> Held:
         else 0
     )
     resource.setrlimit(resource.RLIMIT_AS, (taken + job.limit, resource.RLIM_INFINITY))
-    Here(data, one, job.threads).fused.run(STEPS)
+    try:
+        Here(data, one, job.threads).fused.run(STEPS)
+    except NotFusible as error:
+        return Held(0, str(error.facts["reason"]))
     unit = 1 if sys.platform == "darwin" else 1024
     return Held(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

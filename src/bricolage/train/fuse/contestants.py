@@ -3,6 +3,7 @@ that what was measured of the chosen one is not lost."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class Serial:
             if self._now.at.stopped:
                 name = self._now.at.lane.name
                 self._outcome.results[name] = self._now.result()
-                self._outcome.states[name] = {k: v.detach().clone() for k, v in self._now.module.state_dict().items()}
+                self._outcome.states[name] = copy.deepcopy(dict(self._now.module.state_dict()))
                 self._now = None
         return samples, spent
 

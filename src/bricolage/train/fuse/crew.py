@@ -16,6 +16,7 @@ from bricolage import telemetry
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.train.fuse.contestants import Outcome, Told
 from bricolage.train.fuse.sweep import Sweep
+from bricolage.train.imports import search_path
 
 _READY_S = 300.0
 """Until a worker has imported PyTorch and made its lanes ready."""
@@ -36,7 +37,7 @@ class Crew:
         count = min(processes, len(names))
         self._workers: list[_Worker] = []
         environment = {**os.environ, **telemetry.VARIABLES, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
+        environment["PYTHONPATH"] = search_path()
         try:
             for _ in range(count):
                 self._workers.append(_start(environment))

@@ -18,6 +18,7 @@ from bricolage.progress import Progress, Silent
 from bricolage.train.data import Data
 from bricolage.train.fuse.alone import Judge, LaneResult
 from bricolage.train.fuse.capacity import within
+from bricolage.train.fuse.compare import compared
 from bricolage.train.fuse.contestants import Contestant, Here, Outcome, Serial
 from bricolage.train.fuse.data import load, steps_of
 from bricolage.train.fuse.grouping import Group, group
@@ -156,13 +157,7 @@ def _train(
     if how == "auto":
         chosen, speeds, reason = _fastest(makers, one, samples, cores)
     else:
-        wanted = how.replace("-", " ")
-        if wanted.startswith("fused") and (one.reason or len(names) == 1):
-            reason = one.reason or "it is alone in its group"
-            chosen = makers["serial"]()
-        else:
-            reason = "as asked"
-            chosen = makers[wanted]()
+        chosen, reason = _asked(makers, one, how.replace("-", " "))
     try:
         outcome = chosen.finish(progress.advance)
     finally:
@@ -174,23 +169,64 @@ def _train(
     return outcome, Trained(names, label, reason, speeds, ways, time.perf_counter() - began)
 
 
+def _asked(makers: Mapping[str, Make], one: Group, wanted: str) -> tuple[Contestant, str]:
+    """The contestant that was asked for, or one after another, and why."""
+    if wanted.startswith("fused") and (one.reason or len(one.lanes) == 1):
+        return makers["serial"](), one.reason or "it is alone in its group"
+    try:
+        return makers[wanted](), "as asked"
+    except NotFusible as error:
+        return makers["serial"](), str(error.facts["reason"])
+
+
+class _Compared:
+    """A group as it is compared with its lanes alone, once, before it is first trained as one."""
+
+    def __init__(self, data: Data, one: Group, threads: int) -> None:
+        self._data, self._group, self._threads = data, one, threads
+        self._ways: dict[str, str] | None = None
+        self._refused: NotFusible | None = None
+
+    def ways(self) -> dict[str, str]:
+        """How operators were computed, by node.
+
+        Raises:
+            NotFusible: as one, the lanes would not come out as if trained alone.
+        """
+        if self._ways is None and self._refused is None:
+            load_torch().set_num_threads(self._threads)
+            try:
+                self._ways = compared(self._data, self._group)
+            except NotFusible as error:
+                self._refused = error
+        if self._refused is not None:
+            raise self._refused
+        return self._ways or {}
+
+
 def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | None) -> dict[str, Make]:
     from bricolage.train.fuse.crew import Crew
 
     names = tuple(lane.name for lane in one.lanes)
-    here: dict[str, Make] = {
+    first = _Compared(data, one, cores)
+
+    def here(threads: int, how: str) -> Contestant:
+        known = first.ways()
+        return Here(data, one, threads, how, known if threads == cores else None, judge, cores > 1)
+
+    def crew() -> Contestant:
+        first.ways()
+        return Crew(sweep, names, cores, "fused")
+
+    makers: dict[str, Make] = {
         "serial": lambda: Serial(data, one, cores, judge=judge),
         "serial, 1 thread": lambda: Serial(data, one, 1, "serial, 1 thread", judge),
-        "fused": lambda: Here(data, one, cores, judge=judge, ahead=cores > 1),
-        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread", judge=judge, ahead=cores > 1),
+        "fused": lambda: here(cores, "fused"),
+        "fused, 1 thread": lambda: here(1, "fused, 1 thread"),
     }
     if judge is not None:
-        return here
-    return {
-        **here,
-        "processes": lambda: Crew(sweep, names, cores, "serial"),
-        "fused processes": lambda: Crew(sweep, names, cores, "fused"),
-    }
+        return makers
+    return {**makers, "processes": lambda: Crew(sweep, names, cores, "serial"), "fused processes": crew}
 
 
 def _fastest(
@@ -227,8 +263,10 @@ def _fastest(
             reason, chosen = f"{chosen} is not surely faster than one after another ({ratio})", base
         else:
             reason = reason or f"{ratio} as fast as one after another"
-    elif not reason:
-        reason = next(iter(failed.values()), "nothing is faster than one after another")
+    elif not reason and not failed:
+        reason = "nothing is faster than one after another"
+    if failed:  # what cannot be trained as one, for one reason however many threads it has
+        reason = "; ".join(filter(None, dict.fromkeys((reason, *failed.values()))))
     for name, racer in racers.items():
         if name != chosen:
             racer.close()

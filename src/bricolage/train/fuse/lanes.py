@@ -11,8 +11,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bricolage.errors import NotFusible
 from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
@@ -33,6 +35,19 @@ _CLIP_EPS = 1e-6
 
 def _nothing() -> None:
     """Nobody asks when the backward phase begins."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A step of all lanes: what of it has to be as in training alone."""
+
+    losses: torch.Tensor
+    """[lanes]"""
+    gradients: Mapping[str, torch.Tensor]
+    """By parameter, [lanes, *]; as the loss is scaled."""
+    weights: Mapping[str, torch.Tensor]
+    """After the update, those without gradient included."""
+    buffers: Mapping[str, torch.Tensor]
 
 
 class Fused:
@@ -89,6 +104,11 @@ class Fused:
             module, state = make_module(self._data, lane)
             own = dict(module.named_parameters())
             names = [name for name in own if name in self._traced.trained]
+            kinds = {own[name].dtype for name in names}
+            if len(kinds) != 1:
+                raise NotFusible(
+                    reason=f"its weights are of {len(kinds)} types" if kinds else "no weight gets a gradient"
+                )
             rows.append(torch.cat([own[name].detach().reshape(-1) for name in names]))
             frozen.append({name: one.detach() for name, one in own.items() if name not in self._traced.trained})
             buffers.append(dict(module.named_buffers()))
@@ -160,6 +180,23 @@ class Fused:
         with torch.no_grad():
             self._update(gradients)
 
+    def observed(self) -> Observed:
+        """One step of all lanes, whatever their losses are, which counts for nothing else."""
+        import torch
+
+        batch, shared = self._batches.next()
+        gradients = self._gradients(batch.tensors, shared, self._streams)
+        assert self._losses is not None
+        with torch.no_grad():
+            self._update(gradients)
+            weights = {name: one.detach().clone() for name, one in self._views().items()}
+        buffers = {name: one.clone() for name, one in self._buffers.items()}
+        return Observed(self._losses, self._named(gradients), weights, buffers)
+
+    def random_state(self, row: int) -> torch.Tensor:
+        """Where the random stream of a lane stands."""
+        return self._streams.state(row)
+
     def without_memory(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> Fused:
         """The same lanes with other tensors in the place of weights, buffers and the optimisers' state."""
         twin = copy.copy(self)
@@ -207,10 +244,13 @@ class Fused:
         self._known.update(self._program.ways)
 
     def _views(self) -> dict[str, torch.Tensor]:
-        parts = self._weights.split(self._sizes, 1)
-        count = len(self.lanes)
-        named = {n: part.view(count, *shape) for n, part, shape in zip(self._names, parts, self._shapes, strict=True)}
+        named = self._named(self._weights)
         return {**named, **self._frozen} if self._frozen else named
+
+    def _named(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Views of [lanes, parameters] by parameter, [lanes, *]."""
+        parts, count = rows.split(self._sizes, 1), len(rows)
+        return {n: part.view(count, *shape) for n, part, shape in zip(self._names, parts, self._shapes, strict=True)}
 
     def _update(self, gradients: torch.Tensor) -> None:
         import torch
@@ -277,7 +317,10 @@ class Fused:
         at = self.at[row]
         at.stopped, at.steps = stopped, self._step
         at.loss = float(self._losses[row]) if self._losses is not None else math.nan
-        state = {name: one.clone() for name, one in self._state(row).items()}
+        copies: dict[tuple[int, torch.Size], torch.Tensor] = {}  # tied ones stay tied
+        state = {
+            name: copies.setdefault((one.data_ptr(), one.shape), one.clone()) for name, one in self._state(row).items()
+        }
         self.results[at.lane.name] = result_of(at, self._module, self._data, state)
         self.states[at.lane.name] = {name: state[name] for name in self._module.state_dict()}
 
@@ -287,12 +330,14 @@ class Fused:
 
         with torch.no_grad():
             views = self._views()
-        first = {id(one): name for name, one in self._module.named_parameters()}
-        own = {
-            name: views[first[id(one)]][row].detach()
-            for name, one in self._module.named_parameters(remove_duplicate=False)
-        }
-        return {**own, **{name: one[row] for name, one in self._buffers.items()}}
+        module = self._module
+        first = {id(one): name for name, one in (*module.named_parameters(), *module.named_buffers())}
+        whole = {**views, **self._buffers}
+        every = (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        )
+        return {name: whole[first[id(one)]][row].detach() for name, one in every}
 
     def _keep(self, rows: Sequence[int]) -> None:
         """Goes on with these lanes alone."""

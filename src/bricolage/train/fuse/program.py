@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result
+from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
 from bricolage.train.fuse.operators.choose import choose
 from bricolage.train.fuse.operators.table import joined
-from bricolage.train.fuse.trace import Traced, arguments, is_ignored, keywords, operator_name, where
+from bricolage.train.fuse.trace import (
+    Traced,
+    arguments,
+    is_ignored,
+    keywords,
+    operator_name,
+    overload_name,
+    where,
+    without_gradient,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -148,6 +157,8 @@ class Program:
 
         target: Any = node.target
         name = operator_name(node)
+        if not isinstance(target, torch._ops.OpOverload) and name != "getitem":
+            raise NotFusible(reason=f"its graph calls {name}, which is no operator on tensors; {where(node)}")
         numbers: tuple[tuple[float, ...], ...] = ()
         if name in _own_numbers():
             numbers = tuple(lane[self._own] for lane in self._numbers)
@@ -159,28 +170,30 @@ class Program:
         ):
             source, at = self._slot(node.args[0]), node.args[1]
             self._infos[place] = _Value(self._infos[source].stacked, self._infos[source].constant, place)
-            self._emit(place, lambda several: several[at], (source,), values)
+            self._emit(node, place, lambda several: several[at], (source,), values)
             return
         if name == "aten::select.int" and self._select_at_once(node, place, values):
             return
-        mutated = _mutated(target)
-        if mutated:
-            target = self._out_of_place(node, name, values)
-        call = self._call(node, name.replace("_.", ".") if mutated else name, target, values, numbers)
-        if mutated:
-            call = _renamed(call, target)
+        written = written_argument(node)
+        inside = False
+        """Whether the result has to stand in the memory that is written to: others see it, or it outlasts the step."""
+        if written is not None:
+            target, inside = self._out_of_place(node, name, written)
+            name = overload_name(target)
+        call = self._call(node, name, target, values, numbers)
         reads = tuple(one.place for one in call.operands)
-        random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-        if not call.stacked and not random:
+        random = _draws(call, target)
+        if not call.stacked and not random and not inside:
             constant = all(self._infos[one].constant for one in reads)
-            self._infos[place] = _Value(False, constant, self._root(node, place, reads))
-            self._emit(place, _plain(call), reads, values)
+            root = self._root(node, place, reads) if written is None else place
+            self._infos[place] = _Value(False, constant, root)
+            self._emit(node, place, _plain(call), reads, values)
             if constant:
                 self._program.pop()
                 self._start[place] = values[place]
         else:
-            found = joined(call)
-            if random and not found.plain:
+            found = joined(call) if call.stacked or random else only("unchanged", _plain(call))
+            if random and not found.masks:
                 raise NotFusible(
                     reason=f"{name} draws random numbers, and only dropout has a stream for each lane; {where(node)}"
                 )
@@ -191,13 +204,20 @@ class Program:
                 values.append(torch.ones((self.lanes, *mask.shape), dtype=mask.dtype))
                 self._mask_places.append(len(values) - 1)
             extra = tuple(self._mask_places[len(self._mask_places) - len(found.masks) :]) if found.masks else ()
-            self._infos[place] = _Value(True, False, self._root(node, place, reads))
+            root = self._infos[self._slot(written)].root if inside and written is not None else place
+            root = self._root(node, place, reads) if written is None else root
+            self._infos[place] = _Value(True, False, root)
             try:
-                self._emit(place, found.ways[way], (*reads, *extra), values)
+                if inside and written is not None:
+                    self._write(node, place, written, found.ways[way], (*reads, *extra), values)
+                else:
+                    self._emit(node, place, found.ways[way], (*reads, *extra), values)
+            except NotFusible:
+                raise
             except Exception as error:  # whatever PyTorch says of it
                 raise NotFusible(reason=f"{name} fails for several lanes: {_first(error)}; {where(node)}") from error
-        if mutated:
-            self._rebind(node, place)
+        if written is not None and not inside:
+            self._bound[self._places[written]] = place
 
     def _select_at_once(self, node: torch.fx.Node, place: int, values: list[Any]) -> bool:
         """Where everything along a dimension is selected, one by one, it is taken apart in one operator: the gradient of one
@@ -225,14 +245,44 @@ class Program:
             self._start.append(None)
             values.append(None)
             self._unbound[at, dimension] = len(values) - 1
-            self._emit(len(values) - 1, lambda x: x.unbind(dimension + 1), (at,), values)
+            self._emit(source, len(values) - 1, lambda x: x.unbind(dimension + 1), (at,), values)
         self._infos[place] = _Value(True, False, self._infos[at].root)
-        self._emit(place, lambda several: several[number], (self._unbound[at, dimension],), values)
+        self._emit(node, place, lambda several: several[number], (self._unbound[at, dimension],), values)
         return True
 
-    def _emit(self, place: int, compute: Callable[..., Any], reads: tuple[int, ...], values: list[Any]) -> None:
+    def _emit(
+        self,
+        node: torch.fx.Node,
+        place: int,
+        compute: Callable[..., Any],
+        reads: tuple[int, ...],
+        values: list[Any],
+    ) -> None:
+        compute = _without_gradient(compute) if without_gradient(node) else compute
         values[place] = compute(*[values[one] for one in reads])
         self._program.append((place, compute, reads))
+
+    def _write(
+        self,
+        node: torch.fx.Node,
+        place: int,
+        written: torch.fx.Node,
+        compute: Callable[..., Any],
+        reads: tuple[int, ...],
+        values: list[Any],
+    ) -> None:
+        """Writes what is computed into what is there: a buffer, a weight, another tensor, or a part of one."""
+        source = self._slot(written)
+        memory = values[source]
+        root = self._infos[source].root
+        if memory.untyped_storage().data_ptr() != values[root].untyped_storage().data_ptr():
+            raise NotFusible(reason=f"{operator_name(node)} writes to a part of a tensor that is a copy; {where(node)}")
+        weights = any(root == one for one, _ in self._parameters)
+        write = _into(compute, weights or any(root == one for one, _ in self._buffers))
+        write = _without_gradient(write) if without_gradient(node) else write
+        # Building must leave weights as they are; buffers are copies meanwhile.
+        values[place] = memory if weights else write(memory, *[values[one] for one in reads])
+        self._program.append((place, write, (source, *reads)))
 
     def _way(self, node: torch.fx.Node, name: str, found: Joined, tensors: list[Any]) -> str:
         first = next(iter(found.ways))
@@ -258,8 +308,9 @@ class Program:
         shown: Any = node.meta.get("val")
         shown = shown[0] if isinstance(shown, list | tuple) and shown else shown
         shape = tuple(shown.shape) if hasattr(shown, "shape") else ()
+        outside = _out(node)
         args = tuple(self._operand(one, values) for one in arguments(node))
-        named = {key: self._operand(one, values) for key, one in keywords(node).items()}
+        named = {key: self._operand(one, values) for key, one in keywords(node).items() if key != outside}
         return Call(name, target, args, named, self.lanes, numbers, shape)
 
     def _operand(self, value: Any, values: list[Any]) -> Any:
@@ -267,9 +318,10 @@ class Program:
 
         if isinstance(value, torch.fx.Node):
             place = self._slot(value)
-            one, info = values[place], self._infos[place]
-            if not isinstance(one, torch.Tensor):
+            one = values[place]
+            if place not in self._infos or not isinstance(one, torch.Tensor):
                 raise NotFusible(reason=f"{operator_name(value)} gives no tensor; {where(value)}")
+            info = self._infos[place]
             shape = tuple(one.shape[1:] if info.stacked else one.shape)
             return Operand(place, info.stacked, shape, one.dtype, _order(value.meta.get("val")))
         if isinstance(value, list | tuple):
@@ -289,34 +341,29 @@ class Program:
         aliases = schema is not None and any(one.alias_info is not None for one in schema.returns)
         return self._infos[reads[0]].root if aliases and reads else place
 
-    def _out_of_place(self, node: torch.fx.Node, name: str, values: list[Any]) -> Any:
-        """The operator that gives a new tensor instead of writing to one, where nobody would see the difference; for a buffer, the
-        operator itself."""
-        import torch
+    def _out_of_place(self, node: torch.fx.Node, name: str, written: torch.fx.Node) -> tuple[Any, bool]:
+        """The operator that gives a new tensor instead of writing to one; and whether that has to be written back, since others see
+        it, or it outlasts the step.
 
-        source = node.args[0]
-        assert isinstance(source, torch.fx.Node)
-        place = self._slot(source)
-        if any(place == one for one, _ in self._buffers):
-            return node.target
-        root = self._infos[place].root
+        Raises:
+            NotFusible: there is no such operator; or a tensor that all lanes share is written to.
+        """
+        found, place = functional(node.target), self._slot(written)
+        info = self._infos.get(place)
+        if info is None or found is None:
+            raise NotFusible(reason=f"{name} writes to a tensor in a way that has no other form; {where(node)}")
+        if any(info.root == one for one, _ in (*self._buffers, *self._parameters)):
+            return found, True
         later = [one for one in self._places if self._places[one] > self._places[node]]
         aliased = [
-            n for n, at in self._places.items() if at in self._infos and self._infos[at].root == root and at != place
+            n
+            for n, at in self._places.items()
+            if at in self._infos and self._infos[at].root == info.root and at != place
         ]
         seen = any(user in aliased for one in later for user in one.all_input_nodes)
-        bare = name.split(".")[0].removeprefix("aten::").removesuffix("_")
-        packet = getattr(torch.ops.aten, bare, None)
-        overload = getattr(packet, getattr(node.target, "_overloadname", ""), None)
-        if seen or source.op == "placeholder" or overload is None:
+        if written.op == "placeholder" or (seen and not info.stacked):
             raise NotFusible(reason=f"{name} writes to a tensor that others see; {where(node)}")
-        del values
-        return overload
-
-    def _rebind(self, node: torch.fx.Node, place: int) -> None:
-        source: Any = node.args[0]
-        if not any(self._places[source] == one for one, _ in self._buffers):
-            self._bound[self._places[source]] = place
+        return found, seen
 
 
 def _own_numbers() -> Mapping[str, tuple[int, ...]]:
@@ -325,19 +372,100 @@ def _own_numbers() -> Mapping[str, tuple[int, ...]]:
     return LANE_CONSTANTS
 
 
-def _renamed(call: Call, target: Any) -> Call:
-    import dataclasses
-
-    name = str(target._schema.name)
-    overload = target._overloadname
-    return dataclasses.replace(call, name=name if overload == "default" else f"{name}.{overload}")
+def _out(node: torch.fx.Node) -> str:
+    """The name of the argument that says where results go; empty if there is none."""
+    schema = getattr(node.target, "_schema", None)
+    return next((one.name for one in schema.arguments if _is_out(one)), "") if schema is not None else ""
 
 
-def _mutated(target: Any) -> bool:
+def written_argument(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The tensor that an operator writes to; None where it gives a new one.
+
+    Raises:
+        NotFusible: it writes to several.
+    """
+    import torch
+
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return None
+    places = [at for at, one in enumerate(schema.arguments) if one.alias_info is not None and one.alias_info.is_write]
+    if not places:
+        return None
+    at = places[0]
+    found = node.args[at] if at < len(node.args) else node.kwargs.get(schema.arguments[at].name)
+    if len(places) > 1 or not isinstance(found, torch.fx.Node):
+        raise NotFusible(reason=f"{operator_name(node)} writes to several tensors; {where(node)}")
+    return found
+
+
+def functional(target: Any) -> Any:
+    """The overload of an operator that works in place, or into a given tensor, which gives a new one; None if there is none."""
+    import torch
+
+    space, _, name = str(target._schema.name).partition("::")
+    name = f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")  # as `__ior__` for `|=`
+    packet = getattr(getattr(torch.ops, space), name, None)
+    wanted = _signature(target._schema)
+    for overload in packet.overloads() if packet is not None else ():
+        found = getattr(packet, overload)
+        writes = any(one.alias_info is not None and one.alias_info.is_write for one in found._schema.arguments)
+        if not writes and _signature(found._schema) == wanted:
+            return found
+    return None
+
+
+def _signature(schema: Any) -> list[tuple[str, str]]:
+    """Arguments by name and type, but for the tensor that results go to. The first has other names in some operators."""
+    given = [one for one in schema.arguments if not _is_out(one)]
+    return [(one.name if at else "", str(one.type)) for at, one in enumerate(given)]
+
+
+def _is_out(argument: Any) -> bool:
+    return bool(argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write)
+
+
+def _draws(call: Call, target: Any) -> bool:
+    """Whether a call draws random numbers: not where its rate is 0 in all lanes, nor outside of training."""
+    import torch
+
     schema = getattr(target, "_schema", None)
-    return schema is not None and any(
-        one.alias_info is not None and one.alias_info.is_write for one in schema.arguments
-    )
+    if schema is None:
+        return False
+    recurrent = "num_layers" in (names := [one.name for one in schema.arguments]) and "dropout" in names
+    if not recurrent and torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    given = {**dict(zip(names, call.args, strict=False)), **call.keywords}
+    if recurrent and given["num_layers"] == 1:
+        return False
+    if any(given.get(name) is False for name in ("train", "training")):
+        return False
+    rates = [name for name in ("p", "dropout_p", "dropout") if name in given]
+    own = [one[0] for one in call.numbers]
+    return not rates or bool(any(own) if own else given[rates[0]])
+
+
+def _into(compute: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
+    """What is computed, written into the memory that is given first. That of buffers and weights is written to as data: what a
+    module writes there has no gradient, whose bookkeeping would last, too."""
+
+    def write(memory: Any, *tensors: Any) -> Any:
+        # What it was before may be kept for the gradient.
+        made = compute(*[one.clone() if one is memory else one for one in tensors])
+        (memory.data if lasting else memory).copy_(made)
+        return memory
+
+    return write
+
+
+def _without_gradient(compute: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    def plain(*tensors: Any) -> Any:
+        with torch.no_grad():
+            return compute(*tensors)
+
+    return plain
 
 
 def _plain(call: Call) -> Compute:

@@ -26,6 +26,10 @@ class Streams:
         for generator, (state, _) in zip(self._generators, order, strict=True):
             generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
+    def state(self, row: int) -> torch.Tensor:
+        """Where the stream of a lane stands."""
+        return self._generators[self._of_lane[row]].get_state()
+
     def keep(self, rows: Sequence[int]) -> None:
         """Goes on with these lanes alone."""
         left = [self._of_lane[row] for row in rows]
@@ -48,10 +52,10 @@ class Streams:
             places = [0, *(order.index(one) + 1 for one in range(len(order)))]
             made = torch.empty((count, *(mask.shape[one] for one in order)), dtype=mask.dtype).permute(places)
             for part, rate, generator in zip(made, self._rates(mask), self._generators, strict=True):
-                if rate:
+                if 0.0 < rate < 1.0:
                     part.bernoulli_(1.0 - rate, generator=generator)
-                else:
-                    part.fill_(1.0)
+                else:  # PyTorch draws nothing then, either
+                    part.fill_(1.0 - rate)
             drawn.append(made)
         return drawn
 
@@ -59,12 +63,12 @@ class Streams:
         finished = []
         count = len(self._generators)
         for mask, made in zip(masks, drawn, strict=True):
-            rates = self._rates(mask)
-            if len(set(rates)) > 1:
-                for part, rate in zip(made, rates, strict=True):
-                    part.div_(1.0 - rate)
-            elif rates[0]:
-                made.div_(1.0 - rates[0])
+            kept = [1.0 - rate or 1.0 for rate in self._rates(mask)]
+            if len(set(kept)) > 1:
+                for part, share in zip(made, kept, strict=True):
+                    part.div_(share)
+            elif kept[0] != 1.0:
+                made.div_(kept[0])
             finished.append(made if count in (1, len(self._of_lane)) else made[self._of_lane])
         return finished
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, Operand, only
+from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, Operand, aligned, only
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def attention(call: Call) -> Joined | None:
     scale = call.keywords.get("scale")
     if call.keywords.get("enable_gqa") or not (q.stacked and k.stacked and v.stacked) or q.rank < 3:
         return None
-    if mask is not None and (not isinstance(mask, Operand) or mask.stacked):
+    if mask is not None and not isinstance(mask, Operand):
         return None
     rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * call.lanes
     kernel = torch.nn.functional.scaled_dot_product_attention
@@ -45,7 +45,9 @@ def attention(call: Call) -> Joined | None:
     def folding(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, given: torch.Tensor | None = None
     ) -> torch.Tensor:
-        if given is not None and given.ndim == q.rank:
+        if given is not None and mask is not None and mask.stacked:
+            given = aligned(given, mask, q.rank).expand(lanes, *q.shape[:-1], source).flatten(0, 1)
+        elif given is not None and given.ndim == q.rank:
             given = given.expand(*q.shape[:-1], source).repeat(lanes, *[1] * (q.rank - 1))
         query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
         made = kernel(query, key, value, attn_mask=given, is_causal=causal, scale=scale)
@@ -53,7 +55,7 @@ def attention(call: Call) -> Joined | None:
 
     def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         scores = torch.matmul(query * factor, key.mT)
-        given = rest[0] if mask is not None else None
+        given = aligned(rest[0], mask, q.rank) if mask is not None else None
         if given is not None:
             scores = scores.masked_fill(~given, -math.inf) if given.dtype == torch.bool else scores + given
         if causal:

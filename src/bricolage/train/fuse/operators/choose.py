@@ -24,22 +24,20 @@ def choose(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, dict[s
     Raises:
         RuntimeError: none works; or two give different results.
     """
-    import torch
-
     timed: dict[str, float] = {}
     first: list[torch.Tensor] | None = None
     problem: Exception | None = None
+    above: list[torch.Tensor] = []
     for name, compute in joined.ways.items():
         try:
-            values = _results(compute(*_fresh(tensors)))
-            _once(compute, tensors)
+            values = _forward_and_backward(compute, tensors, above)[1]
         except Exception as error:  # an operator may refuse a way with whatever error it has
             problem = error
             continue
         if first is None:
             first = values
         elif not all(_close(one, other) for one, other in zip(first, values, strict=True)):
-            raise RuntimeError(f"'{name}' gives other results than '{next(iter(timed))}'")
+            raise RuntimeError(f"'{name}' gives other results or gradients than '{next(iter(timed))}'")
         timed[name] = float("inf")
     if not timed:
         raise RuntimeError(f"no way works: {problem}") from problem
@@ -48,25 +46,36 @@ def choose(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, dict[s
         for _ in range(_ROUNDS):
             for name in timed:
                 if spent[name] < _ENOUGH_S:
-                    taken = _once(joined.ways[name], tensors)
+                    taken, _ = _forward_and_backward(joined.ways[name], tensors, above)
                     spent[name] += taken
                     timed[name] = min(timed[name], taken * 1e3)
-    del torch
     return min(timed, key=lambda name: timed[name]), timed
 
 
-def _once(compute: Compute, tensors: Sequence[torch.Tensor]) -> float:
-    """Seconds of one forward and backward."""
+def _forward_and_backward(
+    compute: Compute, tensors: Sequence[torch.Tensor], above: list[torch.Tensor]
+) -> tuple[float, list[torch.Tensor]]:
+    """Its seconds; and its results, with the gradients of what wants some. `above` are the gradients of the results: random ones
+    are made where there are none yet, since with equal ones those of a normalisation are zero."""
     import torch
 
     fresh = _fresh(tensors)
     began = time.perf_counter()
     made = _results(compute(*fresh))
+    spent = time.perf_counter() - began
     ends = [one for one in made if one.requires_grad]
-    if ends:
-        starts = [one for one in fresh if isinstance(one, torch.Tensor) and one.requires_grad]
-        torch.autograd.grad(ends, starts, [torch.ones_like(one) for one in ends], allow_unused=True)
-    return time.perf_counter() - began
+    starts = [one for one in fresh if isinstance(one, torch.Tensor) and one.requires_grad]
+    if not ends:
+        return spent, [*made, *(torch.zeros(()) for _ in starts)]
+    if not above:
+        random = torch.Generator().manual_seed(0)
+        above += [torch.randn(one.shape, generator=random, dtype=one.dtype) for one in ends]
+    laid_out = [torch.empty_like(one).copy_(given) for one, given in zip(ends, above, strict=True)]
+    began = time.perf_counter()
+    found = torch.autograd.grad(ends, starts, laid_out, allow_unused=True)
+    spent += time.perf_counter() - began
+    below = [torch.zeros_like(to) if one is None else one for one, to in zip(found, starts, strict=True)]
+    return spent, [*made, *below]
 
 
 def _fresh(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -85,6 +94,8 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     if one.shape != other.shape:
         return False
-    a, b = one.detach().double(), other.detach().double()
+    tolerance = max(_TOLERANCE, 8 * torch.finfo(one.dtype).eps) if one.is_floating_point() else _TOLERANCE
+    kind = torch.complex128 if one.is_complex() else torch.float64
+    a, b = one.detach().to(kind), other.detach().to(kind)
     size = torch.nan_to_num(a).abs().max().item() if a.numel() else 0.0
-    return bool(torch.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE * size + 1e-12, equal_nan=True))
+    return bool(torch.allclose(a, b, rtol=tolerance, atol=tolerance * size + 1e-12, equal_nan=True))

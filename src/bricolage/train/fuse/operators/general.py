@@ -77,6 +77,14 @@ def pointwise(call: Call) -> Joined:
     return only("unchanged", compute)
 
 
+@TABLE.rule("aten::copy")
+def copy(call: Call) -> Joined:
+    """What is to be written, as large as what it is written to. The operator itself has no gradient."""
+    into, source = call.args[:2]
+    shape = (call.lanes, *into.shape)
+    return only("expanded", lambda _, made: aligned(made, source, into.rank).expand(shape).to(into.dtype))
+
+
 @TABLE.rule("aten::prelu")
 def prelu(call: Call) -> Joined | None:
     """One slope, or one for each channel: of each lane (HFTA's table has it unchanged, which shares lane 0's)."""

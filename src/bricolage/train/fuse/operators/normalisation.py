@@ -21,22 +21,19 @@ if TYPE_CHECKING:
     import torch
 
 
-@TABLE.rule("aten::batch_norm")
+@TABLE.rule("aten::batch_norm", "aten::instance_norm")
 def batch_norm(call: Call) -> Joined | None:
-    """One batch-norm over lanes · channels channels, running statistics included."""
-    x, weight, bias, mean, variance, training, momentum, eps, _ = call.args
-    lanes = call.lanes
+    """One batch-norm or instance-norm over lanes · channels channels, running statistics included."""
+    x, weight, bias, mean, variance, *rest = call.args
+    lanes, target = call.lanes, call.target
     given = [isinstance(one, Operand) for one in (weight, bias, mean, variance)]
     if x.rank < 2 or not all(one.stacked for one in call.operands[1:]):
         return None
 
-    def compute(value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        w, b, m, v = _parts(given, iter(rest))
+    def compute(value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        w, b, m, v = _parts(given, iter(others))
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
-        made = torch.nn.functional.batch_norm(joined, m, v, w, b, training, momentum, eps)
-        return channels_split(made, lanes)
+        return channels_split(target(joined, w, b, m, v, *rest), lanes)
 
     return only("channels of all lanes", compute)
 

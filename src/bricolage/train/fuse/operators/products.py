@@ -80,7 +80,7 @@ def embedding(call: Call) -> Joined | None:
     weight, index = call.operands
     padding, by_frequency, sparse = call.args[2], call.args[3], call.args[4]
     if not weight.stacked or by_frequency or sparse:
-        return None
+        return None  # sparse gradients were refused before
     rows, width = weight.shape
     starts = torch.arange(call.lanes).mul_(rows)
 

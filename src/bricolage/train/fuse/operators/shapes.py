@@ -135,6 +135,13 @@ def t(call: Call) -> Joined:
     return only("transpose", (lambda x: x.transpose(1, 2)) if call.operands[0].rank == 2 else (lambda x: x))
 
 
+@TABLE.rule("aten::empty_like", "aten::new_empty")
+def empty(call: Call) -> Joined:
+    """Memory that something else fills: zeros, since what lies there differs from time to time."""
+    shape, lanes, keywords = tuple(call.shape), call.lanes, call.keywords
+    return only("zeros", lambda x: x.new_zeros((lanes, *shape), dtype=keywords.get("dtype")))
+
+
 @TABLE.rule("aten::cat", "aten::stack")
 def cat(call: Call) -> Joined | None:
     """With shared tensors repeated by lane."""
