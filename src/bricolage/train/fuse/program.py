@@ -163,14 +163,7 @@ class Program:
         if name in _own_numbers():
             numbers = tuple(lane[self._own] for lane in self._numbers)
             self._own += 1
-        if (
-            name == "getitem"
-            and isinstance(node.args[0], torch.fx.Node)
-            and isinstance(values[self._slot(node.args[0])], tuple | list)
-        ):
-            source, at = self._slot(node.args[0]), node.args[1]
-            self._infos[place] = _Value(self._infos[source].stacked, self._infos[source].constant, place)
-            self._emit(node, place, lambda several: several[at], (source,), values)
+        if name == "getitem" and self._take_out(node, place, values):
             return
         if name == "aten::select.int" and self._select_at_once(node, place, values):
             return
@@ -218,6 +211,18 @@ class Program:
                 raise NotFusible(reason=f"{name} fails for several lanes: {_first(error)}; {where(node)}") from error
         if written is not None and not inside:
             self._bound[self._places[written]] = place
+
+    def _take_out(self, node: torch.fx.Node, place: int, values: list[Any]) -> bool:
+        """One of several results of an operator."""
+        import torch
+
+        whole, at = node.args[0], node.args[1]
+        if not isinstance(whole, torch.fx.Node) or not isinstance(values[self._slot(whole)], tuple | list):
+            return False
+        source = self._slot(whole)
+        self._infos[place] = _Value(self._infos[source].stacked, self._infos[source].constant, place)
+        self._emit(node, place, lambda several: several[at], (source,), values)
+        return True
 
     def _select_at_once(self, node: torch.fx.Node, place: int, values: list[Any]) -> bool:
         """Where everything along a dimension is selected, one by one, it is taken apart in one operator: the gradient of one

@@ -97,7 +97,7 @@ def _watching_hooks() -> Any:
     """A mode that notes hooks which the forward pass sets on tensors."""
     from torch.overrides import TorchFunctionMode
 
-    class Watch(TorchFunctionMode):
+    class HookWatch(TorchFunctionMode):
         found = ""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -105,7 +105,7 @@ def _watching_hooks() -> Any:
                 self.found = self.found or f"its forward pass sets a hook on a gradient ({calling_line()})"
             return func(*args, **(kwargs or {}))
 
-    return Watch()
+    return HookWatch()
 
 
 def _functions(value: torch.Tensor) -> str:
