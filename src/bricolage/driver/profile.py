@@ -39,6 +39,8 @@ _LOG = logging.getLogger(__name__)
 Stop = Callable[[], bool]
 NEAR = 1.25
 """Backends within this factor of the best on the whole model are worth mixing, even if they compile slowly."""
+_WIDER = 10.0
+"""Times the bound, within which a whole model that is too inaccurate is timed: divided among regions, its error may keep to it."""
 _WITHIN_REACH = 2.0
 """Backends within this factor may be the best on a rewritten graph, if they compile quickly."""
 _BATCH = 12
@@ -262,8 +264,9 @@ class Profile:
 
     def measure_dropped(self, stop: Stop) -> None:
         """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling
-        them is quick: so that the user can be told what a wider tolerance buys."""
-        loosest = max(BOUNDS.values())
+        them is quick: so that the user can be told what a wider tolerance buys, and since what is too inaccurate for the whole may
+        suit some regions."""
+        loosest = max(*BOUNDS.values(), _WIDER * self.session.options.bound)
         wrong = [
             one
             for one, cost in self.whole.items()
