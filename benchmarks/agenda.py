@@ -3,7 +3,7 @@
     python -m benchmarks.agenda --workload wide,six,collage --json
     python -m benchmarks.agenda --workload resnet-50 --effort quick --output out/agenda.json
     python -m benchmarks.agenda --workload wide --effort instant --against quick --output out/instant.json
-    python -m benchmarks.agenda --workload bert-base --precision medium --backend onnxruntime --backend openvino
+    python -m benchmarks.agenda --workload bert-base --precision medium --budget 150 --backend native --backend openvino
     python -m benchmarks.agenda --show out/agenda.json
     python -m benchmarks.agenda --record out/agenda.json
 
@@ -258,6 +258,7 @@ def main() -> int:
     parser.add_argument("--workload", default="wide,six,collage", help="names or families, separated by commas")
     parser.add_argument("--effort", default="quick", choices=list(PROFILES))
     parser.add_argument("--precision", default="highest")
+    parser.add_argument("--budget", type=float, help="seconds for each decision; without it, what the effort says")
     parser.add_argument("--backend", action="append", default=[], help="use this one alone; may be repeated")
     parser.add_argument(
         "--everything", type=float, default=600.0, help="seconds for the decision that leaves out nothing"
@@ -275,7 +276,8 @@ def main() -> int:
         print(table(shown))
         return 0
     names = _names(given.workload)
-    options = Options(effort=given.effort, precision=given.precision, backends=tuple(given.backend) or None)
+    backends = tuple(given.backend) or None
+    options = Options(effort=given.effort, precision=given.precision, budget_s=given.budget, backends=backends)
     known = decode(tuple[Row, ...], parse(given.output.read_bytes()), "rows") if given.output.exists() else ()
     rows = list(known)
     given.output.parent.mkdir(parents=True, exist_ok=True)
