@@ -212,9 +212,9 @@ def test_the_roofline_is_that_of_the_arithmetic(flag: str, times: float) -> None
     """Else it would be no bound: a product of bfloat16 takes half of the time, and with tiles a sixteenth."""
     work, device = product(1024, 1024, 1024), replace(host(), peaks=Peaks(100.0, 1e9), instructions=frozenset([flag]))
     setting = Setting(device, device.threads)
-    assert setting.roofline_ms(work, "bf16-nhwc") == pytest.approx(setting.roofline_ms(work) / times, rel=0.01)
+    assert setting.roofline_ms(work, bfloat16=True) == pytest.approx(setting.roofline_ms(work) / times, rel=0.01)
     narrow = Setting(replace(device, peaks=Peaks(1e9, 10.0)), device.threads)
-    assert narrow.roofline_ms(work, "bf16") == pytest.approx(narrow.roofline_ms(work) / 2, rel=0.02)
+    assert narrow.roofline_ms(work, bfloat16=True) == pytest.approx(narrow.roofline_ms(work) / 2, rel=0.02)
 
 
 def test_the_shipped_model_is_small_and_knows_the_backends() -> None:

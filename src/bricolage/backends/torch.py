@@ -75,7 +75,7 @@ def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
     try:
         return lower(
             region.model,
-            float_dtype=torch.bfloat16 if config.name.startswith("bf16") else None,
+            float_dtype=torch.bfloat16 if config.bfloat16 else None,
             channels_last=config.name.endswith(_CHANNELS_LAST),
         )
     except UnsupportedOperator as error:

@@ -18,7 +18,9 @@ Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "
 """Of a device in a description, or an end of a link."""
 _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
 """How the names of processor flags begin that an instruction set leaves out."""
-_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+_BFLOAT16 = {"avx512_bf16": 2.0, "amx_bf16": 16.0, "bf16": 4.0}
+"""Processor flags with native products of bfloat16, and how many of these at best take the time of one of float32: dot products of
+pairs; tiles of AMX against AVX-512 (1,024 and 64 a cycle); Arm's BFMMLA."""
 GENERAL_FLAGS = frozenset(
     ["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "avx", "bmi1", "bmi2", "movbe", "abm", "avx512cd"]
 )
@@ -79,7 +81,12 @@ class Device:
     @property
     def bfloat16(self) -> bool:
         """Whether it multiplies bfloat16 natively; emulated, that is slower than float32."""
-        return bool(self.instructions & _BFLOAT16)
+        return bool(self.instructions & _BFLOAT16.keys())
+
+    @property
+    def bfloat16_products(self) -> float:
+        """Products of bfloat16 that at best take the time of one of float32; 1 where they are emulated."""
+        return max((times for flag, times in _BFLOAT16.items() if flag in self.instructions), default=1.0)
 
     def fingerprint(self) -> str:
         """Short hash of what changes times: costs measured under another one are not comparable. Threads are a part

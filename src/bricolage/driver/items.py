@@ -95,7 +95,7 @@ class WholeModelItem(Item):
             because = f"by its times on {seen} {state.kind} networks"
         else:
             setting = Setting(session.device, session.options.threads)
-            least = setting.roofline_ms(workload(profile.graph.everything), one.config.name)
+            least = setting.roofline_ms(workload(profile.graph.everything), bfloat16=one.config.bfloat16)
             because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because)
 

@@ -47,6 +47,11 @@ class KernelConfig:
         return KernelConfig(self.name)
 
     @property
+    def bfloat16(self) -> bool:
+        """Whether its products are of bfloat16."""
+        return self.name.startswith("bf16")
+
+    @property
     def text(self) -> str:
         """Canonical and whole, for keys: equal texts mean equal configurations."""
         return self.name + (json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else "")

@@ -96,11 +96,6 @@ NAMES: tuple[str, ...] = (*_BY_KIND, *_WHOLE, *_DEVICE)
 """Of the features, in their order."""
 
 
-_IN_BFLOAT16 = {"amx_bf16": 16.0, "avx512_bf16": 2.0, "bf16": 4.0}
-"""Products of bfloat16 for one of float32 in the same time, at best, by processor flag: tiles of AMX against AVX-512 (1,024 and 64
-a cycle), dot products of pairs, Arm's BFMMLA."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """Where a region runs: a device and how many threads of it."""
@@ -108,15 +103,14 @@ class Setting:
     device: Device
     threads: int
 
-    def roofline_ms(self, workload: Workload, config: str = "f32") -> float:
-        """What a region would take if its backend reached what the device can do at best in the arithmetic of a configuration, and
-        moved nothing twice."""
-        narrow = config.startswith("bf16")
-        times = max((_IN_BFLOAT16[flag] for flag in _IN_BFLOAT16.keys() & self.device.instructions), default=1.0)
-        share = min(1.0, self.threads / max(1, self.device.threads)) * (times if narrow else 1.0)
+    def roofline_ms(self, workload: Workload, *, bfloat16: bool = False) -> float:
+        """What a region would take if its backend reached what the device can do at best, in float32 or in bfloat16, and moved
+        nothing twice."""
+        share = min(1.0, self.threads / max(1, self.device.threads))
         flops = sum(one.flops for one in workload.operators) / share
         moved = workload.read + workload.constant + workload.written
-        return Roofline(self.device.peaks).ms(flops, moved / 2 if narrow else moved)
+        roofline = Roofline(self.device.peaks)
+        return roofline.ms(flops / self.device.bfloat16_products, moved / 2) if bfloat16 else roofline.ms(flops, moved)
 
 
 def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:

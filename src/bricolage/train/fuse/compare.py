@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from bricolage.errors import BricolageError, NotFusible
 from bricolage.train.data import Data
@@ -36,8 +36,9 @@ _TRIES = 3
 _MORE = 10.0
 """Times what rounding was seen to do that is still taken for rounding."""
 
-Key: TypeAlias = tuple[int, str]
-"""Number of the step, and what of it."""
+Kind: TypeAlias = Literal["loss", "gradient", "update", "buffer"]
+Key: TypeAlias = tuple[int, Kind, str]
+"""Number of the step, what of it, and of which weight or buffer; empty for the loss."""
 
 
 def compared(data: Data, group: Group) -> dict[str, str]:
@@ -135,21 +136,21 @@ class _Followed:
         with alone.own_numbers():
             for step, seen in enumerate(self._seen):
                 loss = alone.differentiate()
-                found[step, "loss"] = torch.tensor(loss, dtype=seen.losses.dtype)
+                found[step, "loss", ""] = torch.tensor(loss, dtype=seen.losses.dtype)
                 if not math.isfinite(loss):
                     self.ended = True
                     break
                 for name, one in named.items():
                     if one.grad is not None:
-                        found[step, f"gradient of '{name}'"] = one.grad.clone()
+                        found[step, "gradient", name] = one.grad.clone()
                         given = seen.gradients.get(name)
                         if given is not None:
                             one.grad = given[self._row].clone()
                 alone.update()
                 for name, one in named.items():
-                    found[step, f"update of '{name}'"] = one.detach().clone()
+                    found[step, "update", name] = one.detach().clone()
                 for name, buffer in alone.module.named_buffers():
-                    found[step, f"buffer '{name}'"] = buffer.detach().clone()
+                    found[step, "buffer", name] = buffer.detach().clone()
         self.random = alone.random
         return found
 
@@ -160,18 +161,23 @@ class _Followed:
         return None if size <= _usual(wanted) else _Difference(key, size, size / max(_largest(wanted), 1e-300))
 
     def _found(self, key: Key) -> torch.Tensor | None:
-        step, name = key
+        step, kind, name = key
         seen = self._seen[step]
-        kind, _, rest = name.partition(" '")
         if kind == "loss":
             return seen.losses[self._row]
-        among = {"gradient of": seen.gradients, "update of": seen.weights, "buffer": seen.buffers}[kind]
-        found = among.get(rest.removesuffix("'"))
+        found = {"gradient": seen.gradients, "update": seen.weights, "buffer": seen.buffers}[kind].get(name)
         return None if found is None else found[self._row]
 
 
 def _named(key: Key) -> str:
-    return f"{key[1]} in step {key[0] + 1}"
+    step, kind, name = key
+    words = {
+        "loss": "loss",
+        "gradient": f"gradient of '{name}'",
+        "update": f"update of '{name}'",
+        "buffer": f"buffer '{name}'",
+    }
+    return f"{words[kind]} in step {step + 1}"
 
 
 def _apart(found: torch.Tensor | None, wanted: torch.Tensor) -> float:
