@@ -20,8 +20,8 @@ from bricolage.driver.stages.profiling import Reference
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
-from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import Cost, Outcome, TrialRecord
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Event, Measurer, judged
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.statistics import Latency
@@ -173,7 +173,6 @@ class MadeUpPool:
     """Workers that tune as told: `found` by backend, None where the search crashes."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
         self.cluster = None
         self.found: dict[str, KernelConfig | None] = {}
         self.tuned: list[Implementation] = []
@@ -245,7 +244,7 @@ class MadeUpMeasurer:
 
     def __init__(self, scratch: Path, answers: Answers) -> None:
         self.scratch, self.answers = scratch, answers
-        self.database, self.pool = MadeUpDatabase(), MadeUpPool()
+        self.database, self.pool, self.log = MadeUpDatabase(), MadeUpPool(), MeasurementLog()
         self.earlier: dict[CandidateSpec, Cost] = {}
         self.on_record: dict[CandidateSpec, Cost] = {}
         self.asked: list[CandidateSpec] = []

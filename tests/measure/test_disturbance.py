@@ -19,6 +19,7 @@ from bricolage.device.host import selected
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share
 from bricolage.measure.job import Job
 from bricolage.measure.loading import Loader
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import compare, disturbed
@@ -203,9 +204,10 @@ def test_a_busy_neighbour_disturbs_what_a_worker_times(pool: Pool, tmp_path: Pat
     Loader(pool, tmp_path, 1, Limits(30, 30)).load(jobs)
     with busy("1-nice0") as (neighbour,):
         os.sched_setaffinity(neighbour, {core})
-        compare(pool, jobs, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
+        log = MeasurementLog()
+        compare(pool, jobs, log, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
     assert all(job.ready and disturbed(job) for job in jobs), "20 ms are more than one slice of the scheduler"
     assert all(len(job.rounds) == len(job.disturbed) for job in jobs)
     assert max(len(job.rounds) for job in jobs) > 6, "who may be fastest and was disturbed has more rounds"
-    found = pool.tally.found
+    found = log.tally.found
     assert found.disturbed > found.samples / 2 and found.others > 0.2

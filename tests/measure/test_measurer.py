@@ -180,7 +180,7 @@ def test_a_worker_killed_from_outside_costs_the_candidate_nothing(measurer: Meas
         "killed-later": "ok",
         "honest 0.1": "ok",
     }
-    assert measurer.pool.losses == 3 and not list(measurer.database.entries(failures=True))
+    assert measurer.log.lost == 3 and not list(measurer.database.entries(failures=True))
 
 
 def test_who_is_killed_again_and_again_is_given_up_and_nothing_is_remembered(
@@ -198,7 +198,7 @@ def test_what_exceeds_the_user_s_own_limit_is_not_remembered(tmp_path: Path) -> 
     with Database() as database, Pool(memory_limit=300 << 20) as pool:
         measurer = Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(60, 60), cores=1)
         (cost,) = measurer.measure([task(tmp_path, ("leaks", ""))]).values()
-        assert cost.outcome == "out-of-memory" and pool.losses == 1
+        assert cost.outcome == "out-of-memory" and measurer.log.lost == 1
         assert not list(database.entries()), "the next run may have another limit, or none"
 
 

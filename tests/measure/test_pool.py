@@ -52,9 +52,7 @@ def load(pool: Pool, directory: Path, backend: str, config: str = "f32", limit_s
 def test_a_decision_begins_with_nothing_loaded(pool: Pool, tmp_path: Path) -> None:
     assert load(pool, tmp_path, "honest").ok
     worker = pool.worker(Regime(("honest",), 1, False, host()))
-    pool.losses, pool.tally.samples = 1, 5
-    pool.begin()
-    assert (pool.losses, pool.tally.samples) == (0, 0)
+    pool.clear()
     assert pool.worker(worker.regime) is worker, "it stays"
     assert not pool.ask(worker, 10, "time", id="1", turns=1, warm_s=0.0).ok, "and its programs do not"
     assert load(pool, tmp_path, "honest").ok
@@ -122,7 +120,7 @@ def test_a_worker_ended_from_outside_is_lost_and_no_fault_of_the_candidate(
     worker = pool.worker(Regime(("honest",), 1, False, host()))
     os.kill(worker.process.pid, number)
     answer = pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0)
-    assert answer.outcome == "lost" and "from outside" in answer.reason and pool.losses == 1
+    assert answer.outcome == "lost" and "from outside" in answer.reason and answer.blameless
     assert pool.worker(worker.regime) is not worker
 
 

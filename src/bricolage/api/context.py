@@ -20,6 +20,7 @@ from bricolage.driver.profile import Session
 from bricolage.driver.variants import write
 from bricolage.graph.graph import Graph
 from bricolage.measure.database import Database
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference import WorkerReference, reference_limit
@@ -45,15 +46,17 @@ class DecisionContext:
     replan: bool = False
     """Whether decisions on record are made again, and what failed by bad luck is tried again."""
 
-    def reference(self, opened: Source, graph: Graph) -> WorkerReference:
+    def reference(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> WorkerReference:
         """What computes the references of a graph and its regions: a worker with limits of time and memory."""
-        return open_reference(opened, graph, self.options, self.device, self.pool)
+        return open_reference(opened, graph, self.options, self.device, self.pool, log)
 
-    def session(self, opened: Source, graph: Graph) -> Session:
+    def session(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> Session:
         """What one decision for a graph is made with: what computes references, backends that passed their self-check on its
-        operators, the limits and rounds of the effort. Nothing that was loaded in the workers before is kept."""
-        self.pool.begin()
-        evaluate = self.reference(opened, graph)
+        operators, the limits and rounds of the effort. Nothing that was loaded in the workers before is kept. What happens while
+        it measures is written into its `log`, a new one by default."""
+        self.pool.clear()
+        log = log or MeasurementLog()
+        evaluate = self.reference(opened, graph, log)
         checked = self_checked(self.backends, [graph], self.progress, retrying=self.replan)
         measurer = Measurer(
             self.database,
@@ -63,6 +66,7 @@ class DecisionContext:
             policy=TimingPolicy(self.options.profile.rounds, self.options.profile.most_rounds),
             cores=self.device.threads,
             retrying=self.replan,
+            log=log,
         )
         costs = model_in_use() if self.options.predict else None
         return Session(
@@ -104,10 +108,12 @@ def open_context(
         yield DecisionContext(options, backends, device, costs, workers, progress, replan)
 
 
-def open_reference(opened: Source, graph: Graph, options: Options, device: Device, pool: Pool) -> WorkerReference:
+def open_reference(
+    opened: Source, graph: Graph, options: Options, device: Device, pool: Pool, log: MeasurementLog | None = None
+) -> WorkerReference:
     """As `DecisionContext.reference`, for what only compares and decides nothing."""
     limit_s = reference_limit(graph, options.budget(len(graph)))
-    return WorkerReference(pool, device, opened.store.directory, limit_s)
+    return WorkerReference(pool, device, opened.store.directory, limit_s, log)
 
 
 def open_pool(options: Options) -> Pool:

@@ -22,6 +22,7 @@ from bricolage.driver.decide import decide
 from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
 from bricolage.measure.database import Database
+from bricolage.measure.log import MeasurementLog
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.perf.track_record import shipped
@@ -54,8 +55,10 @@ def make_plan(
     )
 
 
-def decide_bucket(context: DecisionContext, opened: Source, bucket: PreparedBucket) -> Bucket:
-    """The decision for one shape bucket, found again or made.
+def decide_bucket(
+    context: DecisionContext, opened: Source, bucket: PreparedBucket, log: MeasurementLog | None = None
+) -> Bucket:
+    """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`.
 
     Raises:
         As `optimize`.
@@ -67,11 +70,11 @@ def decide_bucket(context: DecisionContext, opened: Source, bucket: PreparedBuck
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
     variants = context.variants(opened, bucket.graph)
-    session = context.session(opened, bucket.graph)
+    session = context.session(opened, bucket.graph, log)
     arrays, origin = context.inputs(opened, bucket.graph, session)
     found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
-    if context.pool.losses:
+    if session.measurer.log.lost:
         _LOG.warning(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"
         )

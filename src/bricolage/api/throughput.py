@@ -21,6 +21,7 @@ from bricolage.driver.throughput import NotBatched, Place, ThroughputSearch
 from bricolage.driver.variants import made_again, write
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
+from bricolage.measure.log import MeasurementLog
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
 from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
 from bricolage.plan.throughput import Throughput
@@ -59,11 +60,9 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
     model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
     placed: dict[str, Bucket] = {}
-    losses = 0
 
     def place(candidate: ServingCandidate, time: Deadline) -> ServingCandidate | None:
         """A decision for latency, on the cores of one stream."""
-        nonlocal losses
         left = time.left  # read once: a Ctrl-C makes it 0
         if left < _PLACING_S:
             return None
@@ -72,8 +71,9 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
         own = replace(options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads)
         own = replace(own, cores=cores, budget_s=left)
         given, on = model.given(candidate.batch.rows), selected(options.isa, cores)
-        losses += context.pool.losses  # it begins to count afresh
-        bucket = decide_bucket(replace(context, options=own, device=on, replan=False), given, given.buckets[0])
+        log = MeasurementLog()
+        bucket = decide_bucket(replace(context, options=own, device=on, replan=False), given, given.buckets[0], log)
+        session.measurer.log.lost += log.lost
         found = _placed(candidate, bucket, device, session.store.directory)
         if found is not None:
             placed[found.name] = bucket
@@ -81,7 +81,7 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
 
     throughput = search_within(search, deadline, place)
     decision = _decision(search, throughput, model, opened, device, placed)
-    if not (losses or context.pool.losses or deadline.interrupted):
+    if not (session.measurer.log.lost or deadline.interrupted):
         context.database.put_race(key, encode(decision))
     return decision
 
@@ -243,7 +243,7 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
         without_float64=tuple(sorted(oracle.borrowed)),
         quality=Quality(None, None, 0.0),
         decided_by="prior evidence",
-        disturbance=search.session.measurer.pool.tally.found,
+        disturbance=search.session.measurer.log.tally.found,
     )
 
 

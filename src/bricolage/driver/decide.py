@@ -99,7 +99,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         transfers=search.transfers if search is not None else (),
         proof=search.proof if search is not None else None,
         decided_by=result.decided_by,
-        disturbance=session.measurer.pool.tally.found,
+        disturbance=session.measurer.log.tally.found,
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         seconds=seconds,
         shares={one.name: round(one.share, 3) for one in times},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bricolage.codec import encode
 from bricolage.measure.job import Job
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Limits, Regime, Stop, never
 from bricolage.measure.worker_process import Answer, WorkerProcess
@@ -29,10 +30,20 @@ too, so this run's own bound cannot say which answers need no limits."""
 class Loader:
     """Brings jobs to `ready`, or to an outcome with its reason."""
 
-    def __init__(self, pool: Pool, scratch: Path, cores: int, limits: Limits, *, caching: bool = True) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        scratch: Path,
+        cores: int,
+        limits: Limits,
+        *,
+        caching: bool = True,
+        log: MeasurementLog | None = None,
+    ) -> None:
         """`scratch`: folder for outputs on their way; `cores`: workers busy at a time; `caching`: whether compiled code is
-        kept."""
+        kept; `log`: of the decision."""
         self.pool = pool
+        self._log = log or MeasurementLog()
         self.limits = limits
         self._scratch = scratch
         self._caching = caching
@@ -84,6 +95,7 @@ class Loader:
                     active[self._begin(job)] = job
             for worker, answer in self.pool.wait(_WAIT_S):
                 job = active.pop(worker)
+                self._log.heard(answer)
                 if not worker.alive:
                     self._on_worker_death(job, answer, hosted.pop(worker, []), queues[job.regime])
                 elif answer.ok and "compile_s" in answer.facts:
@@ -110,7 +122,7 @@ class Loader:
                 by_worker.setdefault(job.worker, []).append(job.id)
             job.unload()
         for worker, ids in by_worker.items():
-            self.pool.ask(worker, self.limits.run_s, "drop", ids=ids)
+            self._log.heard(self.pool.ask(worker, self.limits.run_s, "drop", ids=ids))
 
     def _begin(self, job: Job) -> WorkerProcess:
         worker = self.pool.worker(job.regime)

@@ -20,6 +20,7 @@ from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.executor import Executor
 from bricolage.measure.job import Job, JobState
 from bricolage.measure.loading import Loader
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import compare, disturbed, latency
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
@@ -100,10 +101,12 @@ class Measurer:
         cores: int | None = None,
         caching: bool = True,
         retrying: bool = False,
+        log: MeasurementLog | None = None,
     ) -> None:
         """`scratch`: an existing folder for this run. `cores`: workers that compile at a time. `caching`: whether
         code that takes long to compile is kept between runs. `retrying`: whether failures of earlier runs that may have
-        been bad luck are tried again, however young."""
+        been bad luck are tried again, however young. `log`: of the decision that it measures for."""
+        self.log = log or MeasurementLog()
         self.database = database
         self.pool = pool
         self.scratch = scratch
@@ -118,7 +121,7 @@ class Measurer:
         is not kept, and what ships is compared here."""
         self._retrying = retrying
         self._versions: dict[str, str] = {}
-        self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
+        self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching, log=self.log)
 
     def key(self, spec: CandidateSpec) -> CostKey:
         """The database key of a candidate.
@@ -297,7 +300,7 @@ class Measurer:
                 ready = [job for job in jobs if job.ready]
                 if stop() or not ready:
                     continue
-                open_ids = compare(self.pool, ready, self.policy, stop)
+                open_ids = compare(self.pool, ready, self.log, self.policy, stop)
                 for job in ready:
                     if job.state == "failed":
                         failed(job)

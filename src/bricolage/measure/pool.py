@@ -24,7 +24,6 @@ from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.device import memory
 from bricolage.measure import cores
-from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.executor import Executor
 from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
@@ -72,10 +71,6 @@ class Pool:
         self._temporary.mkdir()
         self._numbers = itertools.count()
         self._exclusive = False
-        self.losses = 0
-        """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
-        self.tally = Tally()
-        """What others did while something was timed."""
         self.cluster: Executor | None = None
         """Other machines that compile and measure, too; closed with this pool."""
         self.sharing = False
@@ -104,14 +99,12 @@ class Pool:
         """Others compile and measure, too, until this pool is closed."""
         self.cluster, self.sharing = cluster, True
 
-    def begin(self) -> None:
-        """A decision begins: nothing of the last one is loaded any more, and what others do is counted from here on."""
+    def clear(self) -> None:
+        """Nothing of the last decision is loaded any more."""
         for worker in list(self._workers.values()):
             if worker.alive and worker.pending is None:
                 self.ask(worker, _CLEAR_LIMIT_S, "clear")
         self.recycle()
-        self.losses = 0
-        self.tally = Tally()
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -274,7 +267,6 @@ class Pool:
         if status == -signal.SIGKILL:
             return self._killed(worker, fresh)
         if status in _SENT:
-            self.losses += 1
             return Answer("lost", f"its process was ended from outside ({_SENT[status]})", fresh=fresh)
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return Answer(
@@ -291,7 +283,6 @@ class Pool:
         if worker.held > _NEAR_LIMIT * self.memory_limit or worker.least_free < 2 * self._reserve:
             reason = f"killed when it held {worker.held >> 20} MB and {worker.least_free >> 20} MB were free"
             return Answer("out-of-memory", reason, fresh=fresh)
-        self.losses += 1
         return Answer("lost", "its process was killed from outside, and not for its memory", fresh=fresh)
 
     def _check(self, worker: WorkerProcess) -> Answer | None:
@@ -311,9 +302,8 @@ class Pool:
             worker.held, worker.least_free = resident, min(worker.least_free, free)
         if resident > self.memory_limit:
             self._retire(worker)
-            self.losses += self.limited
             limit = f"the limit is {self.memory_limit >> 20} MB"
-            return Answer("out-of-memory", f"it held {resident >> 20} MB; {limit}", fresh=fresh)
+            return Answer("out-of-memory", f"it held {resident >> 20} MB; {limit}", fresh=fresh, limited=self.limited)
         if free < self._reserve and worker is max(self._busy(), key=WorkerProcess.resident):
             self._retire(worker)
             return Answer("out-of-memory", f"the machine ran out of memory; it held {resident >> 20} MB", fresh=fresh)

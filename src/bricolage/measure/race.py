@@ -306,7 +306,7 @@ def _run_heat(
 ) -> int:
     """Runs one heat and returns the number of rounds so far."""
     end = time.monotonic() + policy.seconds
-    pool, cores = measurer.pool, heat[0].job.spec.device.cores
+    pool, log, cores = measurer.pool, measurer.log, heat[0].job.spec.device.cores
     number = count
 
     def remaining(done: int, running: list[_Runner]) -> Sequence[_Runner]:
@@ -320,13 +320,13 @@ def _run_heat(
         return () if done - count >= policy.rounds or should_stop() else going
 
     def turn(runner: _Runner) -> None:
-        if take_turn(pool, runner.job, policy):
+        if take_turn(pool, runner.job, log, policy):
             runner.rounds.append((number, tuple(runner.job.rounds[-1]), runner.job.disturbed[-1]))
             if progress is not None:
                 progress(runner.name, len(runner.rounds))
 
     with pool.exclusive():
-        return take_turns(heat, turn, remaining, first=count, around=lambda: watched(pool.tally, cores))
+        return take_turns(heat, turn, remaining, first=count, around=lambda: watched(log.tally, cores))
 
 
 def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Runner]:

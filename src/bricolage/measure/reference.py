@@ -17,6 +17,7 @@ from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import work
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
 from bricolage.verify.reference import Values
@@ -42,9 +43,12 @@ class WorkerReference:
     Constants of the models lie in files of `directory` (see `bricolage.graph.store`) or in the models themselves.
     """
 
-    def __init__(self, pool: Pool, device: Device, directory: Path, limit_s: float) -> None:
-        """`limit_s`: seconds for one evaluation; the memory limit is the pool's."""
+    def __init__(
+        self, pool: Pool, device: Device, directory: Path, limit_s: float, log: MeasurementLog | None = None
+    ) -> None:
+        """`limit_s`: seconds for one evaluation; the memory limit is the pool's. `log`: of the decision."""
         self._pool = pool
+        self._log = log or MeasurementLog()
         self._regime = Regime((), 1, False, device, "reference")
         self._directory = directory
         self._limit_s = limit_s
@@ -88,7 +92,7 @@ class WorkerReference:
                     dtype=np.dtype(dtype).name,
                     keep=sorted(keep),
                 )
-                if answer.outcome != "lost":
+                if self._log.heard(answer).outcome != "lost":
                     break
             if not answer.ok:
                 raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))

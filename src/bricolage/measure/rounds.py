@@ -10,6 +10,7 @@ from typing import cast
 
 from bricolage.measure.disturbance import DISTURBED, Tally, machine
 from bricolage.measure.job import Job
+from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD, Latency, enough
@@ -30,7 +31,9 @@ def disturbed(job: Job) -> bool:
     return any(job.disturbed) and not enough(job.disturbed.count(False), len(job.disturbed))
 
 
-def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: Stop = never) -> set[str]:
+def compare(
+    pool: Pool, jobs: Sequence[Job], log: MeasurementLog, policy: TimingPolicy, should_stop: Stop = never
+) -> set[str]:
     """Times ready jobs against each other; their rounds grow in place. A job that dies gets its outcome.
 
     First `rounds` rounds for all, then rounds for the near-ties, and as many again for whoever could win and was disturbed.
@@ -56,11 +59,11 @@ def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: 
         return [job for job in _open(jobs, again) if job.ready]
 
     def turn(job: Job) -> None:
-        take_turn(pool, job, policy)
+        take_turn(pool, job, log, policy)
 
     with pool.exclusive():
-        begun = take_turns(jobs, turn, all_of_them, around=lambda: watched(pool.tally, cores))
-        take_turns(jobs, turn, near_ties, first=begun, around=lambda: watched(pool.tally, cores))
+        begun = take_turns(jobs, turn, all_of_them, around=lambda: watched(log.tally, cores))
+        take_turns(jobs, turn, near_ties, first=begun, around=lambda: watched(log.tally, cores))
     return {job.id for job in _near_ties(jobs)}
 
 
@@ -73,25 +76,26 @@ def watched(tally: Tally, cores: Collection[int]) -> Iterator[None]:
     tally.add_interval(before, machine(cores), own_s, len(cores))
 
 
-def take_turn(pool: Pool, job: Job, policy: TimingPolicy) -> bool:
+def take_turn(pool: Pool, job: Job, log: MeasurementLog, policy: TimingPolicy) -> bool:
     """Times a job once; whether it could. A job that dies gets its outcome; one whose worker somebody else has ended is `lost`."""
     if not job.ready or job.worker is None:
         return False
-    answer = pool.ask(job.worker, policy.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, policy))
+    facts = {"id": job.id, "turns": 1, "warm_s": _warm_up(job, policy)}
+    answer = log.heard(pool.ask(job.worker, policy.run_s, "time", **facts))
     if not answer.ok:
         if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
             job.fail(answer.outcome, answer.reason)
         return False
     (samples,) = cast(list[list[float]], answer.facts["rounds"])
     (shares,) = cast(list[list[float]], answer.facts["waited"])
-    if pool.tally.calm:
+    if log.tally.calm:
         shares = [0.0] * len(shares)
     clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
     kept = clean or range(len(samples))
     served = cast(list[list[list[float]]], answer.facts.get("latencies", []))
     job.timed([samples[i] for i in kept], not clean, [ms for i in kept for ms in served[0][i]] if served else None)
     repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
-    pool.tally.add_turn(shares, repeated, processor_s)
+    log.tally.add_turn(shares, repeated, processor_s)
     return True
 
 

@@ -65,7 +65,7 @@ def serve(
     measurer.loader.load(list(jobs.values()), should_stop)
     ready = [job for job in jobs.values() if job.ready]
     if ready and not should_stop():
-        compare(measurer.pool, ready, policy, should_stop)
+        compare(measurer.pool, ready, measurer.log, policy, should_stop)
     found = {
         name: ServedLoad.of(cost_of(job), job.served)
         for name, job in jobs.items()

@@ -95,14 +95,14 @@ class TransferMeasurer:
         measurer = self._measurer
         measurer.loader.load(jobs, should_stop)
         policy = TimingPolicy(warm_s=0.02, run_s=measurer.limits.run_s)
-        pool, cores = measurer.pool, self._device.cores
+        pool, log, cores = measurer.pool, measurer.log, self._device.cores
 
         def remaining(number: int, _: list[Job]) -> Sequence[Job]:
             return jobs if number < _ROUNDS and all(job.ready for job in jobs) and not should_stop() else ()
 
         with pool.exclusive():
             take_turns(
-                jobs, lambda job: take_turn(pool, job, policy), remaining, around=lambda: watched(pool.tally, cores)
+                jobs, lambda job: take_turn(pool, job, log, policy), remaining, around=lambda: watched(log.tally, cores)
             )
         measurer.loader.drop(jobs)
         broken = next((job for job in jobs if job.state == "failed"), None)

@@ -45,6 +45,13 @@ class Answer:
     facts: Mapping[str, object] = field(default_factory=dict)
     fresh: bool = False
     """The worker had loaded nothing before, so that nobody else is to blame for its death."""
+    limited: bool = False
+    """It ended at a limit of memory that the user has set."""
+
+    @property
+    def blameless(self) -> bool:
+        """Whether it says nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
+        return self.outcome == "lost" or self.limited
 
     @property
     def ok(self) -> bool:

@@ -387,7 +387,6 @@ class KernelSearch:
     def _ask(self, deadline: Deadline, command: str, **facts: object) -> Answer:
         pool = self._measurer.pool
         limit = min(_ANSWER_S, deadline.left + _OVERRUN_S)
+        given = {"step": encode(self._step), "threads": self._threads, **facts}
         with pool.exclusive():
-            return pool.ask(
-                pool.worker(self._regime), limit, command, step=encode(self._step), threads=self._threads, **facts
-            )
+            return self._measurer.log.heard(pool.ask(pool.worker(self._regime), limit, command, **given))

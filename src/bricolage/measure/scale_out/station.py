@@ -216,7 +216,7 @@ class Station:
         try:
             found = measurer.measure([task], should_stop=lambda: batch <= self._given_up)
         except _LimitsWanted:
-            pool.begin()
+            pool.clear()
             return Measured(machine, wants_limits=True)
         return Measured(machine, tuple(_told(found.get(spec)) for spec in specs))
 
