@@ -50,6 +50,11 @@ def available_cores() -> int:
     return cores if limit is None else max(1, min(cores, int(limit)))
 
 
+def default_isa() -> str:
+    """The instruction set of `$BRICOLAGE_ISA`, to which every backend is kept where nothing else is asked for; empty for all."""
+    return os.environ.get(ISA_VARIABLE, "")
+
+
 @dataclass(frozen=True)
 class Shares:
     """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
@@ -255,7 +260,7 @@ class Options:
         flag="--isa",
         metavar="NAME",
         help="Keep every backend to an instruction set: avx512 or avx2. Default: all, or $BRICOLAGE_ISA.",
-        factory=lambda: os.environ.get(ISA_VARIABLE, ""),
+        factory=default_isa,
     )
     cores: tuple[int, ...] | None = _option(
         None,

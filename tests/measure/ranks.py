@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from bricolage.codec import encode
+from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
 from bricolage.measure.loop import Commands, Tell
 
@@ -51,21 +53,24 @@ def step(folder: str, act: str = "") -> dict[str, object]:
     return {"pid": os.getpid()}
 
 
-def good(tell: Tell) -> Commands:
+def good(device: Device, tell: Tell) -> Commands:
     def count(to: int, pause_s: float) -> dict[str, object]:
         for number in range(to):
             time.sleep(pause_s)
             tell(number)
         return {"to": to}
 
-    return {"ready": ready, "join": join, "step": step, "count": count, "late": late}
+    def told() -> dict[str, object]:
+        return {"device": encode(device)}
+
+    return {"ready": ready, "join": join, "step": step, "count": count, "late": late, "device": told}
 
 
-def dies_first(_tell: Tell) -> Commands:
+def dies_first(_device: Device, _tell: Tell) -> Commands:
     print("there is no driver for this", flush=True)
     os._exit(7)
 
 
-def sleeps_first(_tell: Tell) -> Commands:
+def sleeps_first(_device: Device, _tell: Tell) -> Commands:
     time.sleep(600)
     return {}

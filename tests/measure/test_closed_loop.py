@@ -54,7 +54,7 @@ Y = np.maximum(X, 0) + X
 def load(backend: str, region: Path, how: Serving, threads: int = 1) -> closed_loop.ClosedLoop:
     needs(backend)
     step = Step(Implementation(backend), region)
-    return closed_loop.load([step], ["x"], ["y"], {"x": X}, threads, how, caching=False)
+    return closed_loop.load([step], ["x"], ["y"], {"x": X}, Resources(threads), how, caching=False)
 
 
 @pytest.mark.parametrize("backend", ["native", "onnxruntime", "openvino", "torch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from bricolage.backends.interface import Resources
+from bricolage.codec import encode
 from bricolage.device.host import host
 from bricolage.measure import launch as launching
 from bricolage.measure.launch import ForkedWorker, launch
@@ -52,7 +54,7 @@ def test_a_worker_has_its_own_variables_folder_and_cores(tmp_path: Path, monkeyp
         seen = psutil.Process(process.pid)
         assert seen.cwd() == str(tmp_path) and os.getpgid(process.pid) == process.pid
         assert os.getsid(process.pid) != os.getsid(0), "Ctrl-C in the terminal is for us"
-        process.stdin.write(b'{"command": "no such"}\n')
+        process.stdin.write((json.dumps(encode(host())) + '\n{"command": "no such"}\n').encode())
         os.set_blocking(process.stdout.fileno(), True)
         assert b"outcome" in process.stdout.read(4096)
         assert sorted(seen.cpu_affinity()) == sorted(host().cores)

@@ -13,8 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bricolage.codec import decode
+from bricolage.device.device import Device
+from bricolage.device.host import unlimited
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.group import ProcessGroup
+from bricolage.measure.pool import Pool
+from bricolage.measure.specs import Regime
+from bricolage.options import ISA_VARIABLE
 from tests.measure.ranks import DIES, GOOD, SLEEPS
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +49,14 @@ def test_all_answer_by_rank_and_leave_files(group: ProcessGroup) -> None:
     assert {str(pid) for pid in group.pids} <= {path.name for path in group.folder.iterdir()}
     group.close()
     assert ended(group.pids, group.folder)
+
+
+def test_a_worker_is_told_its_device_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, "avx512")
+    device = unlimited().kept_to("avx2")
+    with Pool(entry=GOOD, variables=VARIABLES) as pool:
+        answer = pool.ask(pool.worker(Regime((), 1, False, device)), 20.0, "device")
+    assert decode(Device, answer.facts["device"]) == device
 
 
 def test_what_is_told_on_the_way_renews_the_patience(group: ProcessGroup) -> None:

@@ -15,7 +15,6 @@ from bricolage.backends.interface import Backend, Resources
 from bricolage.conformance.compare import difference
 from bricolage.conformance.regions import run_bound, written
 from bricolage.conformance.trials import OperatorTrial
-from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.graph import Graph
 
@@ -38,7 +37,7 @@ def attempt(backend: Backend, trial: OperatorTrial, resources: Resources) -> Res
     with scratch.using(scratch.temporary()) as folder:
         region = written(ir.from_proto(trial.model), folder)
         try:
-            kernel = backend.compile(region, backend.configs("highest", host())[0], resources)
+            kernel = backend.compile(region, backend.configs("highest", resources.device)[0], resources)
             static = all(info.static for info in (*region.inputs, *region.outputs))
             runs = run_bound(kernel, region, trial.inputs) if static else [kernel.run(list(trial.inputs))]
         except (Refused, UnsupportedOperator) as error:

@@ -16,7 +16,7 @@ import psutil
 
 from bricolage.device.caches import host_caches
 from bricolage.device.device import GENERAL_FLAGS, Device, Peaks, lanes
-from bricolage.options import ISA_VARIABLE, available_cores
+from bricolage.options import available_cores, default_isa
 
 _KNOWN = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -43,7 +43,7 @@ def host() -> Device:
     Raises:
         BadOption: that variable names no instruction set.
     """
-    return unlimited().kept_to(os.environ.get(ISA_VARIABLE, ""))
+    return unlimited().kept_to(default_isa())
 
 
 def selected(isa: str, cores: Sequence[int] | None = None) -> Device:

@@ -17,7 +17,6 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, RequestQueue, Resources
 from bricolage.device.buffers import aligned, in_buffer
 from bricolage.device.device import Device
-from bricolage.device.host import host
 from bricolage.errors import BackendFailed
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
@@ -171,7 +170,7 @@ def load(
     needed: Sequence[str],
     outputs: Sequence[str],
     values: Buffers,
-    threads: int,
+    stream: Resources,
     serving: Serving,
     *,
     caching: bool,
@@ -182,21 +181,21 @@ def load(
         needed: names of the tensors that it reads.
         outputs: names of those that it computes.
         values: what it reads, by name.
-        threads: of one stream; of a queue, all.
+        stream: of a whole device, with the threads of one stream; of a queue, all.
 
     Raises:
         Refused, MissingBackend, BackendFailed: as `compile_program`.
     """
     given = {name: in_buffer(array) for name, array in values.items()}
     if serving.queue is not None:
-        return _queue(steps, given, threads, serving)
+        return _queue(steps, given, stream, serving)
     alone = len(serving.cores) == 1 and len({step.implementation.backend for step in steps}) == 1
 
     def make(device: Device, like: Program | None) -> Program:
-        resources = Resources(threads, device, alone=alone)
+        resources = Resources(stream.threads, device, alone=alone)
         return compile_program(steps, needed, outputs, resources, caching=caching, ephemeral=True, like=like)
 
-    loop = CopiesLoop([host().group(cores) for cores in serving.cores], make, serving.rows)
+    loop = CopiesLoop([stream.device.group(cores) for cores in serving.cores], make, serving.rows)
     loop.bind(given)
     return loop
 
@@ -207,11 +206,11 @@ def _stay_on(device: Device) -> None:
         os.sched_setaffinity(0, device.cores)
 
 
-def _queue(steps: Sequence[Step], given: Buffers, threads: int, serving: Serving) -> QueueLoop:
+def _queue(steps: Sequence[Step], given: Buffers, stream: Resources, serving: Serving) -> QueueLoop:
     (step,) = steps
     region, backend = RegionModel(step.path), registry.get(step.implementation.backend)
     assert serving.queue is not None
-    resources = Resources(threads, host().group(serving.cores[0]), alone=True)
+    resources = Resources(stream.threads, stream.device.group(serving.cores[0]), alone=True)
     queue = backend.queue(region, step.implementation.config, resources, serving.queue)
     found = []
     for lane in range(queue.lanes):

@@ -38,7 +38,7 @@ class EntryPoint:
     """What worker processes do: the loop of `measure.loop` with these commands."""
 
     commands: str
-    """Place of the function that makes them, "module:name"."""
+    """Place of the function that makes them for a device and what tells the parent something: "module:name"."""
     modules: tuple[str, ...]
     """What a fork server imports for them. None of these may start a thread when it is imported."""
 

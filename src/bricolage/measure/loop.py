@@ -2,10 +2,11 @@
 
     python -m bricolage.measure [--entry MODULE:NAME] [--parent PID] [--cores N,N] [--register name=module:Class]...
 
-Commands come as lines of JSON on standard input, and every command is answered by one line on what was standard output at the
-start. Before its answer a command may tell how far it is, in lines of their own. Frameworks print on standard output, so the
-descriptors are moved away first and file descriptor 1 joins standard error, which the parent keeps as a log. What a worker can do
-is a mapping from names to functions, which `--entry` makes. Tensors and models go by file; nothing on the pipes is pickled.
+The first line on standard input is the device that the worker works for, as JSON. Commands come as lines of JSON after it, and
+every command is answered by one line on what was standard output at the start. Before its answer a command may tell how far it is,
+in lines of their own. Frameworks print on standard output, so the descriptors are moved away first and file descriptor 1 joins
+standard error, which the parent keeps as a log. What a worker can do is a mapping from names to functions, which `--entry` makes.
+Tensors and models go by file; nothing on the pipes is pickled.
 
 On SIGUSR1 a worker writes into its log where its main thread is, even if that hangs in native code (`faulthandler`).
 """
@@ -24,6 +25,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from bricolage import telemetry
+from bricolage.codec import decode
+from bricolage.device.device import Device
 from bricolage.errors import MissingBackend, Refused, UnsupportedOperator
 from bricolage.runtime.process import end_with_parent
 
@@ -80,14 +83,15 @@ def main(arguments: list[str]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands, lines), daemon=True).start()
-    made = _made(options["--entry"], lambda told: _write(answers, {"told": told}))
+    device = decode(Device, json.loads(lines.get()), "device")
+    made = _made(options["--entry"], device, lambda told: _write(answers, {"told": told}))
     while True:
         _write(answers, handle(made, lines.get()))
 
 
-def _made(entry: str, tell: Tell) -> Commands:
+def _made(entry: str, device: Device, tell: Tell) -> Commands:
     """What this worker can do."""
-    found = named(entry)(tell)
+    found = named(entry)(device, tell)
     assert isinstance(found, Mapping)
     return found
 

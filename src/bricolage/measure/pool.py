@@ -22,6 +22,7 @@ from types import TracebackType
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
+from bricolage.codec import encode
 from bricolage.device import memory
 from bricolage.measure import cores
 from bricolage.measure.entries import OUTCOMES, Outcome
@@ -136,7 +137,9 @@ class Pool:
         resources = Resources(regime.threads, regime.device, regime.alone)
         variables = {"TMPDIR": str(self._temporary), **self._variables}
         process = launch(regime.backends, resources, log, variables, entry=self._entry, fresh=regime.fresh)
-        return WorkerProcess(regime, process, log)
+        worker = WorkerProcess(regime, process, log)
+        self._write(worker, encode(regime.device))
+        return worker
 
     def _retire(self, worker: WorkerProcess) -> None:
         self._selector.unregister(worker.answers)
@@ -169,7 +172,11 @@ class Pool:
             limit_s += _START_GRACE_S
         calm = command == "time" or self._entry != PROGRAMS
         worker.pending = Pending(now, limit_s, _CALM_TICK_S if calm else _TICK_S, now, tell)
-        data = (json.dumps({"command": command, **facts}) + "\n").encode()
+        self._write(worker, {"command": command, **facts})
+
+    @staticmethod
+    def _write(worker: WorkerProcess, line: object) -> None:
+        data = (json.dumps(line) + "\n").encode()
         try:
             while data:
                 data = data[worker.commands.write(data) :]

@@ -7,7 +7,7 @@ import gc
 import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns, process_time
@@ -20,7 +20,6 @@ from bricolage.backends.trials import Trials
 from bricolage.codec import decode, encode
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
-from bricolage.device.host import host
 from bricolage.errors import BricolageError, InvalidGraph, NoReference
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
@@ -70,7 +69,8 @@ class _Loaded:
 class Worker:
     """The commands. Each returns the facts of its answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device) -> None:
+        self._device = replace(device, name=device.kind)  # this process has no cores but those of a group
         self._loaded: dict[str, _Loaded] = {}
         self._watch = DisturbanceWatch()
         self._spent: float | None = None
@@ -105,13 +105,14 @@ class Worker:
         `ephemeral` see `compile_step`."""
         made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
-        resources = Resources(threads, host(), alone)
+        resources = Resources(threads, self._device, alone)
         values = load_values(Path(inputs), needed)
         start = perf_counter()
         if serving is not None:
             how = decode(Serving, serving, "serving")
             arrays = {name: np.asarray(value) for name, value in values.items()}
-            loop = closed_loop.load(made, needed, outputs, arrays, threads, how, caching=caching)
+            resources = Resources(threads, self._device)
+            loop = closed_loop.load(made, needed, outputs, arrays, resources, how, caching=caching)
             self._loaded[id] = _Loaded(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         program = compile_program(
@@ -142,9 +143,8 @@ class Worker:
             RegionModel(made.path),
             made.implementation.config,
         )
-        here = host()
-        alike = target.fingerprint() == here.fingerprint()
-        resources = Resources(threads, here if alike else target, cache=Path(folder))
+        alike = target.fingerprint() == self._device.fingerprint()
+        resources = Resources(threads, self._device if alike else target, cache=Path(folder))
         if alike:
             backend.compile(region, config, resources)
         else:
@@ -252,7 +252,7 @@ class Worker:
         """What a tuner may choose of the kernels of a step's region, and which other kernels it could have."""
         made = decode(Step, step, "step")
         backend, config = registry.get(made.implementation.backend), made.implementation.config
-        given = RegionModel(made.path), config, Resources(threads, host(), alone=True)
+        given = RegionModel(made.path), config, Resources(threads, self._device, alone=True)
         return {"space": encode(backend.space(*given)), "structures": encode(list(backend.structures(*given)))}
 
     def trial(self, step: object, threads: int, builds: list[dict[str, object]], rounds: int) -> dict[str, object]:
@@ -264,7 +264,7 @@ class Worker:
             while len(self._trials) >= _MOST_TRIALS:
                 self._trials.pop(next(iter(self._trials)))
             backend, config = registry.get(made.implementation.backend), made.implementation.config
-            trials = backend.trials(RegionModel(made.path), config, Resources(threads, host(), alone=True))
+            trials = backend.trials(RegionModel(made.path), config, Resources(threads, self._device, alone=True))
         self._trials[made, threads] = trials
         if not builds:
             usual = dict(trials.usual(rounds))
@@ -279,7 +279,7 @@ class Worker:
         )  # not every worker needs the reference implementation
 
         trials = pickle.loads(Path(path).read_bytes())  # written by the parent a moment ago
-        results = attempt_together(registry.get(backend), trials, Resources(threads=1))
+        results = attempt_together(registry.get(backend), trials, Resources(1, self._device))
         return {"results": [[result.outcome, result.reason] for result in results]}
 
     def evaluate(self, model: str, inputs: str, outputs: str, dtype: str, keep: list[str]) -> dict[str, object]:
@@ -334,9 +334,9 @@ class Worker:
         return self.drop(list(self._loaded))
 
 
-def commands(_tell: Tell) -> Commands:
+def commands(device: Device, _tell: Tell) -> Commands:
     """A worker's commands by name (`loop`)."""
-    worker = Worker()
+    worker = Worker(device)
     between = (
         *(worker.load, worker.compile, worker.outputs, worker.space, worker.trial, worker.drop, worker.clear),
         *(worker.attempt, worker.evaluate, worker.run_artifact),

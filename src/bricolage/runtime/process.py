@@ -14,7 +14,6 @@ from pathlib import Path
 from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.options import ISA_VARIABLE
 
 TRY_SIZES = "BRICOLAGE_TRY_SIZES"
 """Environment variable; "0": sizes that were never tried are run in this process at once, whatever comes of it."""
@@ -29,7 +28,6 @@ def environment(backends: Collection[str], resources: Resources) -> dict[str, st
     for name in backends:
         variables.update(registry.get(name).environment(resources))
     variables[TRY_SIZES] = "0"  # it may die, so it need not ask another one first
-    variables[ISA_VARIABLE] = resources.device.isa  # so that the worker sees the same device
     variables["PYTHONPATH"] = os.pathsep.join(_import_path())
     return variables
 

@@ -125,7 +125,7 @@ def trial(
             "outputs": list(ends[1]),
             "threads": resources.threads,
             "alone": resources.alone,
-            "cores": list(resources.device.cores),
+            "device": encode(resources.device),
             "bound": bound,
             "arrays": None if arrays is None else str(folder / "inputs.npz"),
             "register": registry.added(),

@@ -25,7 +25,7 @@ from bricolage import scratch, telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.codec import decode
-from bricolage.device.host import host
+from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
@@ -65,9 +65,7 @@ def tried(request: Mapping[str, Any]) -> str:
 
 def _answers(request: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
     steps = [decode(Step, step, "step") for step in request["steps"]]
-    whole = host()
-    device = whole if list(whole.cores) == request["cores"] else whole.group(tuple(request["cores"]))
-    resources = Resources(request["threads"], device, request["alone"])
+    resources = Resources(request["threads"], decode(Device, request["device"], "device"), request["alone"])
     program = compile_program(steps, request["inputs"], request["outputs"], resources)
     prepared = Prepared(program, frozenset(step.implementation.backend for step in steps), threading.RLock())
     prepared.run(arrays)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bricolage.codec import decode, encode
+from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
 from bricolage.measure.loop import Commands, Tell, named
 from bricolage.train.step import load_torch
@@ -78,7 +79,7 @@ def ready(threads: int) -> Mapping[str, object]:
     return {}
 
 
-def commands(_tell: Tell) -> Commands:
+def commands(_device: Device, _tell: Tell) -> Commands:
     """By name (`measure.loop`)."""
     process = _Process()
     return {"ready": ready, "join": process.join, "work": process.work}

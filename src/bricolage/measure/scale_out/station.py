@@ -44,7 +44,7 @@ from bricolage.measure.scale_out.items import (
 from bricolage.measure.scale_out.parcels import Received, install, packed
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
 from bricolage.measure.worker_process import Answer
-from bricolage.options import ISA_VARIABLE
+from bricolage.options import default_isa
 from bricolage.plan.step import Step
 
 _TICK_S = 0.2
@@ -76,7 +76,7 @@ class Station:
     @property
     def _device(self) -> Device:
         """The node's own, kept to the instruction set of the decision and to that of the node's environment."""
-        return selected(self._setup.isa or os.environ.get(ISA_VARIABLE, ""))
+        return selected(self._setup.isa or default_isa())
 
     async def describe(self) -> dict[str, Any]:
         """What this node is."""

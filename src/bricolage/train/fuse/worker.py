@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bricolage.codec import decode, encode
+from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
 from bricolage.measure.loop import Commands, Tell
 from bricolage.train.fuse.contestants import Contestant, prepared
@@ -42,7 +43,7 @@ class _Lanes:
         return {"results": encode(list(outcome.results.values()))}
 
 
-def commands(tell: Tell) -> Commands:
+def commands(_device: Device, tell: Tell) -> Commands:
     """By name."""
     lanes = _Lanes(tell)
     return {"ready": ready, "prepare": lanes.prepare, "run": lanes.run, "finish": lanes.finish}
