@@ -18,7 +18,7 @@ from bricolage.runtime.prepared import Prepared
 _MOST = 64
 """Signatures that are remembered."""
 
-Signature = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+Signature = tuple[tuple[np.dtype, tuple[int, ...]], ...]
 
 
 class Ready:

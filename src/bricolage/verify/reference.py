@@ -52,7 +52,7 @@ class Evaluate(Protocol):
         model: ir.Model,
         inputs: Mapping[str, Any],
         *,
-        dtype: type[np.floating[Any]] = ...,
+        dtype: type[np.floating] = ...,
         keep: Collection[str] = ...,
     ) -> Values:
         """Outputs of the model by name, and the intermediate values named in `keep`."""
@@ -62,7 +62,7 @@ def evaluate(
     model: ir.Model,
     inputs: Mapping[str, Any],
     *,
-    dtype: type[np.floating[Any]] = np.float64,
+    dtype: type[np.floating] = np.float64,
     keep: Collection[str] = (),
     library: Library | None = None,
 ) -> Values:
@@ -97,7 +97,7 @@ class Evaluator:
         self,
         model: ir.Model,
         *,
-        dtype: type[np.floating[Any]] = np.float64,
+        dtype: type[np.floating] = np.float64,
         keep: Collection[str] = (),
         library: Library | None = None,
         borrowing: bool = False,

@@ -62,7 +62,7 @@ class FieldArrays:
 
     # --- types and construction
 
-    def dtype(self, onnx_type: int) -> np.dtype[Any]:
+    def dtype(self, onnx_type: int) -> np.dtype:
         """All floating types are one."""
         try:
             named = ir.DataType(onnx_type).numpy()
@@ -107,7 +107,7 @@ class FieldArrays:
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:
         """Integers and truth values stay what they are."""
         return value if value.dtype.kind in "biu" else tensor(self.point, value)
 
@@ -244,10 +244,10 @@ class FieldArrays:
 
     # --- movement
 
-    def _move(self, x: Array, place: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]) -> Array:
+    def _move(self, x: Array, place: Callable[[np.ndarray], np.ndarray]) -> Array:
         return x.move(place) if isinstance(x, FieldTensor) else place(np.asarray(x))
 
-    def _join(self, xs: Sequence[Array], place: Callable[..., np.ndarray[Any, Any]]) -> Array:
+    def _join(self, xs: Sequence[Array], place: Callable[..., np.ndarray]) -> Array:
         return place(*xs) if self._all_known(*xs) else gather(self._tensors(*xs), place)
 
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
@@ -286,7 +286,7 @@ class FieldArrays:
     def triu(self, x: Array, k: int) -> Array:
         return self._triangle(x, np.triu(np.ones(x.shape[-2:], bool), k))
 
-    def _triangle(self, x: Array, kept: np.ndarray[Any, Any]) -> Array:
+    def _triangle(self, x: Array, kept: np.ndarray) -> Array:
         zero = np.zeros((), x.dtype)
         return self.where(kept, x, zero)
 
@@ -315,7 +315,7 @@ class FieldArrays:
         if reduction != "none":
             raise NotModelled(f"a scatter with reduction {reduction}")
 
-        def place(i: np.ndarray[Any, Any], j: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def place(i: np.ndarray, j: np.ndarray) -> np.ndarray:
             scattered = np.array(i)
             scattered[indices] = j
             return scattered
@@ -362,9 +362,9 @@ class FieldArrays:
         """The tensor with one axis for each of `letters`, of size 1 where the term lacks it; repeated ones diagonal."""
         own = "".join(letter for letter in letters if letter in term)
 
-        def place(i: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def place(i: np.ndarray) -> np.ndarray:
             sizes = dict(zip(term, i.shape, strict=True))
-            diagonal: np.ndarray[Any, Any] = np.einsum(f"{term}->{own}", i)
+            diagonal: np.ndarray = np.einsum(f"{term}->{own}", i)
             return diagonal.reshape([sizes.get(letter, 1) for letter in letters])
 
         return x.move(place)
@@ -412,7 +412,7 @@ class FieldArrays:
         w = w.reshape((groups * outputs, inputs // groups, *spatial))
         w = self.flip(w, tuple(range(2, w.ndim)))
 
-        def stretch(i: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def stretch(i: np.ndarray, zero: np.ndarray) -> np.ndarray:
             sizes = [(d - 1) * stride + 1 for d, stride in zip(i.shape[2:], strides, strict=True)]
             stretched = np.full((*i.shape[:2], *sizes), zero.item())
             stretched[(slice(None), slice(None), *(slice(None, None, stride) for stride in strides))] = i

@@ -70,7 +70,7 @@ class Givens:
 
     free: Collection[str] = ()
     nonnegative: Collection[str] = ()
-    values: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Any]:

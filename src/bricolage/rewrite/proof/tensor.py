@@ -21,7 +21,7 @@ from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 
 FLOAT = np.dtype(np.float32)
 BOOL = np.dtype(np.bool_)
-Positions = np.ndarray[Any, Any]
+Positions = np.ndarray
 _LARGEST_EXPONENT = 64
 
 
@@ -48,9 +48,9 @@ class FieldTensor:
         point: RandomPoint,
         values: Residues,
         degree: Degree,
-        dtype: np.dtype[Any] = FLOAT,
+        dtype: np.dtype = FLOAT,
         extreme: Extreme | None = None,
-        literal: np.ndarray[Any, Any] | None = None,
+        literal: np.ndarray | None = None,
     ) -> None:
         self.point = point
         self.values = values
@@ -75,11 +75,11 @@ class FieldTensor:
         """Number of elements, of one row."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def derived(self, values: Residues, degree: Degree, dtype: np.dtype[Any] = FLOAT) -> FieldTensor:
+    def derived(self, values: Residues, degree: Degree, dtype: np.dtype = FLOAT) -> FieldTensor:
         """A result computed from this tensor."""
         return FieldTensor(self.point, values, degree, dtype)
 
-    def typed(self, dtype: np.dtype[Any]) -> FieldTensor:
+    def typed(self, dtype: np.dtype) -> FieldTensor:
         """The same numbers under another type."""
         return FieldTensor(self.point, self.values, self.degree, dtype, self.extreme, self.literal)
 

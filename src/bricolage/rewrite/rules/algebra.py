@@ -8,11 +8,11 @@ that Add and Mul commute, so that the commutative law is no rule of its own.
 from __future__ import annotations
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.predicates import floating, integer, require, require_nonnegative, require_shape, scalar, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-a, b, c, x, z = Any("a"), Any("b"), Any("c"), Any("x"), Any("z")
+a, b, c, x, z = AnyValue("a"), AnyValue("b"), AnyValue("c"), AnyValue("x"), AnyValue("z")
 _ABC = "float[4,8] a, float[4,8] b, float[4,8] c"
 
 
@@ -309,7 +309,7 @@ class ShiftOutOfSum(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.ReduceSum(op.BitShift(x, Any("k"), name="shift"), Any("axes", optional=True), name="sum")]
+        return [op.ReduceSum(op.BitShift(x, AnyValue("k"), name="shift"), AnyValue("axes", optional=True), name="sum")]
 
     def check(self, match: Match) -> None:
         require(text(match.node("shift"), "direction", "LEFT") == "LEFT", "a shift to the right drops bits")
@@ -337,7 +337,7 @@ class ScaleOutOfSum(_Algebra):
 
     def patterns(self) -> list[Op]:
         source = op.one_of("Mul", "Div")(x, Weight("c"), name="scale")
-        return [op.one_of("ReduceSum", "ReduceMean")(source, Any("axes", optional=True), name="sum")]
+        return [op.one_of("ReduceSum", "ReduceMean")(source, AnyValue("axes", optional=True), name="sum")]
 
     def check(self, match: Match) -> None:
         super().check(match)
@@ -366,7 +366,7 @@ class ProductOfExponentials(_Algebra):
 
     def patterns(self) -> list[Op]:
         return [
-            op.ReduceProd(op.Exp(x), Any("axes", optional=True), name="product"),
+            op.ReduceProd(op.Exp(x), AnyValue("axes", optional=True), name="product"),
             op.Mul(op.Exp(a), op.Exp(b)),
         ]
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import (
     axes,
     integer,
@@ -25,7 +25,7 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 _QKV = "float[2,3,5,4] q, float[2,3,4,6] k, float[2,3,6,7] v"
 _PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
@@ -99,13 +99,13 @@ class RecogniseAttention(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        product = op.MatMul(Any("q"), Any("k"), name="product")
+        product = op.MatMul(AnyValue("q"), AnyValue("k"), name="product")
         scores = Either(op.Mul(product, Weight("c"), name="mul"), op.Div(product, Weight("c"), name="div"), product)
-        kept = op.Where(Any("condition"), scores, Weight("low"), name="kept")
-        filled = op.Where(Any("condition"), Weight("low"), scores, name="filled")
+        kept = op.Where(AnyValue("condition"), scores, Weight("low"), name="kept")
+        filled = op.Where(AnyValue("condition"), Weight("low"), scores, name="filled")
         chosen = Either(kept, filled, scores)
-        masked = Either(op.Add(chosen, Any("mask"), name="masked"), chosen)
-        return [op.MatMul(op.Softmax(masked, name="softmax"), Any("v"))]
+        masked = Either(op.Add(chosen, AnyValue("mask"), name="masked"), chosen)
+        return [op.MatMul(op.Softmax(masked, name="softmax"), AnyValue("v"))]
 
     def check(self, match: Match) -> None:
         single_precision(match["q"])
@@ -234,8 +234,8 @@ class SplitHeadsBehindRotary(Rule):
     )
 
     def patterns(self) -> Sequence[Op]:
-        tables = (Any("cos"), Any("sin"), Any("positions", optional=True))
-        return [op.RotaryEmbedding(Any("heads"), *tables, name="rotary")]
+        tables = (AnyValue("cos"), AnyValue("sin"), AnyValue("positions", optional=True))
+        return [op.RotaryEmbedding(AnyValue("heads"), *tables, name="rotary")]
 
     def check(self, match: Match) -> None:
         readers = [usage.node.op_type for usage in match.root.uses()]
@@ -339,7 +339,7 @@ class HeadsIntoAttention(Rule):
     )  # fmt: skip
 
     def patterns(self) -> Sequence[Op]:
-        return [op.Reshape(op.Transpose(op.variadic("Attention", name="attention"), name="out"), Any("shape"))]
+        return [op.Reshape(op.Transpose(op.variadic("Attention", name="attention"), name="out"), AnyValue("shape"))]
 
     def check(self, match: Match) -> None:
         node = match.node("attention")

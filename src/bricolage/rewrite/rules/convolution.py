@@ -16,11 +16,11 @@ import onnx_ir as ir
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.linear import Window, biased, channels, flat, linear, window
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x, w, b = Any("x"), Any("w"), Any("b", optional=True)
+x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
 _MANY = 2**31 - 1
 
 

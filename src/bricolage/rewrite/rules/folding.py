@@ -17,7 +17,7 @@ from bricolage.rewrite.linear import (
     shifted_channels,
 )
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
     normalised,
@@ -29,7 +29,7 @@ from bricolage.rewrite.predicates import (
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.slices import keep
 
-x, c = Any("x"), Any("c")
+x, c = AnyValue("x"), AnyValue("c")
 _PARAMETERS = ("scale", "shift", "mean", "variance")
 _NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
 

@@ -11,7 +11,7 @@ from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import bodies, describe
 from bricolage.graph.identity import contents
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integers,
     listed,
@@ -22,7 +22,7 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 _SMALL = 1024  # bytes of a constant that is compared by value
 
 
@@ -61,7 +61,7 @@ class RemoveDropout(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Dropout(x, Any("ratio", optional=True), Any("training", optional=True))]
+        return [op.Dropout(x, AnyValue("ratio", optional=True), AnyValue("training", optional=True))]
 
     def check(self, match: Match) -> None:
         training = match.get("training")
@@ -97,7 +97,7 @@ class CastToKnownType(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.CastLike(x, Any("z"))]
+        return [op.CastLike(x, AnyValue("z"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         wanted = describe(match["z"]).dtype
@@ -235,7 +235,7 @@ class RemoveExpand(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.one_of("Expand", "Tile")(x, Any("s"))]
+        return [op.one_of("Expand", "Tile")(x, AnyValue("s"))]
 
     def check(self, match: Match) -> None:
         require_shape(match["x"], match.root)
@@ -254,7 +254,7 @@ class RemovePad(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Pad(x, Any("pads"), Any("value", optional=True), Any("axes", optional=True))]
+        return [op.Pad(x, AnyValue("pads"), AnyValue("value", optional=True), AnyValue("axes", optional=True))]
 
     def check(self, match: Match) -> None:
         require_filled(match["pads"], 0)
@@ -317,8 +317,8 @@ class RemoveSlice(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        optional = [Any(name, optional=True) for name in ("axes", "steps")]
-        return [op.Slice(x, Any("starts"), Any("ends"), *optional)]
+        optional = [AnyValue(name, optional=True) for name in ("axes", "steps")]
+        return [op.Slice(x, AnyValue("starts"), AnyValue("ends"), *optional)]
 
     def check(self, match: Match) -> None:
         starts, ends = integers(match["starts"]), integers(match["ends"])
@@ -359,7 +359,7 @@ class RemoveSplit(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Split(x, Any("sizes", optional=True), name="split")]
+        return [op.Split(x, AnyValue("sizes", optional=True), name="split")]
 
     def check(self, match: Match) -> None:
         require(len(match.node("split").outputs) == 1, "it makes more than one part")
@@ -378,7 +378,7 @@ class RemoveWhere(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Where(Any("c"), x, x)]
+        return [op.Where(AnyValue("c"), x, x)]
 
     def check(self, match: Match) -> None:
         require_shape(match["x"], match.root)

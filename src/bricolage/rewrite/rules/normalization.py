@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import known
 from bricolage.rewrite.linear import require_per_channel
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
 from bricolage.rewrite.predicates import (
     axes,
     floating,
@@ -26,11 +26,11 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 
 def _mean(source: ValuePattern, name: str) -> Op:
-    return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
+    return op.ReduceMean(source, AnyValue(f"{name} axes", optional=True), name=name)
 
 
 def _quotient(above: ValuePattern, square: ValuePattern) -> list[Op]:
@@ -44,7 +44,7 @@ def _inverse_root(square: ValuePattern) -> Either:
     return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
 
 
-def _square(source: Op | Any) -> Either:
+def _square(source: Op | AnyValue) -> Either:
     return Either(op.Pow(source, Number(2.0)), op.Mul(source, source))
 
 
@@ -247,7 +247,7 @@ class FactorOutOfLayerNormalization(_ScaledNormalization):
     )
 
     def patterns(self) -> list[Op]:
-        square, scale, shift = _variance(), Any("scale"), Any("shift")
+        square, scale, shift = _variance(), AnyValue("scale"), AnyValue("shift")
         root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
         found = _quotient(op.Mul(_CENTRED, scale), square)
         for factor in (op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")):
@@ -424,7 +424,7 @@ class RecogniseRMSNormalization(_ScaledNormalization):
     )
 
     def patterns(self) -> list[Op]:
-        square, scale = op.Add(_mean(_square(x), "mean"), Weight("epsilon")), Any("scale")
+        square, scale = op.Add(_mean(_square(x), "mean"), Weight("epsilon")), AnyValue("scale")
         root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
         factors = [op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")]
         return [
@@ -456,7 +456,7 @@ class RecogniseSoftmax(Rule):
 
     def patterns(self) -> list[Op]:
         above = op.Exp(x, name="exp")
-        return [op.Div(above, op.ReduceSum(above, Any("axes", optional=True), name="sum"))]
+        return [op.Div(above, op.ReduceSum(above, AnyValue("axes", optional=True), name="sum"))]
 
     def check(self, match: Match) -> None:
         floating(match["x"])
@@ -487,7 +487,7 @@ class RemoveSoftmaxShift(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        shifted = op.Sub(x, op.ReduceMax(x, Any("axes", optional=True), name="max"))
+        shifted = op.Sub(x, op.ReduceMax(x, AnyValue("axes", optional=True), name="max"))
         return [op.one_of("Softmax", "LogSoftmax")(shifted, name="softmax")]
 
     def check(self, match: Match) -> None:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Op, op
+from bricolage.rewrite.pattern import AnyValue, Either, Op, op
 from bricolage.rewrite.predicates import (
     axes,
     broadcast,
@@ -24,18 +24,18 @@ from bricolage.rewrite.predicates import (
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.transpose_propagation import REDUCTIONS
 
-x, z = Any("x"), Any("z")
+x, z = AnyValue("x"), AnyValue("z")
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
-def _view(source: Op | Any, name: str) -> Either:
+def _view(source: Op | AnyValue, name: str) -> Either:
     """Any view of `source`: with a shape or axes, or without."""
-    operands = Any(f"{name} operand", optional=True)
+    operands = AnyValue(f"{name} operand", optional=True)
     return Either(op.one_of(*VIEWS)(source, operands, name=name))
 
 
-def _root_view(source: Op | Either | Any, name: str) -> Op:
-    return op.one_of(*VIEWS)(source, Any(f"{name} operand", optional=True), name=name)
+def _root_view(source: Op | Either | AnyValue, name: str) -> Op:
+    return op.one_of(*VIEWS)(source, AnyValue(f"{name} operand", optional=True), name=name)
 
 
 def _target(source: ir.Value, value: ir.Value) -> list[int]:
@@ -150,7 +150,7 @@ class FixReshape(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Reshape(x, Any("s"))]
+        return [op.Reshape(x, AnyValue("s"))]
 
     def check(self, match: Match) -> None:
         require(not is_known(match["s"]), "the shape is a constant already")
@@ -326,8 +326,8 @@ class MoveReshapeBehindFunction(Rule):
         return [
             op.one_of(*UNARY)(view, name="unary"),
             *gates(view, _view(x, "again")),
-            op.one_of(*BINARY)(view, Any("c"), name="first"),
-            op.one_of(*BINARY)(Any("c"), view, name="second"),
+            op.one_of(*BINARY)(view, AnyValue("c"), name="first"),
+            op.one_of(*BINARY)(AnyValue("c"), view, name="second"),
         ]
 
     def check(self, match: Match) -> None:
@@ -423,7 +423,7 @@ class ReshapeAroundProduct(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [_root_view(op.MatMul(_view(x, "inner"), Any("w")), "outer")]
+        return [_root_view(op.MatMul(_view(x, "inner"), AnyValue("w")), "outer")]
 
     def check(self, match: Match) -> None:
         own, weight = shape(match["x"]), shape(match["w"])
@@ -459,7 +459,7 @@ class ViewIntoReduce(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [_root_view(op.one_of(*REDUCTIONS)(x, Any("axes", optional=True), name="reduce"), "view")]
+        return [_root_view(op.one_of(*REDUCTIONS)(x, AnyValue("axes", optional=True), name="reduce"), "view")]
 
     def check(self, match: Match) -> None:
         node, own = match.node("reduce"), shape(match["x"])
@@ -496,7 +496,7 @@ class ExpandIntoBroadcast(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        wide = op.Expand(x, Any("s"))
+        wide = op.Expand(x, AnyValue("s"))
         return [op.one_of(*BINARY)(wide, z, name="first"), op.one_of(*BINARY)(z, wide, name="second")]
 
     def check(self, match: Match) -> None:

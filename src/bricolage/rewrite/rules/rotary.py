@@ -11,7 +11,7 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import UNARY
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
     integer,
@@ -27,7 +27,7 @@ from bricolage.rewrite.predicates import (
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_slice, kept_positions, kept_ranges
 
-x = Any("x")
+x = AnyValue("x")
 
 _COS = np.random.default_rng(0).uniform(0.5, 1.5, (1, 1, 3, 2)).astype(np.float32)
 _TABLES = {"cos": np.concatenate([_COS, _COS], -1), "sin": np.concatenate([_COS / 2, _COS / 2], -1)}
@@ -45,7 +45,7 @@ _ANGLES = "w = Concat<axis=-1>(f, f) g = Unsqueeze(w, one) cos = Cos(g) sin = Si
 
 def _parts_of_x() -> list[tuple[Op, Op]]:
     """Two parts of x: by a Slice each, or by one Split."""
-    sizes = Any("parts", optional=True)
+    sizes = AnyValue("parts", optional=True)
     split = (op.Split(x, sizes, name="split"), op.Split(x, sizes, name="split", output=1))
     return [(any_slice(x, "first"), any_slice(x, "second")), split]
 
@@ -146,7 +146,7 @@ class RecogniseRotaryEmbedding(Rule):
     def patterns(self) -> Sequence[Op]:
         found: list[Op] = []
         for first, second in _parts_of_x():
-            cos, sin = Any("cos"), Any("sin")
+            cos, sin = AnyValue("cos"), AnyValue("sin")
             turned = op.Concat(op.Neg(second), first, name="concat")
             found.append(op.Add(op.Mul(x, cos), op.Mul(turned, sin), name="whole"))
             real = op.Sub(op.Mul(first, cos), op.Mul(second, sin))
@@ -343,14 +343,14 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
 
     def patterns(self) -> Sequence[Op]:
         found: list[Op] = []
-        cos, sin = Any("cos"), Any("sin")
-        view = op.Reshape(x, Any("pairs"), name="view")
+        cos, sin = AnyValue("cos"), AnyValue("sin")
+        view = op.Reshape(x, AnyValue("pairs"), name="view")
         for first, second in (
             (any_slice(x, "first"), any_slice(x, "second")),
-            (op.Gather(view, Any("i"), name="first"), op.Gather(view, Any("j"), name="second")),
+            (op.Gather(view, AnyValue("i"), name="first"), op.Gather(view, AnyValue("j"), name="second")),
             (
-                op.Squeeze(any_slice(view, "first"), Any("one axis", optional=True)),
-                op.Squeeze(any_slice(view, "second"), Any("other axis", optional=True)),
+                op.Squeeze(any_slice(view, "first"), AnyValue("one axis", optional=True)),
+                op.Squeeze(any_slice(view, "second"), AnyValue("other axis", optional=True)),
             ),
         ):
             found.append(op.Add(op.Mul(x, cos), op.Mul(_woven(op.Neg(second), first), sin), name="whole"))
@@ -393,8 +393,11 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
 
 def _woven(first: Op, second: Op) -> Op:
     """Two values of which the last axis of the result has the elements by turns."""
-    one, other = op.Unsqueeze(first, Any("one end"), name="one"), op.Unsqueeze(second, Any("other end"), name="other")
-    return op.Reshape(op.Concat(one, other, name="woven"), Any("whole shape"), name="joined")
+    one, other = (
+        op.Unsqueeze(first, AnyValue("one end"), name="one"),
+        op.Unsqueeze(second, AnyValue("other end"), name="other"),
+    )
+    return op.Reshape(op.Concat(one, other, name="woven"), AnyValue("whole shape"), name="joined")
 
 
 def _by_turns(match: Match, size: int) -> bool:
@@ -478,13 +481,13 @@ class PartialRotaryEmbedding(Rule):
     )
 
     def patterns(self) -> Sequence[Op]:
-        tables = (Any("cos"), Any("sin"), Any("positions", optional=True))
+        tables = (AnyValue("cos"), AnyValue("sin"), AnyValue("positions", optional=True))
         found = []
         for first, second in _parts_of_x():
             turned = op.RotaryEmbedding(first, *tables, name="rotary")
             found.append(op.Concat(turned, second, name="concat"))
-            flat = op.Reshape(first, Any("flat"), name="flat")
-            beside = op.Reshape(op.RotaryEmbedding(flat, *tables, name="rotary"), Any("split"), name="beside")
+            flat = op.Reshape(first, AnyValue("flat"), name="flat")
+            beside = op.Reshape(op.RotaryEmbedding(flat, *tables, name="rotary"), AnyValue("split"), name="beside")
             found.append(op.Concat(beside, second, name="concat"))
         return found
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import floating, integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
 
-x, w, b = Any("x"), Any("w"), Any("b", optional=True)
+x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
 _CUT = {"a": [1, 1], "e": [2**31 - 1, 2**31 - 1], "c": [2, 3]}
 
 

@@ -10,7 +10,7 @@ from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
 from bricolage.rewrite.linear import CONVOLUTIONS
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
     floating,
@@ -27,7 +27,7 @@ from bricolage.rewrite.predicates import (
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.transpose_propagation import REDUCTIONS, Permutation, inverse
 
-x, z = Any("x"), Any("z")
+x, z = AnyValue("x"), AnyValue("z")
 
 
 def _perm(match: Match, name: str) -> Permutation:
@@ -159,7 +159,7 @@ class MoveTransposeBehindFunction(Rule):
 
     def patterns(self) -> list[Op]:
         source = op.Transpose(x, name="transpose")
-        limits = (Any("low", optional=True), Any("high", optional=True))
+        limits = (AnyValue("low", optional=True), AnyValue("high", optional=True))
         return [
             op.one_of(*UNARY, "Softmax", "LogSoftmax")(source, name="function"),
             op.Clip(source, *limits, name="function"),
@@ -247,7 +247,10 @@ class MoveTransposeBehindConstant(Rule):
 
     def patterns(self) -> list[Op]:
         source = op.Transpose(x, name="transpose")
-        return [op.one_of(*BINARY)(source, Any("c"), name="first"), op.one_of(*BINARY)(Any("c"), source, name="second")]
+        return [
+            op.one_of(*BINARY)(source, AnyValue("c"), name="first"),
+            op.one_of(*BINARY)(AnyValue("c"), source, name="second"),
+        ]
 
     def check(self, match: Match) -> None:
         require_constant(match["c"])
@@ -325,7 +328,7 @@ class TransposeIntoGemm(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        rest = Any("c", optional=True)
+        rest = AnyValue("c", optional=True)
         return [
             op.Gemm(op.Transpose(x), z, rest, name="gemm"),
             op.Gemm(x, op.Transpose(z, name="second"), rest, name="gemm"),
@@ -423,8 +426,8 @@ class TransposeBetweenReshapes(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        view = op.Reshape(x, Any("merged"), name="view")
-        return [op.Reshape(op.Transpose(view, name="transpose"), Any("split"), name="back")]
+        view = op.Reshape(x, AnyValue("merged"), name="view")
+        return [op.Reshape(op.Transpose(view, name="transpose"), AnyValue("split"), name="back")]
 
     def check(self, match: Match) -> None:
         order, own = self._order(match), shape(match["x"])
@@ -470,7 +473,7 @@ class ReduceBeforeTranspose(Rule):
 
     def patterns(self) -> list[Op]:
         source = op.Transpose(x, name="transpose")
-        return [op.one_of(*REDUCTIONS)(source, Any("axes", optional=True), name="reduce")]
+        return [op.one_of(*REDUCTIONS)(source, AnyValue("axes", optional=True), name="reduce")]
 
     def check(self, match: Match) -> None:
         node = match.node("reduce")

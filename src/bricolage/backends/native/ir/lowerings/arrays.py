@@ -86,7 +86,7 @@ class NodeArrays:
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: TracedArray | None = None) -> TracedArray:
+    def constant(self, value: np.ndarray, like: TracedArray | None = None) -> TracedArray:
         """An array that is known.
 
         Raises:
