@@ -23,7 +23,7 @@ MOST_SAMPLES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Change:
+class VariantField:
     """What a field of `Variant` carries besides its type and default."""
 
     meaning: str
@@ -57,7 +57,7 @@ class Change:
 
 
 def _change(default: object, meaning: str, key: str = "", **more: Any) -> Any:
-    return field(default=default, metadata={"change": Change(meaning, key, **more)})
+    return field(default=default, metadata={"change": VariantField(meaning, key, **more)})
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class Variant:
         return replace(self, **same)
 
 
-CHANGES: Mapping[str, Change] = {one.name: one.metadata["change"] for one in fields(Variant)}
+CHANGES: Mapping[str, VariantField] = {one.name: one.metadata["change"] for one in fields(Variant)}
 """Field of `Variant` → what it carries."""
 
 
