@@ -6,7 +6,8 @@ import pytest
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.graph.work import VIEWS
-from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.variants import (
     REWRITTEN,

@@ -11,7 +11,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.graph.graph import Graph
 from bricolage.perf.roofline import OperatorRoofline
-from bricolage.plan.plan import RewriteConfig
+from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op

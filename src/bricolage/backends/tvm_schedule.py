@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,8 +33,7 @@ _REGISTERS = 24  # of the 32 vector registers; the rest hold operands
 _WIDTHS = (1, 2, 4)  # vectors side by side in a block of results; LLVM takes other numbers apart
 _NARROWEST = 4  # elements of a vector that is still worth it
 _SPATIAL, _REDUCTION = 0, 2  # TVM's numbers for axes of results and axes summed over
-_LONGEST_VECTOR = 64  # elements of a loop that a drawn schedule makes one vector
-_INTRINSICS = "tvm.s_tir.tensor_intrin"
+LONGEST_VECTOR = 64  # elements of a loop that a drawn schedule makes one vector
 _PARALLEL_FROM = 1 << 14  # iterations below which waking other threads costs more than it gains
 
 
@@ -115,43 +111,6 @@ def _applied(rule: Choice, function: PrimFunc, target: Target, threads: int) -> 
         return None  # the primitives' way of saying that the rule does not fit
 
 
-def sampled(function: PrimFunc, target: Target, threads: int, seed: int) -> Schedule | None:
-    """A program scheduled by MetaSchedule's rules for processors, their choices drawn with `seed`; None where what was drawn
-    does not hold."""
-    from tvm.s_tir import meta_schedule
-    from tvm.s_tir.meta_schedule import postproc, schedule_rule, space_generator
-
-    rules = [
-        schedule_rule.InlineConstantScalars(),
-        schedule_rule.AutoInline(False, True, True, True, True, True),
-        schedule_rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64),
-        schedule_rule.MultiLevelTiling(
-            "SSRSRS",
-            max_innermost_factor=64,
-            reuse_write=schedule_rule.ReuseType(req="may", levels=[1, 2], scope="global"),
-        ),
-        schedule_rule.ParallelizeVectorizeUnroll(
-            max_jobs_per_core=16 if threads > 1 else -1,
-            max_vectorize_extent=_LONGEST_VECTOR,
-            unroll_max_steps=[0, 16, 64],
-        ),
-        schedule_rule.RandomComputeLocation(),
-    ]
-    checks = [
-        postproc.DisallowDynamicLoop(),
-        postproc.RewriteParallelVectorizeUnroll(),
-        postproc.RewriteReductionBlock(),
-    ]
-    space = space_generator.PostOrderApply(sch_rules=rules, postprocs=checks, mutator_probs={})
-    with _without_intrinsics():
-        context = meta_schedule.TuneContext(
-            function, target=target, space_generator=space, rand_state=seed, num_threads=1
-        )
-    designs = context.generate_design_space()
-    drawn = designs[seed % len(designs)]
-    return drawn if all(check.apply(drawn) for check in checks) else None
-
-
 def _blocks(sch: Schedule) -> list[SBlockRV]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
@@ -167,20 +126,6 @@ def _extent(sch: Schedule, loop: LoopRV) -> int:
 def _divisor(number: int, limit: int) -> int:
     """The largest divisor that is no larger than `limit`."""
     return next(d for d in range(min(number, max(limit, 1)), 0, -1) if number % d == 0)
-
-
-@contextmanager
-def _without_intrinsics() -> Iterator[None]:
-    """A context imports TVM's descriptions of the instructions of all processors, which takes a quarter of a minute; the rules
-    here use none of them."""
-    missing = _INTRINSICS not in sys.modules
-    if missing:
-        sys.modules[_INTRINSICS] = ModuleType(_INTRINSICS)
-    try:
-        yield
-    finally:
-        if missing:
-            del sys.modules[_INTRINSICS]
 
 
 def block_size(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
-from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, sampled, scheduled_by_rule
+from bricolage.backends.tvm_sampling import sampled
+from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, scheduled_by_rule
 from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
 

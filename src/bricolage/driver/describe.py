@@ -9,7 +9,8 @@ from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
 from bricolage.graph.work import VIEWS, work
 from bricolage.perf.prediction import Predictor, owners
-from bricolage.plan.plan import Alternative, PlannedRegion, ranges
+from bricolage.plan.plan import Alternative, PlannedRegion
+from bricolage.plan.ranges import ranges
 from bricolage.work.implementation import Implementation, Placement
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bricolage.plan.plan import Plan, PlannedSchedule
+from bricolage.plan.plan import Plan
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.executable import Executable
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposal, Proposals

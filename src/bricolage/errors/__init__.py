@@ -1,8 +1,8 @@
 """The catalogue of everything that can go wrong, a module for each subject.
 
 An error is a class with two templates: `what` (what happened, and where) and `hint` (what to do next). Raising it fills
-in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the sentence and exits with `exit_code`. Import every class
-from here.
+in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the sentence and exits with `exit_code`. Every class can
+be imported from here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
 from bricolage.perf.roofline import OperatorCost
-from bricolage.plan.plan import ORIGINAL, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import RewriteConfig, RewriteStep
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.pipeline import PipelineRunner

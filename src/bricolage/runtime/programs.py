@@ -28,7 +28,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan
+from bricolage.plan.ranges import numbers
 from bricolage.plan.step import steps_of
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program

@@ -1,4 +1,4 @@
-"""Attention that an export wrote out in elementary operators, and the heads around it."""
+"""Attention that an export wrote out in elementary operators."""
 
 from __future__ import annotations
 

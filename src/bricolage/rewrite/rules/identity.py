@@ -1,4 +1,4 @@
-"""Operators that change nothing, and operators computed twice."""
+"""Operators that change nothing."""
 
 from __future__ import annotations
 

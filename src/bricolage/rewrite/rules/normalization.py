@@ -1,4 +1,4 @@
-"""Normalisations and softmax that an export wrote out in elementary operators."""
+"""Layer and instance normalisation that an export wrote out in elementary operators."""
 
 from __future__ import annotations
 

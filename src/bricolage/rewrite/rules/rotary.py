@@ -1,4 +1,4 @@
-"""Rotary position embedding that an export wrote out in elementary operators: Su et al., "RoFormer", 2021."""
+"""Rotary position embedding of halves that an export wrote out in elementary operators: Su et al., "RoFormer", 2021."""
 
 from __future__ import annotations
 

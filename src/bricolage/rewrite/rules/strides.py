@@ -1,5 +1,4 @@
-"""Which positions windows read: pads, slices and strides moved into one another, so that nothing is padded, cut or picked out into
-a larger tensor than is needed."""
+"""Which positions windows read: strides moved between windows and slices, so that nothing is computed or copied that is not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposes: composed, cancelled, moved towards one another, and absorbed by operators that transpose anyway."""
+"""Transposes: removed, composed, and moved towards one another."""
 
 from __future__ import annotations
 
