@@ -28,8 +28,8 @@ from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, 
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
-from bricolage.train.predict.team import measure_ring, run_stages, run_steps
 from bricolage.train.predict.variant import Variant, default_variants
+from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
 from bricolage.work.step import Phase, StepGraph
