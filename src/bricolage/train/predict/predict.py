@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -17,6 +17,7 @@ from bricolage.errors import BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.statistics import Latency
+from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
@@ -37,7 +38,7 @@ from bricolage.work.step import Phase, StepGraph
 if TYPE_CHECKING:
     import torch
 
-_ROUNDS = (9, 60)
+_ROUNDS = (3, 20)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
 
@@ -210,7 +211,7 @@ class _Predictor:
         if _processes(variant) > 1:
             if variant.gbytes is not None or _processes(variant) > available_cores():
                 return predicted  # not what is here
-            before = self._turns([Variant()], self.seconds / 2)[0]
+            before = self._interleaved([Variant()], self.seconds / 2)[0]
             threads, peak = self._threads(variant), None
             try:
                 if variant.stages > 1:
@@ -219,31 +220,33 @@ class _Predictor:
                     times = run_steps(self.spec, variant, threads, self.seconds)
             except TrainingWorkerFailed as error:
                 return replace(predicted, not_run=str(error.facts["reason"]))
-            base = before + self._turns([Variant()], self.seconds / 2)[0]
+            base = before + self._interleaved([Variant()], self.seconds / 2)[0]
             return replace(_told(predicted, times, base), measured_peak_bytes=peak)
         try:
-            base, times = self._turns([Variant(), variant], self.seconds)
+            base, times = self._interleaved([Variant(), variant], self.seconds)
             peak = measured_peak(self._running(variant))
         except RuntimeError as error:  # PyTorch has not each operator in each type on each processor
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return replace(predicted, not_run=line.rstrip("."))
         return replace(_told(predicted, times, base), measured_peak_bytes=peak)
 
-    def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
+    def _interleaved(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
         """Milliseconds of steps of each, some at a time, in turns."""
-        import time
-
         import torch
 
-        running = [(self._running(one), self._threads(one)) for one in variants]
-        found: list[list[float]] = [[] for _ in variants]
-        end = time.perf_counter() + seconds * len(variants)
-        while len(found[0]) < _ROUNDS[0] or (time.perf_counter() < end and len(found[0]) < _ROUNDS[1]):
-            for (one, threads), times in zip(running, found, strict=True):
+        def contestant(variant: Variant) -> Callable[[], Sequence[float]]:
+            running, threads = self._running(variant), self._threads(variant)
+
+            def turn() -> Sequence[float]:
                 torch.set_num_threads(threads)
-                one.run()
-                times += [sum(timed(one).values()) for _ in range(_TURN)]
-        return found
+                running.run()
+                return [sum(timed(running).values()) for _ in range(_TURN)]
+
+            return turn
+
+        contestants = {str(number): contestant(one) for number, one in enumerate(variants)}
+        found = time_in_turns(contestants, _ROUNDS[1], least=_ROUNDS[0], seconds=seconds * len(variants))
+        return [[ms for samples in found.samples(name) for ms in samples] for name in contestants]
 
     def told(self, found: tuple[Predicted, ...], chosen: Recomputation | None) -> Prediction:
         """All of it."""
