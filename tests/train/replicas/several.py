@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.train.replicas.worker import STATE, Answer, Job, take
+from bricolage.train.replicas.worker import STATE, ReplicaAnswer, ReplicaJob, take
 from bricolage.train.team import meet
 
 
@@ -13,7 +13,7 @@ from bricolage.train.team import meet
 class Several:
     """Jobs of one process."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ReplicaJob, ...]
     size: int
     """Processes in all."""
 
@@ -22,7 +22,7 @@ class Several:
 class Answers:
     """Of each job."""
 
-    each: tuple[Answer, ...]
+    each: tuple[ReplicaAnswer, ...]
 
 
 def work(job: Several, folder: Path) -> Answers:

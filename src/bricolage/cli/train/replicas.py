@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.train.replicas.replicas import Trained
+    from bricolage.train.replicas.replicas import ReplicasResult
     from bricolage.train.replicas.spec import Replicas
 
 Methods = Annotated[
@@ -65,7 +65,7 @@ def replicas(
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "method.pt")
-    done: list[Trained] = []
+    done: list[ReplicasResult] = []
     with output.stdout_kept(), progress.shown() as shown:
         for one in found.methods:
             for number in range(seeds):
@@ -108,7 +108,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     return found
 
 
-def _show(done: Sequence[Trained], workers: int) -> None:
+def _show(done: Sequence[ReplicasResult], workers: int) -> None:
     from bricolage.cli import output
     from bricolage.report import words
     from bricolage.report.tables import plain_table

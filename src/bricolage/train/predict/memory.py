@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bricolage.frontends.traced_step import OperatorCall, TracedStep
-from bricolage.train.predict.operators import UNSUITABLE, Alone, made
+from bricolage.train.predict.operators import UNSUITABLE, OperatorTimings, made
 from bricolage.train.predict.running import Runs
 from bricolage.work.step import Storage
 
@@ -26,7 +26,7 @@ _RECURRENT = "aten::mkldnn_rnn_layer"
 """The last of its outputs has a size that PyTorch does not know without running it."""
 
 
-def sized(graph: TracedStep, alone: Alone) -> TracedStep:
+def sized(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
     """The graph with memory that is known only when operators run: each is run once alone, on made-up tensors.
 
     That is what oneDNN's recurrent layers keep for the backward phase, and what operators take while they run (weights in another
@@ -45,7 +45,7 @@ def sized(graph: TracedStep, alone: Alone) -> TracedStep:
     return replace(graph, storages=tuple(storages))
 
 
-def _run(graph: TracedStep, alone: Alone) -> None:
+def _run(graph: TracedStep, alone: OperatorTimings) -> None:
     import torch
 
     missing = [one for one in dict.fromkeys(graph.signatures) if one not in alone.scratch]

@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.worker import Answer, Job, work
+from bricolage.train.predict.worker import StepAnswer, StepJob, work
 from bricolage.train.spec import StepSpec
 from bricolage.train.team import run_team
 
@@ -84,6 +84,6 @@ def _run(
     threads: int,
     seconds: float,
     begins: tuple[str, ...] = (),
-) -> list[Answer]:
-    jobs = [Job(kind, spec, variant, rank, workers, threads, seconds, begins) for rank in range(workers)]
-    return run_team(work, jobs, Answer, threads, _READY_S + 20 * seconds)
+) -> list[StepAnswer]:
+    jobs = [StepJob(kind, spec, variant, rank, workers, threads, seconds, begins) for rank in range(workers)]
+    return run_team(work, jobs, StepAnswer, threads, _READY_S + 20 * seconds)

@@ -30,7 +30,7 @@ _ALONG = 1 << 22
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """What all of them do together."""
 
     kind: Literal["probe", "step", "stage"]
@@ -45,7 +45,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepAnswer:
     """What one found; milliseconds."""
 
     alone: Mapping[str, float] | None = None
@@ -67,7 +67,7 @@ class Answer:
     """Of tensors on a stage."""
 
 
-def work(job: Job, folder: Path) -> Answer:
+def work(job: StepJob, folder: Path) -> StepAnswer:
     """Meets the others, and measures what is asked for."""
     dist = meet(folder, job.rank, job.workers, job.threads).dist
     step = prepared(job.spec, job.variant)
@@ -75,7 +75,7 @@ def work(job: Job, folder: Path) -> Answer:
     if job.kind == "stage":
         stage = StageRunning(step, job.variant, job.begins, job.rank)
         times = tuple(sum(one.values()) for one in _loop(stage, job.seconds, dist))
-        return Answer(steps=times, peak_bytes=measured_peak(stage))
+        return StepAnswer(steps=times, peak_bytes=measured_peak(stage))
     if job.kind == "step":
         import torch
 
@@ -85,7 +85,7 @@ def work(job: Job, folder: Path) -> Answer:
             return torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=megabytes)
 
         running = Running(step.module, tensors, step, job.variant, wrap)
-        return Answer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
+        return StepAnswer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
     return _probe(job, Running(step.module, tensors, step, job.variant), dist)
 
 
@@ -109,7 +109,7 @@ def _most(value: float, dist: Any) -> float:
     return float(found[0])
 
 
-def _probe(job: Job, running: Running, dist: Any) -> Answer:
+def _probe(job: StepJob, running: Running, dist: Any) -> StepAnswer:
     import torch
 
     # In turns, since a machine may be slower a second later.
@@ -144,7 +144,7 @@ def _probe(job: Job, running: Running, dist: Any) -> Answer:
     finally:
         stop.set()
         thread.join()
-    return Answer(
+    return StepAnswer(
         alone=alone,
         together=together,
         along=float(np.median(steps)) if steps else None,
@@ -155,7 +155,7 @@ def _probe(job: Job, running: Running, dist: Any) -> Answer:
     )
 
 
-def _send(size: int, job: Job, dist: Any) -> float:
+def _send(size: int, job: StepJob, dist: Any) -> float:
     """Half of a way there and back between the first two workers."""
     import torch
 

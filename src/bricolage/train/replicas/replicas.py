@@ -14,7 +14,7 @@ from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
-from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers, work
+from bricolage.train.replicas.worker import STATE, Point, ReplicaAnswer, ReplicaJob, servers, work
 from bricolage.train.step import build, load_torch
 from bricolage.train.team import run_team
 
@@ -26,7 +26,7 @@ _LIMIT_S = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Trained:
+class ReplicasResult:
     """What became of one method."""
 
     method: Method
@@ -64,7 +64,7 @@ class Trained:
 class TrainedReplicas:
     """A method's report, and the weights that it ended with."""
 
-    report: Trained
+    report: ReplicasResult
     _state: bytes
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -107,13 +107,13 @@ def train_replicas(
     own = threads or max(1, available_cores() // replicas.workers)
     count = servers(chosen, _trained_tensors(replicas))
     taken = replicas.step.seed if seed is None else seed
-    jobs = [Job(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
+    jobs = [ReplicaJob(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
     state: list[bytes] = []
 
     def keep(folder: Path) -> None:
         state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_team(work, jobs, Answer, own, _READY_S + _LIMIT_S, keep)
+    answers = run_team(work, jobs, ReplicaAnswer, own, _READY_S + _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
     return TrainedReplicas(_report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :]), state[0])
@@ -140,10 +140,12 @@ def _trained_tensors(replicas: Replicas) -> int:
     return sum(1 for one in module.parameters() if one.requires_grad)
 
 
-def _report(method: Method, seed: int, workers: Sequence[Answer], served: Sequence[Answer]) -> Trained:
+def _report(
+    method: Method, seed: int, workers: Sequence[ReplicaAnswer], served: Sequence[ReplicaAnswer]
+) -> ReplicasResult:
     """Of what workers and servers answer."""
     lockstep = method.kind in LOCKSTEP
-    return Trained(
+    return ReplicasResult(
         method,
         seed,
         len(workers),
