@@ -54,7 +54,7 @@ def figure(found: Throughput, slots: Mapping[str, int]) -> str:
         _dot(one, found, x(one.p99_ms or 0.0), y(one.rate or 0.0), colour(one, slots))
         for one in sorted(known, key=lambda one: one.name == found.chosen)
     ]
-    # The ends of the front and what ships have their names beside them; the others say them under the pointer.
+    # The ends of the front and what ships have labels; the others show their names under the pointer.
     named = [*front[:1], *front[-1:], *([found.winner] if found.winner in known else [])]
     parts += _labels(list(dict.fromkeys(named)), found, x, y)
     return "".join((*parts, "</svg>"))
@@ -114,7 +114,7 @@ def _dot(one: ServingConfig, found: Throughput, at_x: float, at_y: float, kind: 
 
 
 def _labels(named: Sequence[ServingConfig], found: Throughput, x: _Scale, y: _Scale) -> list[str]:
-    """Names beside their points; one that would lie on another is moved down."""
+    """Labels of points; one that would cover another is moved down."""
     parts, taken = [], list[tuple[float, float, float]]()
     for one in sorted(named, key=lambda one: y(one.rate or 0.0)):
         ships = one.name == found.chosen

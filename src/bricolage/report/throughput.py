@@ -82,8 +82,8 @@ def standing(server: ServingConfig, found: Throughput) -> str:
 
 
 def table(found: Throughput, width: int, most: int | None = None) -> RenderableType:
-    """Servers with their figures, the most requests first; with `most`, only so many, the chosen one and those that raced among
-    them."""
+    """Servers with their figures, the most requests first; with `most`, at most that number, which includes the chosen
+    one and those that raced."""
     wide = width >= WIDE
     heads = [
         ("ServingConfig", "fold"),

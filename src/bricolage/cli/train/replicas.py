@@ -42,10 +42,13 @@ def replicas(
         int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Of each worker; by default cores by workers.")
+        int | None,
+        typer.Option(
+            "--threads", metavar="N", min=1, help="Threads of each worker; default: cores divided by workers."
+        ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Train each so many times, with other seeds.")
+        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Runs of each method, with different seeds.")
     ] = 1,
     straggler: Annotated[
         float | None,
