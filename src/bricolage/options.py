@@ -323,7 +323,7 @@ class Options:
         """What only the machine can say: options of a plan may be another one's.
 
         Raises:
-            BadOption: so many threads that they would only wait for each other.
+            BadOption: there are too many threads for the cores.
         """
         cores = available_cores()
         if self.threads > MOST_THREADS_A_CORE * cores:

@@ -20,7 +20,7 @@ from bricolage.work.bits import members, of
 from bricolage.work.graph import WorkGraph
 
 HAND_OVER_MS = 0.02
-"""What a region costs besides its work: a call, a thread that is woken, results that another core reads."""
+"""Overhead of a region: a call, a thread that is woken, results that another core reads."""
 
 
 @dataclass(frozen=True)

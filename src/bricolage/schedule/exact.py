@@ -76,7 +76,7 @@ class _Search:
         return self.best.makespan_ms * (1.0 - SLACK)
 
     def walk(self, width: int) -> float:
-        """All layers with at most so many states each. Returns what the states that were dropped cannot end before."""
+        """All layers with at most a number of states each. Returns what the states that were dropped cannot end before."""
         dropped = np.inf
         states, steps = self.floor.root(), []
         for _ in range(len(self.problem)):

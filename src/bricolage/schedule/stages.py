@@ -1,4 +1,4 @@
-"""Stages: tasks that run beside each other, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
+"""Stages: tasks that run at the same time, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def main() -> int:
                 os.kill(process, signal.SIGKILL)
         sys.exit(128 + number)
 
-    # Between a fork and its entry nobody is told to end.
+    # Between a fork and its entry no process is told to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     for rank in range(count):
         process = os.fork()
@@ -82,9 +82,9 @@ def _named(place: str) -> Any:
 
 def _write(folder: Path, name: str, text: str) -> None:
     """A file that is there when all of it is."""
-    beside = Path(folder, f"{name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.rename(Path(folder, name))
+    part = Path(folder, f"{name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.rename(Path(folder, name))
 
 
 if __name__ == "__main__":

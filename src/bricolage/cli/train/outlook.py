@@ -35,9 +35,7 @@ Runs = Annotated[
         "worker counts is predicted.",
     ),
 ]
-Asynchronous = Annotated[
-    bool, typer.Option("--asynchronous", help="Workers of --runs do not wait for each other.")
-]
+Asynchronous = Annotated[bool, typer.Option("--asynchronous", help="Workers of --runs do not wait for each other.")]
 
 
 @dataclass(frozen=True)

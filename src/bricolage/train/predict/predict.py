@@ -1,4 +1,4 @@
-"""Predicts a training step as it is, and as variants would run it; and, where it is asked to, runs them beside that."""
+"""Predicts a training step as it is and as variants would run it; on request, it runs the variants too."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _Predictor:
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
-        """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
+        """A prediction, with what the variant really takes, if that is asked for and can be measured."""
         found = self.predict(variant)
         if self._base is not None:
             found = replace(found, base_ms=sum(self._base[1]))
@@ -323,7 +323,7 @@ class _Predictor:
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
-                reason="so many workers or stages do not fit here: say over which bandwidth=... they are linked",
+                reason="this machine has fewer cores than workers or stages: give the bandwidth of their links, bandwidth=...",
             )
         count = _processes(variant) if here else min(2, available_cores())
         if count < 2:

@@ -28,7 +28,7 @@ def prepared(spec: StepSpec, variant: Variant) -> TrainingStep:
 
 
 def unheard(_: Phase) -> None:
-    """Nobody asks which phase begins."""
+    """The phase is not recorded."""
 
 
 class Runs(Protocol):
@@ -154,7 +154,7 @@ class Running:
                 self._phase("backward")
 
         def forward(*args: object, **kwargs: Any) -> object:
-            # The state of random numbers is set and read beside the operators; tensors without memory have none.
+            # The state of random numbers is set and read outside the operators; tensors without memory have none.
             return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=not fake, **kwargs)
 
         part.forward = forward

@@ -26,7 +26,7 @@ _LEAST = 4
 """Steps in a turn."""
 _SENDS = 20
 _ALONG = 1 << 22
-"""Bytes of those that run beside a step."""
+"""Bytes of those that run during a step."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class StepAnswer:
     """What one found; milliseconds."""
 
     alone: Mapping[str, float] | None = None
-    """Phases of a step while nobody else runs; of the first worker."""
+    """Phases of a step while no other worker runs; of the first worker."""
     together: Mapping[str, float] | None = None
     """While all run, without exchange."""
     along: float | None = None
-    """A whole step while all-reduces run beside it."""
+    """A whole step during all-reduces."""
     sizes: tuple[tuple[int, float], ...] = ()
     """Bytes and milliseconds of all-reduces."""
     along_sizes: tuple[tuple[int, float], ...] = ()
-    """The same beside a step."""
+    """The same during a step."""
     copy_ms_per_byte: float = 0.0
     sends: tuple[tuple[int, float], ...] = ()
     """Bytes and milliseconds from the first worker to the second."""
@@ -127,7 +127,7 @@ def _probe(job: StepJob, running: Running, dist: Any) -> StepAnswer:
     source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
     copying = _times(lambda: target.copy_(source), 0.2)
     dist.barrier()
-    # Exchanges run in threads of the process group; each is waited for in one of ours, beside the steps.
+    # Exchanges run in threads of the process group; each is waited for in one of ours, during the steps.
     import threading
 
     stop, along_sizes = threading.Event(), []

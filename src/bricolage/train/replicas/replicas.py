@@ -56,7 +56,7 @@ class ReplicasResult:
         return self.samples / self.seconds
 
     def at(self, seconds: float) -> Point | None:
-        """The last point of its course within so many seconds."""
+        """The last point of its course within `seconds` seconds."""
         return max((one for one in self.course if one.seconds <= seconds), key=lambda one: one.seconds, default=None)
 
 

@@ -1,7 +1,7 @@
-"""What each worker does, step by step, so that replicas stay alike: one class for each kind of method.
+"""Methods that keep replicas synchronised: what each worker does, step by step; one class for each kind of method.
 
-A keeper is asked before a step, and after its gradient is there. `finish` leaves the weights that training ends with on the first
-worker."""
+A synchroniser is called before a step, and after its gradient is there. `finish` leaves the weights that training ends with on
+the first worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Synchroniser:
-    """Replicas that nobody keeps in step: a local optimiser on the flat weights."""
+    """Replicas that are not synchronised: a local optimiser on the flat weights."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         import torch
@@ -128,7 +128,7 @@ class AllReduce(Synchroniser):
 
 
 class LocalSGD(Synchroniser):
-    """Each updates by itself, and weights are averaged every so many steps; at once, or from the first decay of lr on."""
+    """Each updates by itself, and weights are averaged every `period` steps; at once, or from the first decay of lr on."""
 
     _first_lr: float | None = None
 
@@ -210,7 +210,7 @@ class Pushing(ServerSynchroniser):
 
 
 class Elastic(ServerSynchroniser):
-    """EASGD: each updates by itself; every so many steps it and the centre move towards each other."""
+    """EASGD: each updates by itself; every `period` steps it and the centre move towards each other."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         super().__init__(flat, method, optimiser, peers, seed)

@@ -102,7 +102,7 @@ def take(job: ReplicaJob, meeting: Meeting, folder: Path) -> ReplicaAnswer:
 
 
 def servers(method: Method, parameters: int) -> int:
-    """How many servers a method has for a module of so many parameters."""
+    """How many servers a method has for a module, by its number of parameters."""
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
@@ -213,7 +213,7 @@ class Share:
             yield torch.randperm(len(self._data), generator=self._generator)
 
     def next(self, size: int) -> Samples:
-        """The next so many; what is left over at the end of an epoch is left out."""
+        """The next `size` samples; what is left over at the end of an epoch is left out."""
         if len(self._left) < size * self._workers:
             self._left = next(self._order)
         now, self._left = self._left[: size * self._workers], self._left[size * self._workers :]
