@@ -55,7 +55,7 @@ def _run(graph: TracedStep, alone: OperatorTimings) -> None:
     torch.set_num_threads(alone.threads)
     torch.manual_seed(0)
     try:
-        with _unheard(), _watched() as seen:
+        with _suppressed_stderr(), _watched() as seen:
             for one in missing:
                 kept_for_later = _once(one.partition("(")[0], graph.calls[one], f"{_MARK}{one}")
                 if kept_for_later is not None:
@@ -95,7 +95,7 @@ def measured_peak(running: Runs) -> int:
         for one in tensors:
             storage = one.untyped_storage()
             there[storage._cdata] = storage.nbytes()
-    with _unheard(), _watched() as seen:
+    with _suppressed_stderr(), _watched() as seen:
         running.run()
     changes = [size for _, size in _changes(seen.kineto_results.events())]
     return max(accumulate(changes, initial=sum(there.values())))
@@ -114,7 +114,7 @@ def _changes(events: Iterable[Any]) -> list[tuple[int, int]]:
     )
 
 
-class _unheard:
+class _suppressed_stderr:
     """Without what the profiler's library writes to standard error by itself."""
 
     def __enter__(self) -> None:

@@ -27,7 +27,7 @@ def prepared(spec: StepSpec, variant: Variant) -> TrainingStep:
     return build(spec if variant.batch_size is None else replace(spec, batch_size=variant.batch_size))
 
 
-def unheard(_: Phase) -> None:
+def phase_ignored(_: Phase) -> None:
     """The phase is not recorded."""
 
 
@@ -66,7 +66,7 @@ class Running:
         """
         self._loss: LossFunction = step.loss
         self._amp, self._parts = variant.amp, variant.micro_batches
-        self._phase: Callable[[Phase], None] = unheard
+        self._phase: Callable[[Phase], None] = phase_ignored
         self._backward = False
         self._module = self._changed(module, variant, fake=type(tensors[0]).__name__ == "FakeTensor")
         count = len(step.inputs)
@@ -81,7 +81,7 @@ class Running:
         )
         self._wrapped = self._module if wrap is None else wrap(self._module)
 
-    def run(self, phase: Callable[[Phase], None] = unheard) -> None:
+    def run(self, phase: Callable[[Phase], None] = phase_ignored) -> None:
         """One step. `phase` is called where forward, backward and update begin."""
         import torch
 
