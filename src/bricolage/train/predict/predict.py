@@ -1,4 +1,4 @@
-"""Predicts a training step as it is, and as variants would run it; and, where it is asked to, runs them beside that."""
+"""Predicts a training step as it is and as variants would run it; on request, it runs the variants too."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
-from bricolage.train.predict.exchange import Bucket, buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
-from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, Predicted, Prediction, Span
+from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
+from bricolage.train.predict.prediction import LayerTime, OperatorTime, Predicted, Prediction, Span, StepTimeline
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
@@ -113,7 +113,7 @@ class _Predictor:
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
-        """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
+        """A prediction, with what the variant really takes, if that is asked for and can be measured."""
         found = self.predict(variant)
         if self._base is not None:
             found = replace(found, base_ms=sum(self._base[1]))
@@ -300,8 +300,8 @@ class _Predictor:
             step = prepared(self.spec, Variant())
             graph = self._graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
-            seen: Profile = profile(running, graph, threads, self.seconds)
-            self._lists[threads] = PriceList(graph, seen, Alone(threads))
+            seen: OperatorProfile = profile(running, graph, threads, self.seconds)
+            self._lists[threads] = PriceList(graph, seen, OperatorTimings(threads))
         return self._lists[threads]
 
     def _threads(self, variant: Variant) -> int:
@@ -326,7 +326,7 @@ class _Predictor:
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
-                reason="so many workers or stages do not fit here: say over which bandwidth=... they are linked",
+                reason="this machine has fewer cores than workers or stages: give the bandwidth of their links, bandwidth=...",
             )
         count = _processes(variant) if here else min(2, available_cores())
         if count < 2:
@@ -350,8 +350,8 @@ def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -
 
 
 def _course(
-    graph: StepGraph, ms: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
-) -> tuple[Course, float]:
+    graph: StepGraph, ms: Sequence[float], sending: Sequence[GradientBucket], ring: Ring | None
+) -> tuple[StepTimeline, float]:
     """What happens when, and what the update waits for gradients."""
     first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
     ends, sent = overlapped(ms[:first], sending, ring)
@@ -371,7 +371,7 @@ def _course(
         else:
             spans.append(Span(phase, layer, start, end))
     memory = tuple((starts[at], size) for at, size in graph.memory())
-    return Course(tuple(spans), tuple(sent), memory), arrived - computed
+    return StepTimeline(tuple(spans), tuple(sent), memory), arrived - computed
 
 
 def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.train.predict.operators import Alone, AloneTime, Profile
+from bricolage.train.predict.operators import AloneTime, OperatorProfile, OperatorTimings
 from bricolage.work.step import Phase
 
 _OFF = (0.6, 1.8)
@@ -62,8 +62,8 @@ class PriceList:
     """What the profiled step tells about others."""
 
     graph: TracedStep
-    profile: Profile
-    alone: Alone
+    profile: OperatorProfile
+    alone: OperatorTimings
     """At the threads of the profile."""
 
     def __post_init__(self) -> None:
