@@ -26,7 +26,7 @@ from bricolage.driver.variants import placed
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.perf.learned.features import Setting
+from bricolage.perf.roofline import least_ms
 from bricolage.plan.plan import ORIGINAL
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
@@ -94,8 +94,7 @@ class WholeModelItem(Item):
             seen = session.record.seen(name, state.kind)
             because = f"by its times on {seen} {state.kind} networks"
         else:
-            setting = Setting(session.device, session.options.threads)
-            least = setting.roofline_ms(workload(profile.graph.everything), bfloat16=one.config.bfloat16)
+            least = least_ms(workload(profile.graph.everything), session.setting, bfloat16=one.config.bfloat16)
             because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because)
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM
 from bricolage.graph.graph import bodies, captured
+from bricolage.graph.operator_kinds import RANDOM
 
 
 class Drawn(np.ndarray):
