@@ -28,10 +28,10 @@ from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.options import available_cores
 from bricolage.train.fuse.contestants import Contestant, Here, Serial
-from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import Speed, train_sweep
 from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.processes import InProcesses
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 
 CODE = Path(__file__).parents[1] / "examples" / "demo_train" / "digits.py"
@@ -103,11 +103,11 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
         racers["serial"].append(Serial(data, one, threads, f"serial, {threads} threads"))
         racers["fused"].append(Here(data, one, threads, f"fused, {threads} threads", ahead=cores > 1))
     if models >= 2 * cores > 2:
-        racers["fused"].append(Crew(given, names, cores, "fused"))
+        racers["fused"].append(InProcesses(given, names, cores, "fused"))
     for count in range(2, min(models, 2 * cores) + 1):
-        crew = Crew(given, names, count, "serial")
-        crew.how = f"{count} processes"
-        racers["processes"].append(crew)
+        several = InProcesses(given, names, count, "serial")
+        several.how = f"{count} processes"
+        racers["processes"].append(several)
     everyone = [racer for kind in racers.values() for racer in kind]
     times: dict[str, list[float]] = {racer.how: [] for racer in everyone}
     try:

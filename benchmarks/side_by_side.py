@@ -36,7 +36,8 @@ from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.options import Options
 from bricolage.perf.roofline import added_ms
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion
+from bricolage.plan.ranges import ranges
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
 from bricolage.schedule.branches import cut

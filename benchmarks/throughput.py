@@ -33,7 +33,8 @@ from bricolage.api.serve import serve
 from bricolage.codec import decode
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
-from bricolage.options import PRECISIONS, Options, parse_milliseconds
+from bricolage.option_words import parse_milliseconds
+from bricolage.options import PRECISIONS, Options
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import Server
 

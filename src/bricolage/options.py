@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
+from bricolage.option_words import HIGHEST_CORE, parse_cores, parse_milliseconds, parse_seconds, parse_shapes, sizes_of
 
 _LOG = logging.getLogger(__name__)
 MOST_THREADS = 1024
@@ -18,7 +19,6 @@ MOST_THREADS_A_CORE = 8
 """More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
-_HIGHEST_CORE = 65_535
 _MOST_COUNTED = 4_000
 """Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
@@ -296,7 +296,7 @@ class Options:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
         if self.budget_s is not None and not 0 < self.budget_s < float("inf"):
             raise BadOption(option="budget", value=self.budget_s, advice="Give a positive time, for example 60s")
-        if self.cores is not None and (not self.cores or not 0 <= min(self.cores) <= max(self.cores) <= _HIGHEST_CORE):
+        if self.cores is not None and (not self.cores or not 0 <= min(self.cores) <= max(self.cores) <= HIGHEST_CORE):
             raise BadOption(option="cores", value=self.cores, advice="Give numbers of processors, for example 0-3")
         if self.backends == ():
             raise BadOption(option="backend", value="nothing", advice="Name one, or leave it out for all")
@@ -381,74 +381,3 @@ class Options:
     def bound(self) -> float:
         """Relative error that is always accepted; given in numbers, it is all that is."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]
-
-
-def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
-    """Of one dimension; a single one may stand alone."""
-    return tuple(given) if isinstance(given, Sequence) else (given,)
-
-
-def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:
-    """`["batch=1,8", "sequence=128"]` → sizes per symbolic dimension.
-
-    Raises:
-        BadOption: a word is not NAME=SIZE[,SIZE...].
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for word in words:
-        name, equals, sizes = word.partition("=")
-        try:
-            if not (name and equals):
-                raise ValueError
-            shapes[name] = tuple(int(size) for size in sizes.split(","))
-        except ValueError:
-            raise BadOption(option="--shape", value=word, advice="Write NAME=SIZE or NAME=SIZE,SIZE") from None
-    return shapes
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """`"0-3"` or `"0,2"` → numbers of logical processors, ascending.
-
-    Raises:
-        BadOption: not such a list.
-    """
-    found: set[int] = set()
-    try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            if int(last if dash else first) > _HIGHEST_CORE:
-                raise ValueError
-            found.update(range(int(first), int(last if dash else first) + 1))
-    except ValueError:
-        raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
-    return tuple(sorted(found))
-
-
-def parse_seconds(text: str) -> float:
-    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds.
-
-    Raises:
-        BadOption: not a time.
-    """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-    try:
-        return float(number) * unit
-    except ValueError:
-        raise BadOption(option="--budget", value=text, advice="Write for example 60s, 5m or 1h") from None
-
-
-def parse_milliseconds(text: str) -> float:
-    """`"50ms"`, `"0.2s"` or `"50"` → milliseconds.
-
-    Raises:
-        BadOption: not a time.
-    """
-    advice = "Write for example 50ms or 0.2s"
-    number, factor = (
-        (text[:-1], 1e3) if text.endswith("s") and not text.endswith("ms") else (text.removesuffix("ms"), 1.0)
-    )
-    try:
-        return float(number) * factor
-    except ValueError:
-        raise BadOption(option="--latency-limit", value=text, advice=advice) from None

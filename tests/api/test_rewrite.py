@@ -24,7 +24,7 @@ from bricolage.errors import (
 from bricolage.graph.extract import write_whole
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.search.options import SearchOptions
@@ -87,7 +87,7 @@ class WrongSquare(Rule):
     enabling = True
 
     def patterns(self) -> list[Op]:
-        return [op.Abs(Any("x"))]
+        return [op.Abs(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Mul(match["x"], match["x"])
@@ -209,7 +209,7 @@ class SelfDifference(Rule):
     counterexamples = (Example("float[3] x, float[2,3] z", "s = Add(x, z) y = Sub(s, z)", why="shape"),)
 
     def patterns(self) -> list[Op]:
-        return [op.Sub(op.Add(Any("x"), Any("z")), Any("z"))]
+        return [op.Sub(op.Add(AnyValue("x"), AnyValue("z")), AnyValue("z"))]
 
     def check(self, match: Match) -> None:
         require_shape(match.root, match["x"])
@@ -254,7 +254,7 @@ class FlattenByRest(Rule):
     enabling = True
 
     def patterns(self) -> list[Op]:
-        return [op.Flatten(Any("x"))]
+        return [op.Flatten(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Reshape(match["x"], op.integers([0, -1]))

@@ -18,7 +18,8 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig
 from bricolage.rewrite.rule import Example
 from bricolage.tune.rewrites import RewriteTuner, verdict
 

@@ -23,9 +23,9 @@ from bricolage.graph.store import Store
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import Cost, Outcome, TrialRecord
 from bricolage.measure.measurer import Event, Measurer, judged
-from bricolage.measure.pool import Answer
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.statistics import Latency
+from bricolage.measure.worker_process import Answer
 from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step

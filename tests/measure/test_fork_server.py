@@ -15,9 +15,8 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.device.host import host
-from bricolage.measure import fork_server
-from bricolage.measure.fork_server import ForkedWorker
-from bricolage.measure.launch import launch
+from bricolage.measure import launch as launching
+from bricolage.measure.launch import ForkedWorker, launch
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
 from tests.measure.test_pool import load
@@ -27,9 +26,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fo
 
 @pytest.fixture(autouse=True)
 def fresh_servers() -> Iterator[None]:
-    fork_server.close()
+    launching.close()
     yield
-    fork_server.close()
+    launching.close()
 
 
 def regime(*, fresh: bool = False) -> Regime:
@@ -105,7 +104,7 @@ def test_a_process_that_was_forked_from_this_one_has_servers_of_its_own(pool: Po
         try:
             with Pool(memory_limit=1 << 30) as other:
                 os.write(telling, str(psutil.Process(other.worker(regime()).process.pid).ppid()).encode())
-            fork_server.close()
+            launching.close()
         finally:
             os._exit(0)
     os.waitpid(child, 0)

@@ -18,9 +18,10 @@ from bricolage.backends.interface import Resources
 from bricolage.codec import encode
 from bricolage.device import memory
 from bricolage.device.host import host
-from bricolage.measure.pool import Answer, Pool
+from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import Regime
+from bricolage.measure.worker_process import Answer
 from bricolage.plan.step import Step
 from bricolage.runtime.process import environment
 from bricolage.verify.tensors import load_values

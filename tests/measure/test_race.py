@@ -14,11 +14,12 @@ from bricolage.device.host import host
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.pool import Pool, WorkerProcess
+from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import Race, _beaten, race
 from bricolage.measure.specs import CandidateSpec, Limits, Regime
 from bricolage.measure.statistics import Latency, significant
+from bricolage.measure.worker_process import WorkerProcess
 from tests.measure.test_measurer import step
 
 race_module = importlib.import_module("bricolage.measure.race")

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, PlannedSchedule, RewriteStep, ranges
+from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion
+from bricolage.plan.ranges import ranges
+from bricolage.plan.rewriting import RewriteStep
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.throughput import Server, Throughput
 from bricolage.work.implementation import KernelConfig
 

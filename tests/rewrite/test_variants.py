@@ -7,7 +7,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
 from bricolage.perf.roofline import NOMINAL
-from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
 from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.variants import (

@@ -22,7 +22,7 @@ from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.plan.plan import EnabledRule, RewriteConfig
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig
 from bricolage.progress import Silent
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.rule import Example

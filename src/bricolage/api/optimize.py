@@ -19,7 +19,8 @@ from bricolage.backends import registry
 from bricolage.cache import trim
 from bricolage.device.host import selected
 from bricolage.measure.pool import Pool
-from bricolage.options import Options, sizes_of
+from bricolage.option_words import sizes_of
+from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.runtime.executable import Executable

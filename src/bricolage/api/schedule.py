@@ -24,7 +24,8 @@ from bricolage.graph.extract import graph_of
 from bricolage.graph.to_work import to_work
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedSchedule
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import placement_of

@@ -24,7 +24,9 @@ from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.perf.speedup import SpeedupCurve
 from bricolage.plan import artifact
-from bricolage.plan.plan import Plan, PlannedRegion, PlannedSchedule, numbers, ranges
+from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.plan.ranges import numbers, ranges
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.step import steps_of
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step

@@ -16,7 +16,8 @@ import typer
 
 from bricolage.cli import values
 from bricolage.errors import BadOption, MissingFile
-from bricolage.options import Options, parse_seconds
+from bricolage.option_words import parse_seconds
+from bricolage.options import Options
 
 if TYPE_CHECKING:
     import numpy as np

@@ -191,7 +191,7 @@ def _check_combination(
 
 
 def _sizes(words: list[str] | None) -> dict[str, int]:
-    from bricolage.options import parse_shapes
+    from bricolage.option_words import parse_shapes
 
     sizes = parse_shapes(words or [])
     for name, several in sizes.items():

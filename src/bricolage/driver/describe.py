@@ -10,7 +10,8 @@ from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
 from bricolage.perf.prediction import Predictor, owners
-from bricolage.plan.plan import Alternative, PlannedRegion, ranges
+from bricolage.plan.plan import Alternative, PlannedRegion
+from bricolage.plan.ranges import ranges
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
 

@@ -18,7 +18,9 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
-from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule, other_tool
+from bricolage.plan.field_types import DecidedBy
+from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.work.implementation import Implementation, Placement
 
 _OUT_OF_REACH = 1.5

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.perf.speedup import SpeedupCurve, climb
-from bricolage.plan.plan import Plan, PlannedSchedule
+from bricolage.plan.plan import Plan
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.executable import Executable
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposal, Proposals

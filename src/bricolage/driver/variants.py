@@ -12,7 +12,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import workload
 from bricolage.perf.calibrated import CalibrationSample
-from bricolage.plan.plan import ORIGINAL, Bucket, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.ranges import numbers
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Placement

@@ -1,6 +1,7 @@
-"""A worker process (`worker`): python -m bricolage.measure [--parent PID] [--cores N,N] [--register name=module:Class]...
+"""A worker process (`loop`): python -m bricolage.measure --entry MODULE:NAME [--parent PID] [--cores N,N]
+[--register name=module:Class]...
 
-python -m bricolage.measure --fork-server DESCRIPTOR: a process that becomes workers (`fork_server`).
+python -m bricolage.measure --fork-server DESCRIPTOR MODULE...: a process that becomes workers (`fork_server`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from bricolage.late_imports import import_late
 import_late()  # before anything imports onnx_ir: a decision starts dozens of workers
 
 from bricolage.measure import fork_server  # noqa: E402
-from bricolage.measure.worker import main  # noqa: E402
+from bricolage.measure.loop import main  # noqa: E402
 
 if sys.argv[1:2] == [fork_server.FLAG]:
-    fork_server.serve(int(sys.argv[2]), main)
+    fork_server.serve(int(sys.argv[2]), sys.argv[3:], main)
 main(sys.argv[1:])

@@ -1,7 +1,8 @@
-"""A process that has imported what every worker imports, and becomes a worker by forking whenever one is asked for: that takes
-some milliseconds, starting an interpreter and importing takes half a second. As `multiprocessing`'s fork server; Linux only.
+"""A process that has imported what its workers import, and becomes a worker by forking whenever one is asked for: that takes
+some milliseconds, starting an interpreter and importing takes half a second, with PyTorch several. As `multiprocessing`'s fork
+server; Linux only. Its client's side is in `launch`.
 
-It hosts no framework and computes nothing, so that no thread is lost by forking. Requests come through a socket: the length of the
+It computes nothing, so that no thread is lost by forking. Requests come through a socket: the length of the
 rest (8 bytes), a JSON object of arguments, environment and working directory, and four descriptors, which become the worker's
 standard input, output and error; into the fourth it writes the worker's number at once, and later how that ended. It ends with
 its last client, or after `_IDLE_S` without workers and requests.
@@ -9,48 +10,43 @@ its last client, or after `_IDLE_S` without workers and requests.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, NoReturn, TypedDict
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypedDict
 
 FLAG = "--fork-server"
 _TICK_S = 5.0
 """How often it looks whether its client lives, should somebody else hold the other end of the socket."""
 _IDLE_S = 60.0
-_READ_AT_START = (
-    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG"),
-    *("OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_", "NPY_", "KMP_"),
-)
-"""Prefixes of variables that take effect when an interpreter or a library of numpy's starts: for others there is another server."""
 
 
-class _Request(TypedDict):
+class ForkRequest(TypedDict):
+    """What a worker is given."""
+
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     """In which it works."""
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
-
-
-def serve(descriptor: int, run: Callable[[list[str]], object]) -> NoReturn:
-    """Forks for whoever holds the other end of the socket, until there is nobody. `run` is what a worker does."""
+def serve(descriptor: int, modules: Sequence[str], run: Callable[[list[str]], object]) -> NoReturn:
+    """Forks for whoever holds the other end of the socket, until there is nobody. `modules` are imported before; `run` is what a
+    worker does."""
     client = socket.socket(fileno=descriptor)
     parent = os.getppid()
+    for name in modules:
+        with contextlib.suppress(ImportError):  # a worker that needs it says what is missing
+            importlib.import_module(name)
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # with a handler, the descriptor below is written to
@@ -82,7 +78,7 @@ def serve(descriptor: int, run: Callable[[list[str]], object]) -> NoReturn:
     os._exit(0)
 
 
-def _receive(client: socket.socket) -> tuple[_Request, list[int]] | None:
+def _receive(client: socket.socket) -> tuple[ForkRequest, list[int]] | None:
     """A request with its descriptors; None at the end."""
     try:
         data, descriptors, _, _ = socket.recv_fds(client, 8, 4)
@@ -97,12 +93,12 @@ def _receive(client: socket.socket) -> tuple[_Request, list[int]] | None:
             text += more
     except OSError:
         return None
-    asked: _Request = json.loads(text)
+    asked: ForkRequest = json.loads(text)
     return asked, descriptors
 
 
 def _fork(
-    asked: _Request,
+    asked: ForkRequest,
     descriptors: Sequence[int],
     running: dict[int, int],
     own: Sequence[int],
@@ -125,7 +121,7 @@ def _fork(
     _tell(told, process)
 
 
-def _become(asked: _Request, descriptors: Sequence[int], foreign: Sequence[int]) -> None:
+def _become(asked: ForkRequest, descriptors: Sequence[int], foreign: Sequence[int]) -> None:
     """What a fresh process has: a session of its own (by which Linux shares out processors), its descriptors, variables and folder,
     no handlers."""
     os.setsid()
@@ -158,167 +154,3 @@ def _reap(running: dict[int, int]) -> None:
 def _tell(descriptor: int, number: int) -> None:
     with contextlib.suppress(OSError):  # nobody waits for it any more
         os.write(descriptor, struct.pack("<q", number))
-
-
-# --- its clients ------------------------------------------------------------------------------------------------------
-
-
-class ForkedWorker:
-    """A worker that a fork server became, with what `subprocess.Popen` has of that name."""
-
-    def __init__(self, told: int, commands: IO[bytes], answers: IO[bytes]) -> None:
-        """`told`: where the server writes.
-
-        Raises:
-            OSError: the server is gone.
-        """
-        self._told = told
-        pid = self._number()
-        if pid is None:
-            os.close(told)
-            raise ConnectionResetError("the fork server is gone")
-        self.pid = pid
-        self.stdin: IO[bytes] | None = commands
-        self.stdout: IO[bytes] | None = answers
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """How it ended, as `subprocess.Popen` says it; None while it runs."""
-        if self.returncode is None:
-            self._end(0.0)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs longer than `timeout` seconds.
-        """
-        if self.returncode is None:
-            self._end(timeout)
-        if self.returncode is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        """Sends a signal, unless it has ended."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def _end(self, timeout: float | None) -> None:
-        if timeout is not None:
-            waiting = select.poll()
-            waiting.register(self._told, select.POLLIN)
-            if not waiting.poll(timeout * 1e3):
-                return
-        code = self._number()
-        if code is None:  # the server is gone, and Linux is about to end its workers
-            code = -signal.SIGKILL
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.returncode = code
-        os.close(self._told)
-
-    def _number(self) -> int | None:
-        """What the server says next; None where it is gone."""
-        data = os.read(self._told, 8)
-        return int(struct.unpack("<q", data)[0]) if len(data) == 8 else None
-
-
-class _Server:
-    """One that runs, and the socket to it."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.socket, theirs = socket.socketpair()
-        self.owner = os.getpid()
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bricolage.measure", FLAG, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal is for us
-            )
-        finally:
-            theirs.close()
-
-    @property
-    def usable(self) -> bool:
-        """Whether it is this process's, and lives."""
-        return self.owner == os.getpid() and self.process.poll() is None
-
-    def close(self) -> None:
-        """Lets it end, and its workers."""
-        self.socket.close()
-        if self.owner == os.getpid():
-            self.process.wait()
-
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: int) -> ForkedWorker:
-        """A worker.
-
-        Raises:
-            OSError: the server is gone.
-        """
-        request = _Request(arguments=list(arguments), environment=dict(environment), folder=str(Path.cwd()))
-        text = json.dumps(request).encode()
-        given, commands = os.pipe()
-        answers, written = os.pipe()
-        told, telling = os.pipe()
-        theirs = [given, written, log, telling]
-        try:
-            socket.send_fds(self.socket, [struct.pack("<Q", len(text))], theirs)
-            self.socket.sendall(text)
-        except OSError:
-            for one in (commands, answers, told):
-                os.close(one)
-            raise
-        finally:
-            for one in (given, written, telling):
-                os.close(one)
-        files = os.fdopen(commands, "wb", buffering=0), os.fdopen(answers, "rb", buffering=0)
-        try:
-            return ForkedWorker(told, *files)
-        except OSError:
-            for file in files:
-                file.close()
-            raise
-
-
-_lock = threading.Lock()
-_servers: dict[tuple[tuple[str, str], ...], _Server] = {}
-"""By those variables that take effect at the start."""
-
-
-def fork(arguments: Sequence[str], environment: Mapping[str, str], log: int) -> ForkedWorker:
-    """A worker with arguments and environment, whose standard error is the descriptor `log`; from a server, which is started
-    where none runs.
-
-    Raises:
-        OSError: there is no server, and none starts.
-    """
-    key = tuple(sorted((name, value) for name, value in environment.items() if name.startswith(_READ_AT_START)))
-    with _lock:
-        for _ in range(2):  # one that has just ended is met once
-            server = _servers.get(key)
-            if server is None or not server.usable:
-                if server is not None:
-                    server.close()
-                server = _servers[key] = _Server(environment)
-            try:
-                return server.fork(arguments, environment, log)
-            except OSError:
-                server.close()
-                del _servers[key]
-        raise ConnectionRefusedError("no fork server starts")
-
-
-@atexit.register
-def close() -> None:
-    """Ends the servers of this process with their workers; the next worker starts another."""
-    with _lock:
-        for server in _servers.values():
-            server.close()
-        _servers.clear()

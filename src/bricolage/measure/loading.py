@@ -11,8 +11,9 @@ from pathlib import Path
 
 from bricolage.codec import encode
 from bricolage.measure.entries import Cost, Outcome
-from bricolage.measure.pool import Answer, Pool, WorkerProcess
+from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, Limits, Regime, Stop, never
+from bricolage.measure.worker_process import Answer, WorkerProcess
 from bricolage.options import BOUNDS
 from bricolage.verify.compare import Deviation, deviation, too_far
 from bricolage.verify.tensors import load_limits, load_values

@@ -17,10 +17,8 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
@@ -29,8 +27,10 @@ from bricolage.measure import cores
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.executor import Executor
-from bricolage.measure.launch import Process, launch
+from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
+from bricolage.measure.loop import Tell
 from bricolage.measure.specs import Regime
+from bricolage.measure.worker_process import Answer, Pending, WorkerProcess, log_tail
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
@@ -45,102 +45,22 @@ _SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, sign
 """By exit status: signals that somebody sends, and that no fault of a program raises."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back: the facts of an "ok", else the reason."""
-
-    outcome: Outcome
-    reason: str = ""
-    facts: Mapping[str, object] = field(default_factory=dict)
-    fresh: bool = False
-    """The worker had loaded nothing before, so that nobody else is to blame for its death."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the command did what it should."""
-        return self.outcome == "ok"
-
-
-@dataclass
-class _Pending:
-    started: float
-    limit_s: float
-    tick_s: float
-    looked: float
-    looks: int = 0
-
-
-class WorkerProcess:
-    """One live worker. It dies with its first fatal answer; the pool then starts another when asked."""
-
-    def __init__(self, regime: Regime, process: Process, log: Path) -> None:
-        self.regime = regime
-        self.process = process
-        self.log = log
-        self.loads = 0
-        self.pending: _Pending | None = None
-        self.buffer = b""
-        self.paused = False
-        self.alive = True
-        self.held = 0
-        """Bytes of memory that it held when it was last looked at."""
-        self.least_free = sys.maxsize
-        """The least free memory, in bytes, that was seen while it worked."""
-
-    @property
-    def commands(self) -> IO[bytes]:
-        """Where the worker reads."""
-        assert self.process.stdin is not None
-        return self.process.stdin
-
-    @property
-    def answers(self) -> IO[bytes]:
-        """Where the worker writes."""
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    def resident(self) -> int:
-        """Bytes of memory that the worker holds."""
-        return memory.resident_bytes(self.process.pid)
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to the worker and all its children."""
-        try:
-            os.killpg(self.process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            self.process.send_signal(number)  # checks first whether it still runs
-
-    def pause(self) -> None:
-        """Stops the worker and all its children."""
-        if self.alive and not self.paused:
-            self.signal(signal.SIGSTOP)
-            self.paused = True
-
-    def resume(self) -> None:
-        """Lets a paused worker go on."""
-        if self.alive and self.paused:
-            self.signal(signal.SIGCONT)
-            self.paused = False
-
-    def end(self) -> None:
-        """Kills the worker and its children, and waits for it."""
-        self.alive = False
-        self.signal(signal.SIGKILL)
-        self.process.wait()
-        self.signal(signal.SIGKILL)  # a child that was born meanwhile
-        for stream in (self.commands, self.answers):
-            try:
-                stream.close()
-            except BrokenPipeError:
-                _LOG.debug("worker %d had gone before its last command was flushed", self.process.pid)
+def _unheard(_told: object) -> None:
+    """Nobody asks how far a command is."""
 
 
 class Pool:
     """Worker processes by regime."""
 
-    def __init__(self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        memory_limit: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        entry: EntryPoint = PROGRAMS,
+    ) -> None:
         """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
-        `variables`: environment variables for all workers."""
+        `variables`: environment variables for all workers; `entry`: what these do."""
+        self._entry = entry
         self.limited = memory_limit is not None
         """Whether the limit is the user's: what exceeds it says nothing of a run without."""
         self.memory_limit = memory_limit if memory_limit is not None else memory.default_limit()
@@ -222,7 +142,7 @@ class Pool:
         log = self._logs / f"{next(self._numbers)}.log"
         resources = Resources(regime.threads, regime.device, regime.alone)
         variables = {"TMPDIR": str(self._temporary), **self._variables}
-        process = launch(regime.backends, resources, log, variables, fresh=regime.fresh)
+        process = launch(regime.backends, resources, log, variables, entry=self._entry, fresh=regime.fresh)
         return WorkerProcess(regime, process, log)
 
     def _retire(self, worker: WorkerProcess) -> None:
@@ -236,22 +156,26 @@ class Pool:
 
     def ask(self, worker: WorkerProcess, limit_s: float, command: str, **facts: object) -> Answer:
         """Sends a command and waits for its answer."""
-        self.submit(worker, limit_s, command, **facts)
+        self.submit(worker, limit_s, command, tell=_unheard, **facts)
         while True:
             for answering, answer in self.wait(_TICK_S):
                 if answering is worker:
                     return answer
                 raise RuntimeError("ask() while another worker is busy")
 
-    def submit(self, worker: WorkerProcess, limit_s: float, command: str, **facts: object) -> None:
-        """Sends a command to an idle worker; `wait` brings the answer. The worker is ended after `limit_s` seconds."""
+    def submit(
+        self, worker: WorkerProcess, limit_s: float, command: str, *, tell: Tell = _unheard, **facts: object
+    ) -> None:
+        """Sends a command to an idle worker; `wait` brings the answer. The worker is ended `limit_s` seconds after it began, or
+        after what it last told `tell`."""
         if worker.pending is not None:
             raise RuntimeError("the worker is busy")
         worker.resume()
         now = time.monotonic()
         if worker.loads == 0:
             limit_s += _START_GRACE_S
-        worker.pending = _Pending(now, limit_s, _CALM_TICK_S if command == "time" else _TICK_S, now)
+        calm = command == "time" or self._entry != PROGRAMS
+        worker.pending = Pending(now, limit_s, _CALM_TICK_S if calm else _TICK_S, now, tell)
         data = (json.dumps({"command": command, **facts}) + "\n").encode()
         try:
             while data:
@@ -315,14 +239,22 @@ class Pool:
         if not data:
             return self._died(worker)
         worker.buffer += data
-        line, newline, rest = worker.buffer.partition(b"\n")
-        if not newline:
-            return None
-        worker.buffer = rest
+        while True:
+            line, newline, rest = worker.buffer.partition(b"\n")
+            if not newline:
+                return None
+            worker.buffer = rest
+            facts = json.loads(line)
+            if "told" not in facts:
+                return self._answered(worker, facts)
+            if worker.pending is not None:
+                worker.pending.started = time.monotonic()
+                worker.pending.tell(facts["told"])
+
+    def _answered(self, worker: WorkerProcess, facts: dict[str, object]) -> Answer:
         worker.pending = None
         if self._exclusive:
             worker.pause()
-        facts = json.loads(line)
         spoken = facts.pop("outcome")
         outcome: Outcome = next(known for known in OUTCOMES if known == spoken)
         fresh = worker.loads == 0
@@ -335,7 +267,7 @@ class Pool:
             status = worker.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             status = -signal.SIGABRT  # it closed its pipe but lives on: as good as dead
-        words = _log_tail(worker.log)
+        words = log_tail(worker.log)
         self._retire(worker)
         if not busy:
             return None
@@ -388,18 +320,6 @@ class Pool:
         if worker.log.stat().st_size > _LOG_LIMIT:
             os.truncate(worker.log, 0)
         return None
-
-
-def _log_tail(log: Path) -> str:
-    """The last lines that a dead worker wrote before the fault handler's dump."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 8192))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    text = text.partition("Fatal Python error")[0]
-    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
 
 def _end_all(workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path, owner: int) -> None:

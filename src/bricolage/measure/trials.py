@@ -10,8 +10,9 @@ from bricolage import scratch
 from bricolage.conformance.attempt import Outcome, Result
 from bricolage.conformance.trials import OperatorTrial
 from bricolage.device.host import host
-from bricolage.measure.pool import Answer, Pool
+from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime, Stop, never
+from bricolage.measure.worker_process import Answer
 
 _OUTCOMES: dict[str, Outcome] = {"crashed": "crashes", "out-of-memory": "crashes", "timed-out": "times-out"}
 """What an answer of the pool means for the trial that it is about. Anything else is a refusal."""

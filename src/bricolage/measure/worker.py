@@ -1,25 +1,12 @@
-"""A worker process: compiles, runs and times programs on command, so that a backend that crashes takes only this
-process along.
-
-    python -m bricolage.measure [--parent PID] [--cores N,N] [--register name=module:Class]...
-
-Commands come as lines of JSON on standard input, and every command is answered by one line on what was standard output
-at the start. Frameworks print on standard output, so the descriptors are moved away first and file descriptor 1 joins
-standard error, which the parent keeps as a log. The commands are the methods of `Worker`.
-"""
+"""What a worker process does with programs: compiles, runs and times them on command (`loop`), so that a backend that crashes
+takes only this process along. The commands are the methods of `Worker`."""
 
 from __future__ import annotations
 
-import faulthandler
 import gc
-import json
-import os
 import pickle
-import queue
-import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +14,6 @@ from time import perf_counter, perf_counter_ns, process_time
 
 import numpy as np
 
-from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.trials import Trials
@@ -35,15 +21,15 @@ from bricolage.codec import decode, encode
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.errors import BricolageError, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
+from bricolage.errors import BricolageError, InvalidGraph, NoReference
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
+from bricolage.measure.loop import Command, Commands, Tell
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.process import end_with_parent
 from bricolage.runtime.program import BoundProgram
 from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.tensors import load_values, save_tensors
@@ -82,7 +68,7 @@ class _Loaded:
 
 
 class Worker:
-    """The commands. Each returns the facts of its answer; an exception becomes an answer as well."""
+    """The commands. Each returns the facts of its answer."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
@@ -96,6 +82,10 @@ class Worker:
 
         self._artifact: tuple[str, Executable] | None = None
         """The last one that was loaded, by its path."""
+
+    def forget_time(self) -> None:
+        """Another command than `time` comes: what it takes is no part of the next timing."""
+        self._spent = None
 
     def load(
         self,
@@ -343,35 +333,23 @@ class Worker:
         self._trials.clear()
         return self.drop(list(self._loaded))
 
-    def handle(self, line: bytes) -> dict[str, object]:
-        """Carries out one command line and returns the answer."""
-        command = json.loads(line)
-        method = command.pop("command")
-        if method not in (
-            "load",
-            "compile",
-            "outputs",
-            "time",
-            "space",
-            "trial",
-            "drop",
-            "clear",
-            "attempt",
-            "evaluate",
-            "run_artifact",
-        ):
-            return {"outcome": "failed", "reason": f"unknown command '{method}'"}
-        if method != "time":
-            self._spent = None
-        try:
-            answer: dict[str, object] = getattr(self, method)(**command)
-        except (Refused, UnsupportedOperator, MissingBackend) as error:
-            return {"outcome": "refused", "reason": error.sentence[:_REASON_LENGTH]}
-        except MemoryError as error:
-            return {"outcome": "out-of-memory", "reason": f"MemoryError: {error}"[:_REASON_LENGTH]}
-        except Exception as error:  # the boundary of the process: every failure becomes an answer with its reason
-            return {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"[:_REASON_LENGTH]}
-        return {"outcome": "ok", **answer}
+
+def commands(_tell: Tell) -> Commands:
+    """A worker's commands by name (`loop`)."""
+    worker = Worker()
+    between = (
+        *(worker.load, worker.compile, worker.outputs, worker.space, worker.trial, worker.drop, worker.clear),
+        *(worker.attempt, worker.evaluate, worker.run_artifact),
+    )
+
+    def counted(method: Command) -> Command:
+        def run(**facts: object) -> Mapping[str, object]:
+            worker.forget_time()
+            return method(**facts)
+
+        return run
+
+    return {"time": worker.time, **{method.__name__: counted(method) for method in between}}
 
 
 def _inputs_of(steps: list[Step]) -> list[str]:
@@ -430,51 +408,3 @@ def _calibrate(loaded: _Loaded) -> None:
         once = max(min(once, *(_sample(loaded.call, 4) for _ in range(3))), 1e-6)
     loaded.repeats = min(max(1, round(SAMPLE_MS / once + 0.5)), _MOST_REPEATS) if once < SAMPLE_MS else 1
     loaded.burst = int(min(max(1, TURN_MS // (loaded.repeats * once)), _BURST))
-
-
-# --- the process ------------------------------------------------------------------------------------------------------
-
-
-def _claim_protocol() -> tuple[int, int]:
-    """Moves the protocol's descriptors out of the frameworks' way: (commands, answers). They are not inherited."""
-    sys.stdout.flush()
-    commands, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return commands, answers
-
-
-def _read_commands(descriptor: int, lines: queue.SimpleQueue[bytes]) -> None:
-    """Feeds the queue; at the end of the input the parent is gone, and this process ends at once with its children."""
-    with os.fdopen(descriptor, "rb") as file:
-        for line in file:
-            lines.put(line)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(0)
-
-
-def main(arguments: list[str]) -> None:
-    """Answers commands until the input ends."""
-    commands, answers = _claim_protocol()
-    telemetry.disable()
-    options = dict.fromkeys(("--parent", "--cores"), "")
-    for name, value in zip(arguments[::2], arguments[1::2], strict=True):
-        if name == "--register":
-            registry.register(*value.split("=", 1))
-        else:
-            options[name] = value
-    if options["--cores"] and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in options["--cores"].split(",")})
-    end_with_parent(int(options["--parent"]) if options["--parent"] else None)
-    faulthandler.enable(all_threads=False)
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read_commands, args=(commands, lines), daemon=True).start()
-    worker = Worker()
-    while True:
-        answer = json.dumps(worker.handle(lines.get())) + "\n"
-        data = answer.encode()
-        while data:
-            data = data[os.write(answers, data) :]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.plan.plan import Bucket, ScheduleAttempt
+from bricolage.plan.plan import Bucket
+from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
 from bricolage.schedule.bounds import lower_bound

@@ -15,8 +15,7 @@ import onnx_ir as ir
 from bricolage.rewrite import pattern
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.onnx_ops import ONNX_OPERATORS, Parts
-from bricolage.rewrite.pattern import Any as AnyValue
-from bricolage.rewrite.pattern import Op, Roots
+from bricolage.rewrite.pattern import AnyValue, Op, Roots
 from bricolage.rewrite.predicates import floating, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rulegen.evaluate import concrete, instances

@@ -12,7 +12,8 @@ from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import ORIGINAL, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import RewriteConfig, RewriteStep
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.pipeline import PipelineRunner

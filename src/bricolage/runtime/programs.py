@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan
+from bricolage.plan.ranges import numbers
 from bricolage.plan.step import steps_of
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
@@ -38,6 +38,7 @@ from bricolage.runtime.program import Program
 from bricolage.runtime.sizes import Tried, size_class, trial, trying
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _OTHER_SHAPES = 16
@@ -96,7 +97,7 @@ class Programs:
         self._others: dict[Hashable, Prepared] = {}
         forks.hold(self)
 
-    def select(self, arrays: dict[str, Any]) -> Prepared:
+    def select(self, arrays: dict[str, ModelValue]) -> Prepared:
         """The program for the shapes of these inputs, to which the defaults are added that it takes."""
         plan = self.source.plan
         overridden = signature.overridden(plan.defaults, arrays) if plan.defaults else {}
@@ -111,7 +112,7 @@ class Programs:
         self,
         sizes: Mapping[str, int],
         overridden: Mapping[str, tuple[int, ...]] | None = None,
-        arrays: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, ModelValue] | None = None,
     ) -> Prepared:
         """The program for these sizes of the symbolic dimensions, that takes the inputs that are `overridden` with these shapes;
         `arrays` are inputs of these sizes, if there are some.
@@ -163,7 +164,10 @@ class Programs:
         self._others = {key: one for key, one in self._others.items() if one.lives}
 
     def _other_shape(
-        self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Any] | None
+        self,
+        sizes: Mapping[str, int],
+        overridden: Mapping[str, tuple[int, ...]],
+        arrays: Mapping[str, ModelValue] | None,
     ) -> Prepared:
         """A shape outside the buckets, or inputs in the place of defaults: the first of its `_ways` that is right, tried in another
         process where nothing of its class of sizes (see `bricolage.runtime.sizes`) was tried before.
@@ -234,7 +238,7 @@ class Programs:
                 found[name] = first_implementation(backend, self.source.plan)
         return list(found.values())
 
-    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, Any] | None) -> str:
+    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, ModelValue] | None) -> str:
         """Why a program may not be run in this process; empty where it may."""
         store, everything = self.source.store, graph.everything
         model = store.region(everything, Identities(graph).key(everything))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
 from bricolage.plan.plan import TensorSpec
+from bricolage.work.values import ModelValue
 
 _WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
 """Kinds of numpy types whose values plain numbers of a kind may become ("V": bfloat16 and the 8-bit floats)."""
@@ -28,14 +28,14 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, tuple[int, ...]]:
     """Shapes of what the arrays give in the place of defaults."""
     return {spec.name: np.shape(arrays[spec.name]) for spec in defaults if spec.name in arrays}
 
 
 def by_position_and_name(
-    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    inputs: Sequence[TensorSpec], args: Sequence[ModelValue], named: Mapping[str, ModelValue]
+) -> tuple[Sequence[ModelValue], Mapping[str, ModelValue]]:
     """What a call was given, where its only argument may stand for all: a mapping of names to arrays, or (of a model with
     several inputs) a list or tuple of as many arrays."""
     if len(args) == 1 and not named:
@@ -48,7 +48,7 @@ def by_position_and_name(
     return args, named
 
 
-def _to_numpy(value: Any, spec: TensorSpec) -> Any:
+def _to_numpy(value: ModelValue, spec: TensorSpec) -> ModelValue:
     """A numpy view of what is given for a tensor (no copy where memory allows). Plain numbers and nested lists of them have no type
     of their own: they become the input's type where that holds their values.
 
@@ -90,7 +90,7 @@ def _typed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     return made if wanted.kind in "fV" or np.array_equal(made, array) else array
 
 
-def to_torch(value: Any) -> Any:
+def to_torch(value: ModelValue) -> ModelValue:
     """A torch tensor that shares memory with a numpy array; anything else stays."""
     torch = sys.modules["torch"]
     if not isinstance(value, np.ndarray):
@@ -100,7 +100,7 @@ def to_torch(value: Any) -> Any:
     return torch.from_numpy(value)
 
 
-def mapped(outputs: Sequence[TensorSpec], values: Iterable[Any]) -> list[Any]:
+def mapped(outputs: Sequence[TensorSpec], values: Iterable[ModelValue]) -> list[ModelValue]:
     """Outputs in order, those that the model returns as maps (`TensorSpec.keys`) as lists of a dict for each row."""
     return [_maps(spec.keys, value) if spec.keys else value for spec, value in zip(outputs, values, strict=True)]
 
@@ -109,7 +109,7 @@ def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, 
     return [dict(zip(keys, row, strict=True)) for row in value.reshape(-1, len(keys)).tolist()]
 
 
-def row(spec: TensorSpec, value: Mapping[Any, Any]) -> np.ndarray:
+def row(spec: TensorSpec, value: Mapping[int | str, float]) -> np.ndarray:
     """What an input that is a map of numbers stands for: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
     for one that the map has not. Other keys count for nothing.
 
@@ -123,8 +123,11 @@ def row(spec: TensorSpec, value: Mapping[Any, Any]) -> np.ndarray:
 
 
 def collect(
-    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any], defaults: Sequence[TensorSpec] = ()
-) -> dict[str, Any]:
+    inputs: Sequence[TensorSpec],
+    args: Sequence[ModelValue],
+    named: Mapping[str, ModelValue],
+    defaults: Sequence[TensorSpec] = (),
+) -> dict[str, ModelValue]:
     """Inputs by name as numpy arrays. Those with `defaults` are taken by name alone, and may be left out.
 
     Raises:
@@ -140,7 +143,7 @@ def collect(
             beside = f"; it may be given, too: {describe(defaults)}" if defaults else ""
             raise UnknownInput(name=name, expected=describe(inputs) + beside)
         values[name] = value
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, ModelValue] = {}
     sizes: dict[str, int] = {}
     for spec in (*inputs, *(spec for spec in defaults if spec.name in values)):
         if spec.name not in values:
@@ -182,7 +185,7 @@ def _wrong_shape(spec: TensorSpec, array: np.ndarray, also: str = "") -> WrongSh
     return WrongShape(name=spec.name, actual=actual, expected=shape + also)
 
 
-def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, int]:
+def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, int]:
     """Sizes of the symbolic dimensions, read off the given arrays."""
     return {
         dimension: int(size)

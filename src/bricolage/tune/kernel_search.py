@@ -14,10 +14,10 @@ from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.measure.entries import TaskKey, TrialRecord
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.pool import Answer
 from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import Regime
 from bricolage.measure.statistics import Ratio, paired_ratio
+from bricolage.measure.worker_process import Answer
 from bricolage.plan.step import Step
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.tune.grid import Grid, History, Point

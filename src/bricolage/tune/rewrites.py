@@ -28,7 +28,8 @@ from bricolage.measure.race import Race, race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, EnabledRule, OperatorSignature, RewriteConfig
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, OperatorSignature, RewriteConfig
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import counts

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +20,7 @@ from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 from bricolage.verify.variations import Variation, prepare_variations
+from bricolage.work.values import ModelValue
 
 JUDGEMENT = 5
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
@@ -198,7 +198,7 @@ class Oracle:
             self._whole = _Expected(outputs, rounding_errors(model, self._inputs, outputs, draws, self._evaluate))
         return self._whole
 
-    def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> Values:
+    def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
         found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)
         names = (value.name or "" for value in model.graph.outputs)
         return Values({name: drawn(found[name]) if name in chance else found[name] for name in names}, found.borrowed)
@@ -208,7 +208,7 @@ class Oracle:
         return dict.fromkeys(own, 0.0) if self._literal else own
 
     def _write(
-        self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], own: Mapping[str, float]
+        self, name: str, inputs: Mapping[str, ModelValue], outputs: Mapping[str, ModelValue], own: Mapping[str, float]
     ) -> tuple[Path, Path, float]:
         given = self.store.directory / f"{name}-inputs.npz"
         wanted = self.store.directory / f"{name}-expected.npz"
@@ -221,7 +221,7 @@ class Oracle:
             yield from (value for value in operator.outputs if value.name in names)
 
 
-def _stated(value: Any, declared: ir.Value) -> Any:
+def _stated(value: ModelValue, declared: ir.Value) -> ModelValue:
     """A value of the reference in the type that the model states; strings, sequences and maps by their members."""
     info = describe(declared)
     if isinstance(value, np.ndarray) and info.dtype not in (None, ir.DataType.STRING):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +17,7 @@ import onnx_ir as ir
 from bricolage.graph.graph import bodies, captured
 from bricolage.graph.operator_kinds import operator_types
 from bricolage.verify.randomness import unseeded
+from bricolage.work.values import ModelValue
 
 _ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
 _SINGLE = _ROUNDOFF[ir.DataType.FLOAT]
@@ -118,13 +118,13 @@ def rounded(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> R
     return Rounded(copy, noise.fields)
 
 
-def rounded_inputs(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
+def rounded_inputs(inputs: Mapping[str, ModelValue], draw: int) -> dict[str, ModelValue]:
     """Inputs by name with floats that are no whole numbers changed by half a unit in the last place, in float64."""
     rng = np.random.default_rng([draw, 1 << 20])
     return {name: _rounded_value(value, rng) for name, value in inputs.items()}
 
 
-def _rounded_value(value: Any, rng: np.random.Generator) -> Any:
+def _rounded_value(value: ModelValue, rng: np.random.Generator) -> ModelValue:
     if isinstance(value, list | tuple):
         return [_rounded_value(member, rng) for member in value]
     array = np.asarray(value)

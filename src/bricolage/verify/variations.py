@@ -14,14 +14,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
@@ -32,9 +31,10 @@ from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.roles import role
 from bricolage.verify.tensors import save_expected, save_tensors
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
-Inputs = dict[str, Any]
+Inputs = dict[str, ModelValue]
 
 COUNTS = ((1e8, 5), (4e9, 3), (float("inf"), 2))
 """Variations by the floating-point operations of the model: (up to, variations). Each costs an evaluation of the reference, and
@@ -65,12 +65,14 @@ class Variation:
     allowances: Callable[[], Mapping[str, Allowance]]
     """By output; costs evaluations of the reference, the first time."""
 
-    def excess(self, actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+    def excess(
+        self, actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]
+    ) -> float:
         """See `excess`."""
         return excess(actual, reference, allowed)
 
 
-def excess(actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+def excess(actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]) -> float:
     """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
     found = errors(actual, reference)
     if len(found) != len(allowed):
@@ -80,8 +82,8 @@ def excess(actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Al
 
 def prepare_variations(
     graph: Graph,
-    inputs: Mapping[str, Any],
-    reference: Mapping[str, Any],
+    inputs: Mapping[str, ModelValue],
+    reference: Mapping[str, ModelValue],
     rounding: Mapping[str, float],
     store: Store,
     evaluate: Evaluate,
@@ -119,7 +121,7 @@ def prepare_variations(
     return tuple(made)
 
 
-def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs]]:
+def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str, Inputs]]:
     """Inputs of each kind, as many as the model's size allows. The same arguments give the same values. Only floating-point
     numbers change; of a model that has none, all are drawn once more."""
     operators = list(graph.operators)
@@ -139,7 +141,7 @@ def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs
         yield kind, {**inputs, **changed}
 
 
-def _narrows(operator: Any) -> bool:
+def _narrows(operator: Operator) -> bool:
     """Whether an operator means nothing for large or negative numbers, or may not end: a cast to integers, a loop."""
     if operator.op_type == "Loop":
         return True
@@ -162,7 +164,9 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
         return None
 
 
-def _changed(value: Any, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: Any) -> Any:
+def _changed(
+    value: ModelValue, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: np.random.Generator
+) -> ModelValue:
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -213,7 +217,7 @@ _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = 
 """The most telling first; the last two leave values in the range that they had."""
 
 
-def _as_finite(value: Any, first: Any) -> bool:
+def _as_finite(value: ModelValue, first: ModelValue) -> bool:
     """Whether an output is finite, or was not on the first inputs either."""
     found, before = np.asarray(value), np.asarray(first)
     if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
@@ -221,7 +225,7 @@ def _as_finite(value: Any, first: Any) -> bool:
     return bool(np.isfinite(found).all()) or not bool(np.isfinite(before).all())
 
 
-def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, Any], evaluate: Evaluate) -> Deviation:
+def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, ModelValue], evaluate: Evaluate) -> Deviation:
     """How far an answer is from the float64 reference, and what of that rounding on these inputs does not explain.
 
     Raises:
@@ -244,7 +248,7 @@ class Allowances:
         self,
         model: ir.Model,
         inputs: Inputs,
-        outputs: Mapping[str, Any],
+        outputs: Mapping[str, ModelValue],
         rounding: Mapping[str, float],
         evaluate: Evaluate,
     ) -> None:

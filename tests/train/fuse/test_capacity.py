@@ -78,7 +78,7 @@ def test_groups_are_cut_where_dry_runs_say_so(tmp_path: Path, monkeypatch: pytes
 
 def test_why_lanes_cannot_be_one_is_no_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = sweep(tmp_path, 8)
-    monkeypatch.setattr("bricolage.train.fuse.capacity.run_team", lambda *_: [Held(0, "it draws random numbers")])
+    monkeypatch.setattr("bricolage.train.fuse.capacity.run_group", lambda *_: [Held(0, "it draws random numbers")])
     done = train_sweep(given, "fused", threads=1, memory_limit=1 << 30)
     (told,) = done.report.groups
     assert (told.how, told.reason, len(told.lanes)) == ("serial", "it draws random numbers", 4)

@@ -13,12 +13,12 @@ import pytest
 
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, NotFusible, TrainingWorkerFailed
 from bricolage.train.fuse.contestants import Here
-from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.operators.call import Joined, Mask
 from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.processes import InProcesses
 from bricolage.train.fuse.streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 from bricolage.train.fuse.trace import trace
@@ -332,13 +332,13 @@ def test_processes_train_the_same(how: How, tmp_path: Path) -> None:
 
 def test_a_process_that_ends_is_said(tmp_path: Path) -> None:
     given = sweep(tmp_path, "mlp", [{"lr": 0.1}, {"lr": 0.2}], steps=10**6)
-    crew = Crew(given, [lane.name for lane in given.lanes], 2, "serial")
+    several = InProcesses(given, [lane.name for lane in given.lanes], 2, "serial")
     try:
-        os.kill(crew._workers[1].process.pid, signal.SIGKILL)
-        with pytest.raises(TrainingWorkerFailed, match="signal 9"):
-            crew.finish(lambda _: None)
+        os.kill(several.group.pids[1], signal.SIGKILL)
+        with pytest.raises(TrainingWorkerFailed, match="process 1 of 2: its process was killed from outside"):
+            several.finish(lambda _: None)
     finally:
-        crew.close()
+        several.close()
 
 
 def test_a_sweep_counts_in_steps_where_it_has_no_data(tmp_path: Path) -> None:

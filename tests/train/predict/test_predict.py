@@ -21,8 +21,8 @@ from bricolage.train.predict.operators import Alone, profile
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.prediction import Predicted, Prediction
 from bricolage.train.predict.running import Running, blocks, prepared
-from bricolage.train.predict.team import run_stages, run_steps
 from bricolage.train.predict.variant import Variant, parse_variant
+from bricolage.train.predict.workers import run_stages, run_steps
 from bricolage.train.spec import Optimiser, StepSpec
 from tests.frontends.test_torch_training import DIGITS, graph_of, step
 

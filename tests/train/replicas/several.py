@@ -1,12 +1,13 @@
-"""A team that does several jobs one after another, so that PyTorch is imported once for all of them."""
+"""A group that does several jobs one after another, so that PyTorch is imported once for all of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.train.replicas.worker import STATE, Answer, Job, take
-from bricolage.train.team import meet
+from bricolage.train.rank import Rank
+from bricolage.train.replicas import worker
+from bricolage.train.replicas.worker import STATE, Answer, Job
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,6 @@ class Several:
     """Jobs of one process."""
 
     jobs: tuple[Job, ...]
-    size: int
-    """Processes in all."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,11 @@ class Answers:
     each: tuple[Answer, ...]
 
 
-def work(job: Several, folder: Path) -> Answers:
+def work(job: Several, rank: Rank) -> Answers:
     """One after another; the weights of job n are left in `n.pt`."""
-    meeting = meet(folder, job.jobs[0].rank, job.size, 1)
     found = []
     for number, one in enumerate(job.jobs):
-        found.append(take(one, meeting, folder))
-        if one.rank == 0:
-            Path(folder, STATE).rename(Path(folder, f"{number}.pt"))
+        found.append(worker.work(one, rank))
+        if rank.number == 0:
+            Path(rank.folder, STATE).rename(Path(rank.folder, f"{number}.pt"))
     return Answers(tuple(found))

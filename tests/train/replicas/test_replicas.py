@@ -11,12 +11,12 @@ import pytest
 
 from bricolage.errors import BadTrainingCode, TrainingWorkerFailed
 from bricolage.train.data import read_data
+from bricolage.train.process_group import run_group
 from bricolage.train.replicas.replicas import train_replicas
 from bricolage.train.replicas.spec import KINDS, Method, Replicas
 from bricolage.train.replicas.worker import Answer, Job, Share
 from bricolage.train.spec import Optimiser, StepSpec
 from bricolage.train.step import build, make_optimiser
-from bricolage.train.team import run_team
 from tests.train.replicas.several import Answers, Several, work
 
 torch = pytest.importorskip("torch")
@@ -34,24 +34,18 @@ SERVERS = 2
 
 
 def together(jobs: Sequence[tuple[Replicas, Method]]) -> list[tuple[list[Answer], dict[str, Any]]]:
-    """What became of each, trained by one team: answers of workers, then servers; and the weights."""
+    """What became of each, trained by one group: answers of workers, then servers; and the weights."""
     workers = jobs[0][0].workers
     size = workers + SERVERS
-    several = [
-        Several(
-            tuple(
-                Job(spec, method, rank, min(method.servers, 2) if _served(method) else 0, 1, 0) for spec, method in jobs
-            ),
-            size,
-        )
-        for rank in range(size)
-    ]
+    several = Several(
+        tuple(Job(spec, method, min(method.servers, 2) if _served(method) else 0, 0) for spec, method in jobs)
+    )
     states: list[dict[str, Any]] = []
 
     def keep(folder: Path) -> None:
         states.extend(torch.load(Path(folder, f"{number}.pt"), weights_only=True) for number in range(len(jobs)))
 
-    answers = run_team(work, several, Answers, 1, 120, keep)
+    answers = run_group(work, [several] * size, Answers, 1, 120, keep)
     return [([one.each[number] for one in answers], states[number]) for number in range(len(jobs))]
 
 
@@ -164,7 +158,7 @@ def test_through_the_door() -> None:
 @pytest.mark.slow
 def test_a_replica_that_ends_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_TEST_ENDS", "1")
-    with pytest.raises(TrainingWorkerFailed, match="exit code 7|closed|reset|peer"):
+    with pytest.raises(TrainingWorkerFailed, match=r"process 1 of 3: the process ended with exit status 7\."):
         train_replicas(replace(SPEC, data=f"{CODE}:failing_data"), Method("asp"))
 
 

@@ -10,6 +10,7 @@ import typer
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 from bricolage.cli.train import outlook
+from bricolage.train.predict.variant import forms
 
 if TYPE_CHECKING:
     from bricolage.train.predict.prediction import Predicted, Prediction
@@ -19,9 +20,7 @@ Changes = Annotated[
     typer.Option(
         "--what-if",
         metavar="WORDS",
-        help="A change, or several with commas between: batch=N, amp, foreach, fused, recompute[=A+B], micro=N, "
-        "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, stages=N (with micro=M), bandwidth=GB/S, fuse=N. "
-        "May be given several times.",
+        help=f"A change, or several separated by commas: {forms()}. Repeatable.",
     ),
 ]
 

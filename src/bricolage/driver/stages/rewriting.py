@@ -14,7 +14,7 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.perf.calibrated import calibrate
-from bricolage.plan.plan import RewriteConfig
+from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.variants import GraphVariant, searched_variants, tailored_variant

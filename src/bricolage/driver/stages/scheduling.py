@@ -17,7 +17,7 @@ from bricolage.driver.variants import placement_name, promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.plan.plan import ScheduleAttempt
+from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.reach import Reach

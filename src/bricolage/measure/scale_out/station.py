@@ -29,7 +29,7 @@ from bricolage.measure import cores
 from bricolage.measure.database import FILE, Database
 from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer, registry_versions
-from bricolage.measure.pool import Answer, Pool
+from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.items import (
     Code,
     Compiled,
@@ -43,6 +43,7 @@ from bricolage.measure.scale_out.items import (
 )
 from bricolage.measure.scale_out.parcels import Received, install, packed
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
+from bricolage.measure.worker_process import Answer
 from bricolage.options import ISA_VARIABLE
 from bricolage.plan.step import Step
 

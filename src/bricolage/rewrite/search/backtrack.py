@@ -18,7 +18,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint

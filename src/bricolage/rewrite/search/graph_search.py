@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.perf.roofline import NOMINAL
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite.apply import Application
 from bricolage.rewrite.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule

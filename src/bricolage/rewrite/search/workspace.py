@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, canonicalise
 from bricolage.rewrite.builder import GraphBuilder, Names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from bricolage.runtime import signature
 from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.verify.compare import errors
 from bricolage.verify.inputs import generate
+from bricolage.work.values import ModelValue
 
 _SEEDS = (1, 2)
 """Of two draws of inputs whose rows differ."""
@@ -95,7 +95,9 @@ class Batching:
                         reason = f"row {row} of output '{name}' is another one {what} (relative difference {error:.2g})"
                         raise NotBatchable(model=source.plan.model, reason=reason)
 
-    def _run(self, programs: Programs, sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(
+        self, programs: Programs, sizes: Mapping[str, int], arrays: Mapping[str, ModelValue]
+    ) -> dict[str, ModelValue]:
         prepared = programs.of_sizes(sizes)
         rows = sizes[self.dimension]
         results = prepared.run(arrays)

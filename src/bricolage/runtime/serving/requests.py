@@ -8,21 +8,21 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from itertools import count
-from typing import Any
 
 from bricolage.errors import ForkedProcess
+from bricolage.work.values import ModelValue
 
 _numbers = count()
 
 
-class Request(Future[Any]):
+class Request(Future[ModelValue]):
     """What `submit` returns: the answer when it is there. In a process that was forked while it was not, asking for it raises
     `ForkedProcess`."""
 
     def __init__(
         self,
-        arrays: dict[str, Any],
-        deliver: Callable[[dict[str, Any]], Any] = lambda results: results,
+        arrays: dict[str, ModelValue],
+        deliver: Callable[[dict[str, ModelValue]], ModelValue] = lambda results: results,
         rows: int = 1,
         key: Hashable = None,
         submitted_s: float = 0.0,
@@ -44,7 +44,7 @@ class Request(Future[Any]):
         self._on_cancel(self)
         return True
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: ModelValue) -> None:
         """See `Future.set_result`."""
         try:
             super().set_result(result)  # and its callbacks
@@ -62,7 +62,7 @@ class Request(Future[Any]):
         """When it is done: whoever holds it for its answer need not hold its inputs and its stream."""
         self.arrays, self.deliver, self._on_cancel = {}, lambda results: results, lambda _: None
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> ModelValue:
         """See `Future.result`.
 
         Raises:

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.runtime.serving.batching import Batching
 from bricolage.runtime.serving.requests import Request, Waiting
 from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
@@ -87,8 +87,8 @@ class Server:
 
     def submit(
         self,
-        arrays: Mapping[str, Any],
-        deliver: Callable[[dict[str, Any]], Any],
+        arrays: Mapping[str, ModelValue],
+        deliver: Callable[[dict[str, ModelValue]], ModelValue],
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Request:
@@ -247,7 +247,7 @@ class Server:
             except BaseException as error:
                 self._answer(request, begun_s, error=error)
 
-    def _results(self, programs: Programs, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    def _results(self, programs: Programs, requests: Sequence[Request]) -> list[dict[str, ModelValue]]:
         first, rows = requests[0], sum(request.rows for request in requests)
         size = rows
         if self._batching is not None and first.key is not None:
@@ -264,7 +264,9 @@ class Server:
             self._recorder.ran(rows, size)
         return results
 
-    def _answer(self, request: Request, begun_s: float, result: Any = None, error: BaseException | None = None) -> None:
+    def _answer(
+        self, request: Request, begun_s: float, result: ModelValue = None, error: BaseException | None = None
+    ) -> None:
         with self._lock:
             self._recorder.ended(request.submitted_s, begun_s, _clock(), failed=error is not None)
         request.release()

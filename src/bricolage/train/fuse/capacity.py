@@ -17,7 +17,8 @@ from bricolage.train.fuse.alone import make_module, shortened
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.grouping import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.team import run_team
+from bricolage.train.process_group import run_group
+from bricolage.train.rank import Rank
 
 STEPS = 5
 """Of a dry run."""
@@ -93,7 +94,7 @@ def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool
     some = tuple(replace(shortened(lane, STEPS), patience=None) for lane in one.lanes[:lanes])
     job = DryRun(replace(sweep, lanes=some), threads, limit)
     try:
-        (held,) = run_team(work, [job], Held, threads, _LIMIT_S)
+        (held,) = run_group(work, [job], Held, threads, _LIMIT_S)
     except TrainingWorkerFailed:
         return False
     if held.reason:
@@ -101,7 +102,7 @@ def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool
     return held.bytes <= limit
 
 
-def work(job: DryRun, _: Path) -> Held:
+def work(job: DryRun, _: Rank) -> Held:
     """A dry run."""
     from bricolage.train.fuse.contestants import Here
 

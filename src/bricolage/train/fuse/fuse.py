@@ -205,7 +205,7 @@ class _Compared:
 
 
 def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | None) -> dict[str, Make]:
-    from bricolage.train.fuse.crew import Crew
+    from bricolage.train.fuse.processes import InProcesses
 
     names = tuple(lane.name for lane in one.lanes)
     first = _Compared(data, one, cores)
@@ -214,9 +214,9 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
         known = first.ways()
         return Here(data, one, threads, how, known if threads == cores else None, judge, cores > 1)
 
-    def crew() -> Contestant:
+    def fused_processes() -> Contestant:
         first.ways()
-        return Crew(sweep, names, cores, "fused")
+        return InProcesses(sweep, names, cores, "fused")
 
     makers: dict[str, Make] = {
         "serial": lambda: Serial(data, one, cores, judge=judge),
@@ -226,7 +226,11 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
     }
     if judge is not None:
         return makers
-    return {**makers, "processes": lambda: Crew(sweep, names, cores, "serial"), "fused processes": crew}
+    return {
+        **makers,
+        "processes": lambda: InProcesses(sweep, names, cores, "serial"),
+        "fused processes": fused_processes,
+    }
 
 
 def _fastest(

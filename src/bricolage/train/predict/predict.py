@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.device.collective import Ring
 from bricolage.device.description import read_devices
@@ -29,8 +29,8 @@ from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile,
 from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, Predicted, Prediction, Span
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
-from bricolage.train.predict.team import measure_ring, run_stages, run_steps
-from bricolage.train.predict.variant import Variant, usual
+from bricolage.train.predict.variant import Variant, default_variants
+from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
 from bricolage.work.cost import Setting
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 _ROUNDS = (9, 60)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
-_BESIDE_THE_GRAPH: Mapping[str, Any] = {
-    name: getattr(Variant(), name) for name in ("threads", "workers", "bucket_mb", "stages", "gbytes")
-}
-"""What of a variant changes no operator."""
 
 
 def predict_step(
@@ -83,7 +79,7 @@ def predict_step(
     """
     torch = load_torch()
     shown = progress if progress is not None else Silent()
-    asked = (Variant(), *(usual(spec) if variants is None else variants))
+    asked = (Variant(), *(default_variants(spec) if variants is None else variants))
     shown.start("predicting (variants)", len(asked))
     work = _Predictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
@@ -291,7 +287,7 @@ class _Predictor:
             running = Running(module, tensors, step, variant)
             return running, running.lasting
 
-        alike = replace(variant, **_BESIDE_THE_GRAPH)
+        alike = variant.of_one_process()
         if alike not in self._graphs:
             self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)
         return self._graphs[alike]

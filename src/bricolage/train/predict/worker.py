@@ -1,11 +1,10 @@
-"""One of several processes that exchange gradients, to measure what that takes or to run a step that does (see `train.team`)."""
+"""One of several processes that exchange gradients, to measure what that takes or to run a step that does (see `train.rank`)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +14,8 @@ from bricolage.train.predict.operators import timed
 from bricolage.train.predict.running import Running, Runs, prepared
 from bricolage.train.predict.stage import StageRunning
 from bricolage.train.predict.variant import Variant
+from bricolage.train.rank import Rank
 from bricolage.train.spec import StepSpec
-from bricolage.train.team import meet
 
 _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes of the all-reduces that are measured."""
@@ -36,9 +35,6 @@ class Job:
     kind: Literal["probe", "step", "stage"]
     spec: StepSpec
     variant: Variant
-    rank: int
-    workers: int
-    threads: int
     seconds: float
     begins: tuple[str, ...] = ()
     """Paths of the blocks with which stages begin, but for the first."""
@@ -67,13 +63,13 @@ class Answer:
     """Of tensors on a stage."""
 
 
-def work(job: Job, folder: Path) -> Answer:
-    """Meets the others, and measures what is asked for."""
-    dist = meet(folder, job.rank, job.workers, job.threads).dist
+def work(job: Job, rank: Rank) -> Answer:
+    """Measures what is asked for."""
+    dist = rank.dist
     step = prepared(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
     if job.kind == "stage":
-        stage = StageRunning(step, job.variant, job.begins, job.rank)
+        stage = StageRunning(step, job.variant, job.begins, rank.number)
         times = tuple(sum(one.values()) for one in _loop(stage, job.seconds, dist))
         return Answer(steps=times, peak_bytes=measured_peak(stage))
     if job.kind == "step":
@@ -86,7 +82,7 @@ def work(job: Job, folder: Path) -> Answer:
 
         running = Running(step.module, tensors, step, job.variant, wrap)
         return Answer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
-    return _probe(job, Running(step.module, tensors, step, job.variant), dist)
+    return _probe(job, Running(step.module, tensors, step, job.variant), rank)
 
 
 def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
@@ -109,20 +105,22 @@ def _most(value: float, dist: Any) -> float:
     return float(found[0])
 
 
-def _probe(job: Job, running: Running, dist: Any) -> Answer:
+def _probe(job: Job, running: Running, rank: Rank) -> Answer:
     import torch
+
+    dist = rank.dist
 
     # In turns, since a machine may be slower a second later.
     apart: list[dict[str, float]] = []
     at_once: list[dict[str, float]] = []
     for _ in range(_TURNS):
-        if job.rank == 0:
+        if rank.number == 0:
             apart += _loop(running, job.seconds / _TURNS, dist, apart=True)
         dist.barrier()
         at_once += _loop(running, job.seconds / _TURNS, dist)
     alone, together = _median(apart) if apart else None, _median(at_once)
     sizes = tuple((size, _all_reduce(size, job.seconds / len(_SIZES), dist)) for size in _SIZES)
-    sends = tuple((size, _send(size, job, dist)) for size in _SIZES) if job.rank < 2 else ()
+    sends = tuple((size, _send(size, rank)) for size in _SIZES) if rank.number < 2 else ()
     dist.barrier()
     source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
     copying = _times(lambda: target.copy_(source), 0.2)
@@ -155,15 +153,15 @@ def _probe(job: Job, running: Running, dist: Any) -> Answer:
     )
 
 
-def _send(size: int, job: Job, dist: Any) -> float:
+def _send(size: int, rank: Rank) -> float:
     """Half of a way there and back between the first two workers."""
     import torch
 
-    tensor, other = torch.zeros(size // 4), 1 - job.rank
+    tensor, other, dist = torch.zeros(size // 4), 1 - rank.number, rank.dist
     times = []
     for number in range(_SENDS + 1):
         begun = time.perf_counter()
-        for sending in (job.rank == 0, job.rank == 1):
+        for sending in (rank.number == 0, rank.number == 1):
             if sending:
                 dist.send(tensor, other)
             else:

@@ -12,16 +12,15 @@ from bricolage.errors import BadTrainingCode
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
+from bricolage.train.process_group import run_group
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
 from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers, work
 from bricolage.train.step import build, load_torch
-from bricolage.train.team import run_team
 
 if TYPE_CHECKING:
     import torch
 
-_READY_S = 300.0
 _LIMIT_S = 7 * 24 * 3600.0
 
 
@@ -107,13 +106,13 @@ def train_replicas(
     own = threads or max(1, available_cores() // replicas.workers)
     count = servers(chosen, _trained_tensors(replicas))
     taken = replicas.step.seed if seed is None else seed
-    jobs = [Job(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
+    jobs = [Job(replicas, chosen, count, taken)] * (replicas.workers + count)
     state: list[bytes] = []
 
     def keep(folder: Path) -> None:
         state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_team(work, jobs, Answer, own, _READY_S + _LIMIT_S, keep)
+    answers = run_group(work, jobs, Answer, own, _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
     return TrainedReplicas(_report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :]), state[0])

@@ -1,4 +1,4 @@
-"""One of several processes that train replicas of one model, or serve them (see `train.team`)."""
+"""One of several processes that train replicas of one model, or serve them (see `train.rank`)."""
 
 from __future__ import annotations
 
@@ -13,32 +13,30 @@ from typing import TYPE_CHECKING
 from bricolage.errors import BadTrainingCode
 from bricolage.train.data import Data, Samples, read_data
 from bricolage.train.evaluate import evaluate, loss_value
+from bricolage.train.rank import Rank
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.keepers import KEEPERS, Keeper
 from bricolage.train.replicas.peers import Peers
 from bricolage.train.replicas.server import Server
 from bricolage.train.replicas.spec import LOCKSTEP, SERVED, Method, Replicas
 from bricolage.train.step import build, find_loss
-from bricolage.train.team import Meeting, meet
 
 if TYPE_CHECKING:
     import torch
 
 STATE = "state.pt"
-"""Where the first worker leaves the weights, in the team's folder."""
+"""Where the first worker leaves the weights, in the group's folder."""
 _POINTS = 20
 """Of a course, about."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does: ranks from `workers` on are servers."""
+    """What all processes do: ranks from `workers` on are servers."""
 
     replicas: Replicas
     method: Method
-    rank: int
     servers: int
-    threads: int
     seed: int
 
 
@@ -74,29 +72,24 @@ class Answer:
     course: tuple[Point, ...] = ()
 
 
-def work(job: Job, folder: Path) -> Answer:
-    """Meets the others, and trains or serves."""
-    return take(job, meet(folder, job.rank, job.replicas.workers + job.servers, job.threads), folder)
-
-
-def take(job: Job, meeting: Meeting, folder: Path) -> Answer:
+def work(job: Job, rank: Rank) -> Answer:
     """Trains, or serves. Servers whose number is beyond the job's have nothing to do."""
-    replicas, method, dist = job.replicas, job.method, meeting.dist
-    peers = Peers(dist, job.rank, replicas.workers)
-    if job.rank >= replicas.workers + job.servers:
+    replicas, method, dist = job.replicas, job.method, rank.dist
+    peers = Peers(dist, rank.number, replicas.workers)
+    if rank.number >= replicas.workers + job.servers:
         dist.barrier()
         return Answer()
     step = build(replace(replicas.step, seed=job.seed))
     flat = Flat(step.module)
     optimiser = replicas.step.optimiser
-    if job.rank >= replicas.workers:
-        begin, end = flat.shards(job.servers)[job.rank - replicas.workers]
+    if rank.number >= replicas.workers:
+        begin, end = flat.shards(job.servers)[rank.number - replicas.workers]
         served = Server(flat.weights[begin:end], method, optimiser, peers).serve()
         dist.barrier()
         stale = sum(served.staleness) / len(served.staleness) if served.staleness else 0.0
         return Answer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
     keeper = KEEPERS[method.kind](flat, method, optimiser, peers, job.seed)
-    answer = _train(job, read_data(replicas.step, replicas.data), keeper, meeting, folder)
+    answer = _train(job, read_data(replicas.step, replicas.data), keeper, rank)
     dist.barrier()
     return answer
 
@@ -106,12 +99,12 @@ def servers(method: Method, parameters: int) -> int:
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
-def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path) -> Answer:
+def _train(job: Job, data: Data, keeper: Keeper, rank: Rank) -> Answer:
     import torch
 
     replicas, method, flat = job.replicas, job.method, keeper.flat
     assert data.train is not None
-    share = Share(data.train, job.rank, replicas.workers, job.seed)
+    share = Share(data.train, rank.number, replicas.workers, job.seed)
     size = replicas.step.batch_size
     epoch = len(data.train) // (size * replicas.workers)
     if epoch < 1:
@@ -123,9 +116,9 @@ def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path)
         keeper.batch = min(size, len(data.train) // replicas.workers)
     first_lr = method.lr if method.lr is not None else replicas.step.optimiser.lr
     loss_of = find_loss(replicas.step.loss, replicas.step.folder)
-    late = replicas.straggler_ms / 1e3 if job.rank == replicas.workers - 1 else 0.0
+    late = replicas.straggler_ms / 1e3 if rank.number == replicas.workers - 1 else 0.0
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
-    torch.manual_seed(job.seed * 1_000_003 + job.rank)
+    torch.manual_seed(job.seed * 1_000_003 + rank.number)
     keeper.peers.barrier()
     begun = time.perf_counter()
     samples = own = last = 0
@@ -137,7 +130,7 @@ def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path)
         if lockstep:
             samples += now * replicas.workers
         else:  # who is faster takes more of them
-            samples = meeting.add(name, now)
+            samples = rank.add(name, now)
             if samples - now >= whole:
                 break
         own += now
@@ -148,14 +141,14 @@ def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path)
         flat.gradient.zero_()
         loss_value(loss_of(keeper.module(*batch.inputs), *batch.targets), replicas.step.loss).backward()
         keeper.step()
-        if job.rank == 0 and samples * _POINTS // whole > last:
+        if rank.number == 0 and samples * _POINTS // whole > last:
             last = samples * _POINTS // whole
             kept.append((time.perf_counter() - begun, samples, _state(flat)))
     keeper.finish()
     _average_buffers(keeper)
     seconds = time.perf_counter() - begun
     answer = Answer(seconds, keeper.steps, own, now, keeper.peers.sent_bytes, keeper.weight)
-    return answer if job.rank else _judged(answer, data, flat, kept, folder)
+    return answer if rank.number else _judged(answer, data, flat, kept, rank.folder)
 
 
 def _judged(

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed
+from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.attention import merge_heads, repeat_heads, split_heads
 from bricolage.lowering.operators.contributed.attention import rotated
 
@@ -65,7 +64,7 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.GroupQueryAttention. Rows of the cache that no word has filled are zero."""
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +20,23 @@ from bricolage.backends.native.ir.tensors import (
     Node,
     Normalise,
     Reduce,
+    Reduction,
     Softmax,
     View,
     numpy_type,
 )
 from bricolage.graph.extents import pool_size
 
-_REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
+_REDUCE: dict[str, Reduction] = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+}
 
 
-def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
+def reduce(kind: Reduction, x: Node, axes: Sequence[int]) -> Node:
     """A reduction over `axes`, which stay with the extent 1."""
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     if not x.elements:

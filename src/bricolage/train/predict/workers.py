@@ -11,11 +11,11 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.train.predict.variant import Variant
 from bricolage.train.predict.worker import Answer, Job, work
+from bricolage.train.process_group import run_group
 from bricolage.train.spec import StepSpec
-from bricolage.train.team import run_team
 
-_READY_S = 300.0
-"""Until all have imported PyTorch and found each other."""
+_LONGEST_S = 300.0
+"""Of what does not grow with the time given for measuring."""
 _NO_TIME = 1e-14
 """Milliseconds for a byte where no size took longer than another."""
 
@@ -85,5 +85,5 @@ def _run(
     seconds: float,
     begins: tuple[str, ...] = (),
 ) -> list[Answer]:
-    jobs = [Job(kind, spec, variant, rank, workers, threads, seconds, begins) for rank in range(workers)]
-    return run_team(work, jobs, Answer, threads, _READY_S + 20 * seconds)
+    job = Job(kind, spec, variant, seconds, begins)
+    return run_group(work, [job] * workers, Answer, threads, _LONGEST_S + 20 * seconds)
