@@ -79,7 +79,12 @@ def test_a_search_finds_what_is_cheaper_and_can_be_repeated() -> None:
 
 def test_nothing_is_found_where_nothing_is_cheaper() -> None:
     graph = prepared(PARALLEL)
-    assert searched_variants(graph, lambda _: 1.0, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)]) == ()
+    assert (
+        searched_variants(
+            graph, by_type({}, 1.0), NOMINAL, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)]
+        )
+        == ()
+    )
 
 
 def test_steps_that_no_longer_apply_make_nothing() -> None:
