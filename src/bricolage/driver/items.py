@@ -79,10 +79,8 @@ class WholeModelItem(Item):
             known_s = session.record.compile_s(one.backend, len(profile.graph))
             seconds = known_s if known_s is not None else _COMPILE_S
         data = profile.oracle.data(profile.graph.everything)
-        known, incumbent = (
-            session.measurer.known(profile.whole_spec(one), session.options.bound, data),
-            state.incumbent_ms,
-        )
+        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], session.options.bound)
+        incumbent = state.incumbent_ms
         if known is not None and incumbent is not None:  # it is taken over without compiling
             return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
         if incumbent is None:

@@ -387,44 +387,34 @@ class Profile:
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores
-        found: dict[Pair, Cost] = {}
-        tasks: list[RegionTask] = []
-        origin: dict[CandidateSpec, Pair] = {}
-        unknown: list[tuple[Region, list[CandidateSpec]]] = []
         options, measurer = self.session.options, self.session.measurer
-        for group in groups:
-            region = Region(self.graph, group.regions[0])
+        asked: list[tuple[int, CandidateSpec, str]] = []
+        regions = [Region(self.graph, group.regions[0]) for group in groups]
+        for number, (group, region) in enumerate(zip(groups, regions, strict=True)):
             outputs = tuple(value.name or "" for value in region.outputs)
             path, data = self.session.store.region(region, group.key), self.oracle.data(region)
-            missing: list[CandidateSpec] = []
             for one in filter(self._promising, group.implementations):
                 spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
-                known = measurer.known(spec, options.bound, data)
-                if known is not None and known.outcome != "wrong":
-                    found[group.key, one] = known
-                    self.session.progress.advance()
-                else:
-                    origin[spec] = (group.key, one)
-                    missing.append(spec)
-            if missing:
-                unknown.append((region, missing))
-        self.oracle.remember(region for region, _ in unknown)
-        for region, missing in unknown:
+                asked.append((number, spec, data))
+        known = measurer.cached([(spec, data) for _, spec, data in asked], options.bound)
+        found: dict[CandidateSpec, Cost] = {}
+        missing: dict[int, list[CandidateSpec]] = {}
+        for (number, spec, _), cost in zip(asked, known, strict=True):
+            if cost is not None and cost.outcome != "wrong":
+                found[spec] = cost
+                self.session.progress.advance()
+            else:
+                missing.setdefault(number, []).append(spec)
+        self.oracle.remember(regions[number] for number in missing)
+        tasks: list[RegionTask] = []
+        for number, specs in missing.items():
+            region = regions[number]
             inputs, expected, bound = self.oracle.files(region)
             data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
-            tasks.append(
-                RegionTask(
-                    inputs,
-                    expected,
-                    bound,
-                    tuple(missing),
-                    data,
-                    limits,
-                    partial(workload, region, self.session.network),
-                )
-            )
-        costs = measurer.measure(tasks, self.note, stop)
-        return found | {origin[spec]: cost for spec, cost in costs.items()}
+            described = partial(workload, region, self.session.network)
+            tasks.append(RegionTask(inputs, expected, bound, tuple(specs), data, limits, described))
+        found |= measurer.measure(tasks, self.note, stop)
+        return {(spec.region_key, spec.steps[0].implementation): cost for spec, cost in found.items()}
 
     @property
     def _machines(self) -> int:
