@@ -19,9 +19,9 @@ from bricolage.device.host import host
 from bricolage.measure.database import Cost, CostKey, Database
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.perf.learned.features import Setting
 from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
 from bricolage.perf.learned.model import load
+from bricolage.work.cost import Setting
 from tests.perf.test_learned import made_up
 
 run = CliRunner()

@@ -22,7 +22,6 @@ from bricolage.errors import (
     WrongRewrite,
 )
 from bricolage.graph.extract import write_whole
-from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
@@ -31,6 +30,7 @@ from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.verification import verify
 from bricolage.verify.reference import LIBRARY_VARIABLE, evaluate
+from tests.rewrite.search.models import by_type
 
 rewrite = partial(api.rewrite, evaluate=evaluate)
 """Without a worker for each of the models, all of which end."""
@@ -192,9 +192,7 @@ def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*chosen(only, skip, **how), WrongSquare()])
     model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
 
-    def cheap_products(operator: Operator) -> float:
-        return 0.1 if operator.op_type == "Mul" else 1.0
-
+    cheap_products = by_type({"Mul": 0.1}, 1.0)
     with pytest.raises(WrongRewrite) as caught:
         rewrite(model, search=SearchOptions(), cost=cheap_products)
     assert caught.value.facts["rule"] == "wrong-square"

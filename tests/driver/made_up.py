@@ -252,9 +252,9 @@ class MadeUpMeasurer:
         self.before: Callable[[CandidateSpec], None] = lambda _: None
         """Called before each answer."""
 
-    def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
-        del bound, data
-        return self.on_record.get(spec)
+    def cached(self, asked: Sequence[tuple[CandidateSpec, str]], bound: float) -> list[Cost | None]:
+        del bound
+        return [self.on_record.get(spec) for spec, _ in asked]
 
     def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
         found = (self.on_record.get(spec), self.earlier.get(spec))

@@ -66,7 +66,16 @@ class DecisionContext:
         )
         costs = model_in_use() if self.options.predict else None
         return Session(
-            self.options, checked, self.device, measurer, opened.store, self.progress, evaluate, opened.digest, costs
+            self.options,
+            checked,
+            self.device,
+            measurer,
+            opened.store,
+            self.progress,
+            evaluate,
+            opened.digest,
+            costs,
+            costs.title if costs is not None else "",
         )
 
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:

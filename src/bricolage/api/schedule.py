@@ -158,7 +158,7 @@ def measured_problem(
 
 def _narrow(problem: ScheduleProblem) -> TypedTasks:
     """Every region on one core."""
-    ms = tuple(curves["cpu"].at(1) for curves in problem.curves)
+    ms = tuple(problem.ms(task, "cpu", 1) for task in range(len(problem)))
     return TypedTasks(problem.graph, ms, ("cpu",) * len(problem), problem.cores)
 
 

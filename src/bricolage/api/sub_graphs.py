@@ -21,7 +21,8 @@ from bricolage.errors import ForeignArtifact, Refused, UnsupportedType
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
+from bricolage.perf.speedup import SpeedupCurve
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan, PlannedRegion
 from bricolage.plan.ranges import numbers, ranges
@@ -32,7 +33,6 @@ from bricolage.runtime.compile import compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import PlanSource, first_implementation
-from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import chains
 from bricolage.verify.inputs import generate
 from bricolage.work import bits
@@ -134,7 +134,7 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
         implementation = mine.implementation
         if region.bits != bits.of(numbers(mine.operators)):
             implementation = of_part(source, region, implementation)
-        amount = work(region)
+        amount = workload(region)
         made.append(
             PlannedRegion(
                 implementation,

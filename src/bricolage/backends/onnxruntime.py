@@ -30,7 +30,7 @@ from bricolage.backends.patterns import LAYER_NORM
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
-from bricolage.graph.work import ANCHORS
+from bricolage.graph.operator_kinds import ANCHORS
 from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace

@@ -25,10 +25,9 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
     data, offered = profile.oracle.data(profile.graph.everything), list[str]()
     known: dict[Implementation, float] = {}
     unknown: dict[Implementation, float] = {}
-    for one in profile.candidates.whole:
-        if one.backend in slow:
-            continue
-        cost = session.measurer.known(profile.whole_spec(one), session.options.bound, data)
+    quick = [one for one in profile.candidates.whole if one.backend not in slow]
+    asked = [(profile.whole_spec(one), data) for one in quick]
+    for one, cost in zip(quick, session.measurer.cached(asked, session.options.bound), strict=True):
         if cost is not None and cost.ms is not None:
             known[one] = cost.ms
         elif cost is None and one in profile.forecast.unknown:

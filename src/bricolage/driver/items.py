@@ -26,7 +26,7 @@ from bricolage.driver.variants import placed
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.perf.learned.features import Setting
+from bricolage.perf.roofline import least_ms
 from bricolage.plan.plan import ORIGINAL
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
@@ -79,10 +79,8 @@ class WholeModelItem(Item):
             known_s = session.record.compile_s(one.backend, len(profile.graph))
             seconds = known_s if known_s is not None else _COMPILE_S
         data = profile.oracle.data(profile.graph.everything)
-        known, incumbent = (
-            session.measurer.known(profile.whole_spec(one), session.options.bound, data),
-            state.incumbent_ms,
-        )
+        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], session.options.bound)
+        incumbent = state.incumbent_ms
         if known is not None and incumbent is not None:  # it is taken over without compiling
             return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
         if incumbent is None:
@@ -94,8 +92,7 @@ class WholeModelItem(Item):
             seen = session.record.seen(name, state.kind)
             because = f"by its times on {seen} {state.kind} networks"
         else:
-            setting = Setting(session.device, session.options.threads)
-            least = setting.roofline_ms(workload(profile.graph.everything), bfloat16=one.config.bfloat16)
+            least = least_ms(workload(profile.graph.everything), session.setting, bfloat16=one.config.bfloat16)
             because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because)
 

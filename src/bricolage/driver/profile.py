@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
 from bricolage.driver.candidates import LARGE, CandidateGroup, Candidates, find
-from bricolage.driver.forecast import Forecast, Pair, forecast
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
@@ -21,9 +20,8 @@ from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask
 from bricolage.options import BOUNDS, Options
-from bricolage.perf.learned.features import Setting
-from bricolage.perf.learned.model import LearnedCosts
-from bricolage.perf.roofline import Roofline
+from bricolage.perf.forecast import Forecast, Pair, forecast
+from bricolage.perf.roofline import added_ms
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
@@ -31,6 +29,7 @@ from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work import bits as bitset
+from bricolage.work.cost import CostModel, Setting, Work
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate
 
@@ -61,10 +60,17 @@ class Session:
     """Computes references."""
     network: str = ""
     """Hash of the model."""
-    costs: LearnedCosts | None = None
-    """A learnt model of what regions take; None where there is none or it is not wanted."""
+    costs: CostModel | None = None
+    """A model of what regions take that nobody has measured; None where there is none or it is not wanted."""
+    costs_title: str = ""
+    """What that model was learnt from, for people."""
     record: TrackRecord = field(default_factory=shipped)
     """What implementations and ways to a faster plan have achieved on other networks."""
+
+    @property
+    def setting(self) -> Setting:
+        """Where everything is measured."""
+        return Setting(self.device, self.options.threads)
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""
@@ -119,8 +125,11 @@ class Profile:
     @cached_property
     def forecast(self) -> Forecast:
         """What is expected of the candidates before anything is measured; by the roofline alone where the session has no model."""
-        setting = Setting(self.session.device, self.session.options.threads)
-        return forecast(self.graph, self.candidates, self.session.costs, setting)
+        everything = workload(self._everything)
+        whole = [Work(everything, one) for one in self.candidates.whole]
+        groups = self.candidates.groups
+        regions = [Work(group.work, one, group.key) for group in groups for one in group.implementations]
+        return forecast(whole, regions, self.session.costs, self.session.setting)
 
     @property
     def fastest(self) -> tuple[Implementation, float] | None:
@@ -344,10 +353,13 @@ class Profile:
         kept: list[CandidateGroup] = []
         self.left_out.clear()
         for group in groups:
-            own = expected.worth_measuring(group, standing, right, measured)
+            own = expected.worth_measuring(group.key, group.implementations, standing, right, measured)
             self.left_out |= {(group.key, one) for one in group.implementations if one not in own}
             kept.append(replace(group, implementations=own))
-        gains = {group.key: expected.gain_ms(group, standing, right) for group in groups}
+        gains = {
+            group.key: len(group.regions) * expected.gain_ms(group.key, group.implementations, standing, right)
+            for group in groups
+        }
         return sorted(kept, key=lambda group: (group.level not in LARGE, -gains[group.key]))
 
     def leave_out_regions(self) -> None:
@@ -375,44 +387,34 @@ class Profile:
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores
-        found: dict[Pair, Cost] = {}
-        tasks: list[RegionTask] = []
-        origin: dict[CandidateSpec, Pair] = {}
-        unknown: list[tuple[Region, list[CandidateSpec]]] = []
         options, measurer = self.session.options, self.session.measurer
-        for group in groups:
-            region = Region(self.graph, group.regions[0])
+        asked: list[tuple[int, CandidateSpec, str]] = []
+        regions = [Region(self.graph, group.regions[0]) for group in groups]
+        for number, (group, region) in enumerate(zip(groups, regions, strict=True)):
             outputs = tuple(value.name or "" for value in region.outputs)
             path, data = self.session.store.region(region, group.key), self.oracle.data(region)
-            missing: list[CandidateSpec] = []
             for one in filter(self._promising, group.implementations):
                 spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
-                known = measurer.known(spec, options.bound, data)
-                if known is not None and known.outcome != "wrong":
-                    found[group.key, one] = known
-                    self.session.progress.advance()
-                else:
-                    origin[spec] = (group.key, one)
-                    missing.append(spec)
-            if missing:
-                unknown.append((region, missing))
-        self.oracle.remember(region for region, _ in unknown)
-        for region, missing in unknown:
+                asked.append((number, spec, data))
+        known = measurer.cached([(spec, data) for _, spec, data in asked], options.bound)
+        found: dict[CandidateSpec, Cost] = {}
+        missing: dict[int, list[CandidateSpec]] = {}
+        for (number, spec, _), cost in zip(asked, known, strict=True):
+            if cost is not None and cost.outcome != "wrong":
+                found[spec] = cost
+                self.session.progress.advance()
+            else:
+                missing.setdefault(number, []).append(spec)
+        self.oracle.remember(regions[number] for number in missing)
+        tasks: list[RegionTask] = []
+        for number, specs in missing.items():
+            region = regions[number]
             inputs, expected, bound = self.oracle.files(region)
             data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
-            tasks.append(
-                RegionTask(
-                    inputs,
-                    expected,
-                    bound,
-                    tuple(missing),
-                    data,
-                    limits,
-                    partial(workload, region, self.session.network),
-                )
-            )
-        costs = measurer.measure(tasks, self.note, stop)
-        return found | {origin[spec]: cost for spec, cost in costs.items()}
+            described = partial(workload, region, self.session.network)
+            tasks.append(RegionTask(inputs, expected, bound, tuple(specs), data, limits, described))
+        found |= measurer.measure(tasks, self.note, stop)
+        return {(spec.region_key, spec.steps[0].implementation): cost for spec, cost in found.items()}
 
     @property
     def _machines(self) -> int:
@@ -467,8 +469,8 @@ class Profile:
 
     def shares(self) -> list[float]:
         """What each operator may take of the whole graph's time, by its work."""
-        roofline = Roofline(self.session.device.peaks, start_us=1.0)
-        weights = [roofline.ms(flops(o), moved(o)) for o in self.graph.operators]
+        peaks = self.session.device.peaks
+        weights = [added_ms(peaks, flops(o), moved(o), start_us=1.0) for o in self.graph.operators]
         total = sum(weights)
         return [weight / total for weight in weights]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bricolage.perf.speedup import SpeedupCurve, climb
 from bricolage.plan.plan import Plan
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.executable import Executable
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposal, Proposals
-from bricolage.schedule.speedup import SpeedupCurve, climb
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.placement import quotient
 
@@ -35,7 +35,7 @@ class Timetable:
 
 def measured_curves(measured: Callable[[int], Sequence[float] | None], cores: int) -> list[SpeedupCurve] | None:
     """Speed-up curves of regions whose times, on so many cores, are measured together: on one core, then on more for as long as
-    that makes some region faster (`schedule.speedup.climb`). None where `measured` gives none."""
+    that makes some region faster (`perf.speedup.climb`). None where `measured` gives none."""
     step = max(1, cores // STEPS)
     times: dict[int, Sequence[float]] = {}
     falling: set[int] = set()
@@ -89,7 +89,8 @@ def region_problem(
     readers = quotient(graph, regions)
     operators = tuple(WorkOperator(f"region {number + 1}") for number in range(len(regions)))
     edges = tuple(WorkTensor(str(number), number, tuple(sorted(some))) for number, some in enumerate(readers))
-    return ScheduleProblem(WorkGraph(operators, edges), tuple({"cpu": curve} for curve in curves), {"cpu": cores})
+    times = tuple({"cpu": curve.table(cores)} for curve in curves)
+    return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})
 
 
 def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) -> Timetable:

@@ -15,6 +15,7 @@ from onnx_ir.passes.common import ShapeInferencePass
 from bricolage.graph.contributed import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
+from bricolage.graph.operator_kinds import operator_types
 
 _ALIKE = {
     "GroupNormalization": "InstanceNormalization",
@@ -23,7 +24,7 @@ _ALIKE = {
 }
 """Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as
 many inputs of the same types, it does, and that is their first input's, too."""
-_POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
+_POOLS = frozenset(operator_types("pool"))
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
 second, which takes the same types and broadcasts alike."""

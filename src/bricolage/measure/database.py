@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -60,6 +60,8 @@ _TRIAL_COLUMNS = (
     *("task", "machine", "choice", "workload", "kind", "backend", "version", "config", "device", "threads", "sizes"),
     *("share", "ms", "rounds", "reason", "date"),
 )
+_MOST_KEYS = 500
+"""Of one query; SQLite takes 999 values."""
 _SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -77,6 +79,7 @@ class Imported:
 
 _NotedTable = Literal["races", "transfers", "configs", "workloads", "devices"]
 T = TypeVar("T", Workload, Device)
+K = TypeVar("K", bound=Hashable)
 
 
 class Database:
@@ -135,11 +138,22 @@ class Database:
     def get(self, key: CostKey) -> Cost | None:
         """The latency under a key, or why there is none; None where it was never measured or the failure has expired.
         What it says holds for every set of weights, so it has no error."""
-        rows = self._execute(f"SELECT {COLUMNS} FROM measured WHERE digest = ?", (key.digest(),))
-        costs = [self._seen_from_here(entry_of_row(row)).cost for row in rows]
-        alive = [cost for cost in costs if not cost.expired]
-        own = [cost for cost in alive if not cost.foreign] or alive
-        return reduce(lambda one, other: one if one.better_sampled_than(other) else other, own) if own else None
+        return self.costs([key]).get(key)
+
+    def costs(self, keys: Iterable[CostKey]) -> dict[CostKey, Cost]:
+        """As `get`, of many keys at once; those of which nothing is known are absent."""
+        entries: dict[CostKey, list[Cost]] = {}
+        for some in _batches(keys):
+            query = f"SELECT {COLUMNS} FROM measured WHERE digest IN ({_marks(some)})"
+            for row in self._execute(query, [key.digest() for key in some]):
+                entry = self._seen_from_here(entry_of_row(row))
+                if not entry.cost.expired:
+                    entries.setdefault(entry.key, []).append(entry.cost)
+        found: dict[CostKey, Cost] = {}
+        for key, alive in entries.items():
+            own = [cost for cost in alive if not cost.foreign] or alive
+            found[key] = reduce(lambda one, other: one if one.better_sampled_than(other) else other, own)
+        return found
 
     def put(self, key: CostKey, cost: Cost, machine: str | None = None) -> None:
         """Stores a latency, or why there is none, at once; an earlier one of that machine (by default this one) under the same key
@@ -162,9 +176,18 @@ class Database:
     def deviation(self, key: CostKey, data: str) -> Deviation | None:
         """How far the answer was off that was compared with float64 on these very weights and inputs, `data` being
         their digest (see `bricolage.verify.oracle`); None where none was."""
-        query = "SELECT error, excess FROM compared WHERE digest = ? AND machine = ? AND data = ?"
-        rows = self._execute(query, (key.digest(), self.machine, data))
-        return Deviation(float(str(rows[0][0])), float(str(rows[0][1]))) if rows else None
+        return self.deviations([(key, data)]).get((key, data))
+
+    def deviations(self, asked: Iterable[tuple[CostKey, str]]) -> dict[tuple[CostKey, str], Deviation]:
+        """As `deviation`, of many keys with their data at once; where nothing was compared, they are absent."""
+        found: dict[tuple[CostKey, str], Deviation] = {}
+        for some in _batches(asked):
+            keys = {(key.digest(), data): (key, data) for key, data in some}
+            query = f"SELECT digest, data, error, excess FROM compared WHERE machine = ? AND digest IN ({_marks(some)})"
+            for digest, data, error, excess in self._execute(query, [self.machine, *(one for one, _ in keys)]):
+                if (str(digest), str(data)) in keys:
+                    found[keys[str(digest), str(data)]] = Deviation(float(str(error)), float(str(excess)))
+        return found
 
     def put_deviation(self, key: CostKey, data: str, found: Deviation) -> None:
         """Stores how far an answer was off at once; infinitely where it was not finite."""
@@ -439,6 +462,16 @@ def _trials_of(rows: Iterable[Sequence[object]], *, foreign: bool) -> Iterator[T
             continue
         own, single = (None if one is None else float(str(one)) for one in (share, ms))
         yield TrialRecord(made, own, single, int(str(rounds)), str(reason), foreign)
+
+
+def _batches(keys: Iterable[K]) -> Iterator[list[K]]:
+    """Each once, as many at a time as a query may name."""
+    distinct = list(dict.fromkeys(keys))
+    return (distinct[start : start + _MOST_KEYS] for start in range(0, len(distinct), _MOST_KEYS))
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _sizes(stored: str) -> dict[str, int] | None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit
 from bricolage.graph.graph import Graph
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
 from bricolage.verify.reference import Values
@@ -33,7 +33,7 @@ _KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoRe
 
 def reference_limit(graph: Graph, budget_s: float) -> float:
     """Seconds that one evaluation of `graph` may take: by its work, and as long as the user has time at least."""
-    return max(SHORTEST_S, budget_s) + work(graph.everything).flops / _FLOPS
+    return max(SHORTEST_S, budget_s) + workload(graph.everything).flops / _FLOPS
 
 
 class WorkerReference:

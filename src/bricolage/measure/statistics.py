@@ -216,7 +216,7 @@ def _ratio_of_quantiles(before: np.ndarray, after: np.ndarray, drawn: np.ndarray
 
 
 @dataclass(frozen=True)
-class Estimate:
+class UncertainValue:
     """A positive quantity with its 95 % interval, from one source: a time in ms, or a ratio of times."""
 
     value: float
@@ -228,21 +228,21 @@ class Estimate:
         """Standard deviation of its logarithm."""
         return max(_LEAST_SPREAD, math.log(self.high / self.low) / (2 * _NORMAL))
 
-    def widened(self, spread: float) -> Estimate:
+    def widened(self, spread: float) -> UncertainValue:
         """With a standard deviation, in logarithms, of at least that."""
         return _around(math.log(self.value), max(self.spread, spread))
 
-    def over(self, other: Estimate) -> Estimate:
+    def over(self, other: UncertainValue) -> UncertainValue:
         """The ratio of two independent estimates: this one divided by the other."""
         return _around(math.log(self.value / other.value), math.hypot(self.spread, other.spread))
 
 
-def _around(mean: float, spread: float) -> Estimate:
+def _around(mean: float, spread: float) -> UncertainValue:
     reach = _NORMAL * spread
-    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+    return UncertainValue(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
-def pooled(estimates: Sequence[Estimate]) -> Estimate:
+def pooled(estimates: Sequence[UncertainValue]) -> UncertainValue:
     """One estimate from independent sources: the mean of their logarithms, weighted by the inverse of their variances.
     Where the sources scatter more than their intervals explain, the interval is wider by that factor (Birge, Phys. Rev. 40,
     207, 1932; the scale factor of the Particle Data Group).

@@ -137,8 +137,8 @@ class StageCosts:
     def _job(self, group: int) -> _Job:
         if group not in self._jobs:
             tasks, device = tuple(members(group)), self._problem.device
-            curves = [self._problem.curves[task][device] for task in tasks]
-            times = (sum(curve.at(cores) for curve in curves) for cores in range(1, self._cores + 1))
+            counts = range(1, self._cores + 1)
+            times = (sum(self._problem.ms(task, device, cores) for task in tasks) for cores in counts)
             self._jobs[group] = _Job(tasks, tuple(times))
         return self._jobs[group]
 
@@ -177,7 +177,7 @@ def _timed(problem: ScheduleProblem, costs: StageCosts, stages: Sequence[tuple[i
         for job, lanes, start, _ in costs.layout(groups):
             at = now + start
             for task in job.tasks:
-                ms = problem.curves[task][problem.device].at(len(lanes))
+                ms = problem.ms(task, problem.device, len(lanes))
                 intervals[task] = Interval(problem.device, lanes, at, at + ms)
                 at += ms
             end = max(end, at)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM
 from bricolage.graph.graph import bodies, captured
+from bricolage.graph.operator_kinds import RANDOM
 from bricolage.work.values import ModelValue
 
 

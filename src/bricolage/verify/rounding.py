@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies, captured
+from bricolage.graph.operator_kinds import operator_types
 from bricolage.verify.randomness import unseeded
 from bricolage.work.values import ModelValue
 
@@ -341,11 +342,11 @@ def _terms(node: ir.Node) -> float:
             return float(math.prod(sizes[1][1:]))
         if kind == "ConvTranspose":
             return float(sizes[1][0] * math.prod(sizes[1][2:]))
-        if kind in ("LSTM", "GRU", "RNN"):
+        if kind in operator_types("recurrent"):
             return float(sizes[1][2] + sizes[2][2])
         if kind in ("AveragePool", "LpPool"):
             return float(math.prod(node.attributes.get_ints("kernel_shape", ())))
-        if kind in ("Softmax", "LogSoftmax", "CumSum"):
+        if kind == "CumSum" or kind in operator_types("softmax"):
             return float(sizes[0][node.attributes.get_int("axis", -1)])
         if kind in ("LayerNormalization", "RMSNormalization", "LpNormalization"):
             return float(math.prod(sizes[0][node.attributes.get_int("axis", -1) :]))

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
 from bricolage.options import BOUNDS
@@ -41,9 +42,6 @@ a few more only for an answer that is farther off than rounding moved it on the 
 _UNTOLD = 0.1
 """Where rounding moves an output farther than this, a variation says nothing of it."""
 _LARGE = 64.0
-_RANDOM = frozenset(
-    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"]
-)
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str,
     """Inputs of each kind, as many as the model's size allows. The same arguments give the same values. Only floating-point
     numbers change; of a model that has none, all are drawn once more."""
     operators = list(graph.operators)
-    if any(one.op_type in _RANDOM for one in operators):
+    if any(one.op_type in RANDOM for one in operators):
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]

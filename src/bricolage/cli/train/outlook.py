@@ -14,7 +14,8 @@ from bricolage.errors import BadOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bricolage.train.predict.convergence import LossCurve, Run, SpeedModel
+    from bricolage.perf.scaling import Run, SpeedModel
+    from bricolage.train.predict.convergence import LossCurve
     from bricolage.train.predict.prediction import Prediction
 
 Losses = Annotated[
@@ -85,7 +86,8 @@ def read(losses: Path | None, target: float | None, runs: Path | None, asynchron
     Raises:
         UsageError: a file cannot be used, or `--losses` and `--target` are not given together.
     """
-    from bricolage.train.predict.convergence import fit_loss, fit_speed, read_losses, read_runs
+    from bricolage.perf.scaling import fit_speed
+    from bricolage.train.predict.convergence import fit_loss, read_losses, read_runs
 
     if (losses is None) != (target is None):
         raise BadOption(option="--target", value=str(target), advice="Give --losses and --target together")

@@ -12,7 +12,8 @@ from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
-from bricolage.perf.calibrated import MeasuredOpCost, calibrate
+from bricolage.graph.work import operator_work
+from bricolage.perf.calibrated import calibrate
 from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions
@@ -101,7 +102,8 @@ class RewriteSearch(Stage[State]):
             [sample for profile in state.profiles.values() for sample in samples(profile)],
             state.session.device.peaks,
         )
-        cost = MeasuredOpCost.of(measured_operators(state), state.oracle.graph.operators, state.calibrated)
+        operators = [operator_work(one) for one in state.oracle.graph.operators]
+        costs = state.calibrated.with_operators(measured_operators(state), operators)
         session = state.session
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left
@@ -109,7 +111,9 @@ class RewriteSearch(Stage[State]):
         limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
         session.progress.start("search for rewrites")
         generated = session.options.profile.generated_rules
-        found = searched_variants(state.oracle.graph, cost, limits, state.variants, generated=generated)
+        found = searched_variants(
+            state.oracle.graph, costs, session.setting, limits, state.variants, generated=generated
+        )
         session.progress.finish()
         state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 

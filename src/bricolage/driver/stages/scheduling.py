@@ -16,7 +16,7 @@ from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placement_name, promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
 from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
 from bricolage.schedule.closure import TransitiveClosure
@@ -161,7 +161,7 @@ def _scheduled(
 ) -> ScheduleAttempt:
     """Looks for a schedule of a plan that is divided, and enters it where it is near."""
     profile, placement, cores = target.profile, target.placement, _cores(state)
-    moved = [float(work(Region(profile.graph, one.region)).bytes) for one in placement]
+    moved = [float(workload(Region(profile.graph, one.region)).bytes) for one in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
     proposals = propose(problem, contention, exact_s=_EXACT_S)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
@@ -209,7 +209,7 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
 def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> float | None:
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
-    group = CandidateGroup(profile.key, (everything.bits,), (one,), work(everything), "maximal")
+    group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
     cost = profile.group_costs([group], deadline, 1).get((profile.key, one))
     return cost.ms if cost is not None else None
 
@@ -247,7 +247,7 @@ def _times(
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
-        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), work(region), "maximal"))
+        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
     costs = profile.group_costs(list(groups.values()), deadline, used)
     if used == most:
         profile.regions.update(costs)

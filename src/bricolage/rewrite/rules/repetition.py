@@ -7,9 +7,10 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM, is_known
+from bricolage.graph.folding import is_known
 from bricolage.graph.graph import bodies
 from bricolage.graph.identity import contents
+from bricolage.graph.operator_kinds import RANDOM
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
 from bricolage.rewrite.predicates import (

@@ -13,26 +13,28 @@ from typing import TYPE_CHECKING
 from bricolage.device.collective import Ring
 from bricolage.device.description import read_devices
 from bricolage.device.host import host
-from bricolage.errors import BadVariant, TrainingWorkerFailed
+from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.statistics import Latency
 from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
+from bricolage.perf.described import Scaled
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
+from bricolage.train.predict.cost_model import StepCost, StepCostModel
 from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
 from bricolage.train.predict.prediction import LayerTime, OperatorTime, Predicted, Prediction, Span, StepTimeline
-from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
 from bricolage.train.predict.variant import Variant, default_variants
 from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
+from bricolage.work.cost import Setting
 from bricolage.work.step import Phase, StepGraph
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def predict_step(
         MissingLibrary: PyTorch is not installed.
         BadTrainingCode: a function that the spec names is not there, fails, or returns something else than it should.
         NotTraceable: the step's control flow rests on values of tensors.
-        BadDevices, MissingFile: the spec names a device's file that cannot be used.
+        BadDevices, MissingFile: the spec names a device's file that cannot be used, or a device that does not run an operator.
         TrainingWorkerFailed: a process that takes part in a measurement ends.
     """
     torch = load_torch()
@@ -106,7 +108,7 @@ class _Predictor:
         self._version = str(torch.__version__)  # type: ignore[attr-defined]
         self.described = spec.device != "here"
         self._devices = read_devices(Path(spec.folder, spec.device)) if self.described else None
-        self._lists: dict[int, PriceList] = {}
+        self._models: dict[int, StepCostModel] = {}
         self._rings: dict[tuple[int, int], tuple[Ring, float]] = {}
         self._graphs: dict[Variant, TracedStep] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
@@ -143,7 +145,7 @@ class _Predictor:
             )
             if kept:
                 found.append(Block(name, forward, kept))
-        alone = self._list(self._threads(Variant())).alone
+        alone = self._model(self._threads(Variant())).alone
 
         def peak(names: tuple[str, ...]) -> int:
             return sized(self._graph(step, Variant(recompute=names)), alone).peak()
@@ -160,14 +162,12 @@ class _Predictor:
     def _predict(self, variant: Variant) -> Predicted:
         step = prepared(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
-        known = self._list(self._threads(variant))
+        known = self._model(self._threads(variant))
         traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
         graph = sized(traced, known.alone)
-        priced = known.price(graph)
-        ms = tuple(
-            one * contention * self._scale(operator.op_type)
-            for one, operator in zip(priced.operators, graph.work.operators, strict=True)
-        )
+        known.alone.measure(graph.calls, graph.signatures)
+        cost = self._cost(graph, known, self._threads(variant))
+        ms = tuple(one * contention for one in cost.operators)
         if variant.stages > 1:
             assert ring is not None
             found = pipeline.predicted(graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes))
@@ -175,8 +175,8 @@ class _Predictor:
                 found,
                 batch_size=variant.batch_size or self.spec.batch_size,
                 operators=len(graph.work),
-                known=priced.measured,
-                alone=priced.alone,
+                known=cost.sources.get("measured", 0),
+                alone=cost.sources.get("composed", 0),
             )
         sending = buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
         size = sum(one.bytes for one in sending)
@@ -201,8 +201,8 @@ class _Predictor:
             kinds,
             2 * (variant.workers - 1) * size // variant.workers,
             len(graph.work),
-            priced.measured,
-            priced.alone,
+            cost.sources.get("measured", 0),
+            cost.sources.get("composed", 0),
             course=course,
         )
 
@@ -295,14 +295,14 @@ class _Predictor:
             self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)
         return self._graphs[alike]
 
-    def _list(self, threads: int) -> PriceList:
-        if threads not in self._lists:
+    def _model(self, threads: int) -> StepCostModel:
+        if threads not in self._models:
             step = prepared(self.spec, Variant())
             graph = self._graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
             seen: OperatorProfile = profile(running, graph, threads, self.seconds)
-            self._lists[threads] = PriceList(graph, seen, OperatorTimings(threads))
-        return self._lists[threads]
+            self._models[threads] = StepCostModel(graph, seen, OperatorTimings(threads))
+        return self._models[threads]
 
     def _threads(self, variant: Variant) -> int:
         if variant.threads is not None:
@@ -310,10 +310,16 @@ class _Predictor:
         count = _processes(variant)
         return max(1, self.threads // count) if count <= available_cores() else self.threads
 
-    def _scale(self, kind: str) -> float:
+    def _cost(self, graph: StepGraph, known: StepCostModel, threads: int) -> StepCost:
+        here = StepCost.of(graph, known, Setting(host(), threads))
         if self._devices is None:
-            return 1.0
-        return self._devices.times[self._devices.machine.devices[0].name].factor(kind)
+            return here
+        scaled = Scaled(known, self._devices.times, host(), (threads,))
+        try:
+            there = StepCost.of(graph, scaled, Setting(self._devices.machine.devices[0], threads))
+            return replace(there, sources=here.sources)
+        except ValueError as error:
+            raise BadDevices(path=self.spec.device, reason=error) from error
 
     def _exchange(self, variant: Variant) -> tuple[Ring | None, float | None, float]:
         """The ring that was measured, another bandwidth, and how much longer steps take because workers run at once."""

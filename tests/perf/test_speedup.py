@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.schedule.speedup import SpeedupCurve, climb, fixed
+from bricolage.perf.speedup import SpeedupCurve, climb
 
 
 def test_times_are_linear_between_the_counts_measured_and_constant_outside() -> None:
     curve = SpeedupCurve(((2, 10.0), (4, 6.0), (8, 7.0)))
     assert [curve.at(count) for count in (1, 2, 3, 4, 6, 8, 20)] == [10.0, 10.0, 8.0, 6.0, 6.5, 7.0, 7.0]
-    assert curve.best(8) == 4 and curve.best(3) == 3 and fixed(3.0).best(8) == 1
+    assert curve.best(8) == 4 and curve.best(3) == 3 and SpeedupCurve(((1, 3.0),)).best(8) == 1
 
 
 @pytest.mark.parametrize("points", [(), ((0, 1.0),), ((2, 1.0), (1, 1.0)), ((1, -1.0),), ((1, float("nan")),)])

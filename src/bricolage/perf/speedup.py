@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from bricolage.work.cost import Estimate, Setting, Work
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,25 @@ class SpeedupCurve:
         left, before = self.points[place - 1]
         return before + (after - before) * (cores - left) / (right - left)
 
+    def table(self, most: int) -> tuple[float, ...]:
+        """Milliseconds on one core, on two, ..., up to `most`."""
+        return tuple(self.at(cores) for cores in range(1, most + 1))
+
     def best(self, most: int) -> int:
         """The count up to `most` with the shortest time, the smallest of those alike."""
         return min(range(1, most + 1), key=lambda cores: (self.at(cores), cores))
 
 
-def fixed(ms: float) -> SpeedupCurve:
-    """Of a task that more cores do not speed up."""
-    return SpeedupCurve(((1, ms),))
+@dataclass(frozen=True)
+class MeasuredCurves:
+    """Curves of tasks on the device at hand, by the keys of the work."""
+
+    curves: Mapping[str, SpeedupCurve]
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """On so many threads."""
+        found = (self.curves.get(one.key) for one in works)
+        return [None if one is None else Estimate.of(one.at(on.threads), "measured") for one in found]
 
 
 def climb(measure: Callable[[int], float], most: int, *, start: int = 1, step: int = 2) -> SpeedupCurve:
