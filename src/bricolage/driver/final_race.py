@@ -98,6 +98,7 @@ class FinalRace(Stage[State]):
         specs.update(
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
+        specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
         if len(specs) > 1 and not deadline.interrupted:
             self._ran = _race(original, specs, self._incumbent, lambda: deadline.left)
 
@@ -167,7 +168,9 @@ class FinalRace(Stage[State]):
         by_name = {str(one): one for one in original.whole}
         challengers = {c.name: c for c in state.challengers}
         costs = {str(one): cost for one, cost in original.whole.items()}
-        costs |= dict(ran.costs) if ran is not None else {}
+        for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
+            first = costs[name].compile_s if name in costs else 0.0
+            costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
         known = {
             name: weighed(name, found.best, ran, self._incumbent, found.evidence)
             for name in arrived

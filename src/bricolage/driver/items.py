@@ -5,6 +5,7 @@ each with the grounds for the most that it could gain.
 |---|---|
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
+| two precisions | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
 | schedules | the exact bound on what running side by side could save |
@@ -17,7 +18,7 @@ from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
 from bricolage.driver.expected import foreseen
 from bricolage.driver.profile import Profile
-from bricolage.driver.stages.placing import Placing
+from bricolage.driver.stages.placing import Placing, TwoPrecisions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, time_variant
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
@@ -38,6 +39,8 @@ _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
 _BOUND_SECONDS = 1.0
 """For the exact optimum that bounds placements."""
+_TWO_PRECISIONS = 4
+"""As many times as long as a whole graph takes it to measure the segments in two precisions, and the first mixtures of them."""
 _TUNING_S = 60.0
 """A search for kernels that is shorter finds next to nothing."""
 
@@ -47,7 +50,8 @@ def items(state: State) -> list[Item]:
     wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
     variants = [VariantItem(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
     searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
-    return [*wholes, *variants, *searches, RegionsItem(), Placements(), KnownKernels(), KernelsItem(), Schedules()]
+    mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
+    return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
 def by_tries(way: str, state: State, seconds: float) -> Promise:
@@ -215,6 +219,46 @@ class RegionsItem(Item):
         """Variants may be found later."""
         del state
         return True
+
+
+class TwoPrecisionsItem(Item):
+    """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows."""
+
+    name = "two precisions"
+
+    def __init__(self) -> None:
+        """Nothing is tried."""
+        self._tried: set[Implementation] = set()
+
+    def promise(self, state: State) -> Promise | None:
+        """By the time that the lower precision takes for all of it."""
+        found, incumbent = self._next(state), state.incumbent_ms
+        if found is None or incumbent is None:
+            return None
+        low, ms = found
+        because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
+        return Promise(1.0 - ms / incumbent, _TWO_PRECISIONS * state.whole_s, because)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Tries the most promising."""
+        found = self._next(state)
+        assert found is not None
+        low, _ = found
+        self._tried.add(low)
+        TwoPrecisions(state.original, low).run(state, deadline)
+
+    def again(self, state: State) -> bool:
+        """Another implementation may be found to be too inaccurate."""
+        del state
+        return True
+
+    def _next(self, state: State) -> tuple[Implementation, float] | None:
+        """The fastest that is too inaccurate for the original, with its ms."""
+        if not state.mixing or not state.original.graph.static:
+            return None
+        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
+        waiting = [(one, ms) for one, ms in dropped.items() if one not in self._tried]
+        return min(waiting, key=lambda one: one[1], default=None)
 
 
 class Placements(Item):

@@ -133,7 +133,8 @@ class Profile:
         """The whole graph on one implementation, alone in its process."""
         step = Step(implementation, self.session.store.region(self._everything, self.key))
         options = self.session.options
-        return CandidateSpec(self.key, (step,), self._outputs, options.threads, alone=True, device=self.session.device)
+        device, outputs = self.session.device, self._outputs
+        return CandidateSpec(self.key, (step,), outputs, options.threads, alone=True, device=device, kept=True)
 
     def placement_spec(self, placement: Placement, cores: Sequence[tuple[int, ...]] = ()) -> CandidateSpec:
         """A placement end to end, with `cores` of each region where they run side by side. Its identity says how the graph is
@@ -332,6 +333,18 @@ class Profile:
                 for group in self._worth_measuring()
                 if (own := tuple(one for one in group.implementations if (group.key, one) in before - self.left_out))
             ]
+
+    def measure_segments(self, implementations: Sequence[Implementation], stop: Stop) -> None:
+        """Times the segments of the graph on these alone, until `stop` says so."""
+        keys = {self.region_key(Region(self.graph, bits)) for bits in self.candidates.segments}
+        groups = [
+            replace(group, implementations=own)
+            for group in self.candidates.groups
+            if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
+        ]
+        self.session.progress.start("segments in two precisions", sum(len(group.implementations) for group in groups))
+        self.regions.update(self.group_costs(groups, stop))
+        self.session.progress.finish()
 
     def _worth_measuring(self) -> list[CandidateGroup]:
         """Groups with the implementations that are worth measuring; the others are left out from now on."""
