@@ -98,8 +98,8 @@ class EffortProfile:
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
-    races_settled: bool = True
-    """Whether a race is held where what was measured before leaves no doubt of who is fastest."""
+    forgone: float | None = None
+    """No race is held where the fastest so far surely loses no more than this share to any other; None where one is held always."""
     baselines: int | None = None
     """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
     of each backend that compiles quickly."""
@@ -124,7 +124,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generated_rules=False,
         risk=0.5,
         baselines=2,
-        races_settled=False,
+        forgone=0.05,
     ),
     "quick": EffortProfile(
         budget_s=60.0,

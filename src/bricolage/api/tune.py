@@ -25,8 +25,10 @@ from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.progress import Progress, Silent
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.tune.kernel_search import Snapshot
 from bricolage.tune.kernels import KernelTuner
 from bricolage.tune.options import TuningOptions
@@ -134,10 +136,9 @@ def tune(
 
 def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> State:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
-    variants = context.variants(opened, graph)
     session = context.session(opened, graph)
     arrays, _ = context.inputs(opened, graph, session)
-    state = State(session, variants, arrays, opened.digest, budget)
+    state = State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
     Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, Deadline(budget / 4))
     return state
 

@@ -86,7 +86,8 @@ class FinalRace(Stage[State]):
     def run(self, state: State, deadline: Deadline) -> None:
         """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
-        if not state.session.options.profile.races_settled and not state.challengers and _settled(original):
+        forgone = state.session.options.profile.forgone
+        if forgone is not None and not state.challengers and _settled(original, forgone):
             return
         baselines = {str(one): one for one in original.whole}
         measured = {str(one): cost for one, cost in original.whole.items()}
@@ -199,14 +200,14 @@ class FinalRace(Stage[State]):
         return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
 
 
-def _settled(profile: Profile) -> bool:
-    """Whether one implementation is surely faster than every other by what was measured already."""
+def _settled(profile: Profile, forgone: float) -> bool:
+    """Whether the fastest by what was measured already surely loses no more than this share to any other."""
     known = [
         of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items() if cost.latency is not None
     ]
     best = min(known, key=lambda one: one.ms or math.inf, default=None)
     ratios = [best.speedup(one) for one in known if best is not None and one is not best]
-    return bool(ratios) and all(ratio is not None and ratio.low > 1.0 + THRESHOLD for ratio in ratios)
+    return bool(ratios) and all(ratio is not None and ratio.low > 1.0 - forgone for ratio in ratios)
 
 
 _ITSELF = Ratio(1.0, 1.0, 1.0, 0)

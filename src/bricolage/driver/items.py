@@ -19,7 +19,7 @@ from bricolage.driver.describe import whole_model
 from bricolage.driver.expected import foreseen
 from bricolage.driver.profile import Profile
 from bricolage.driver.stages.placing import Placing, TwoPrecisions
-from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, time_variant
+from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import State
@@ -28,7 +28,6 @@ from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.perf.learned.features import Setting
-from bricolage.plan.plan import ORIGINAL
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts
@@ -39,6 +38,8 @@ _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
 _BOUND_SECONDS = 1.0
 """For the exact optimum that bounds placements."""
+_REWRITTEN = 2
+"""As many times as long as a whole graph takes it to time the rewritten one where the original did well."""
 _TWO_PRECISIONS = 4
 """As many times as long as a whole graph takes it to measure the segments in two precisions, and the first mixtures of them."""
 _TUNING_S = 60.0
@@ -48,8 +49,9 @@ _TUNING_S = 60.0
 def items(state: State) -> list[Item]:
     """The agenda as it begins, baselines being known."""
     wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
-    variants = [VariantItem(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
-    searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
+    rewriting = state.session.options.rewrite
+    variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
+    searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
     mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
     return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
@@ -113,24 +115,21 @@ class WholeModelItem(Item):
         state.session.progress.finish()
 
 
-class VariantItem(Item):
-    """A rewritten graph as a whole, where the original did well."""
+class RewrittenGraph(Item):
+    """The graph that canonicalising rules make of the original, as a whole, where the original did well. It is made when its turn
+    comes: at most efforts most networks leave it out."""
 
-    def __init__(self, profile: Profile) -> None:
-        """Of the variant."""
-        self._profile = profile
-        self.name = f"{profile.variant.name} graph"
+    name = "rewritten graph"
 
     def promise(self, state: State) -> Promise | None:
         """By how often it gained."""
-        if self._profile.whole:
+        if state.incumbent_ms is None:
             return None
-        near = self._profile.near(state.original.times)
-        return by_tries("rewritten graphs", state, state.whole_s * len(near)) if near else None
+        return by_tries("rewritten graphs", state, _REWRITTEN * state.whole_s)
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Times it, and enters the fastest for the race."""
-        time_variant(state, self._profile, deadline)
+        """Makes and times it, and enters the fastest for the race."""
+        RewrittenVariants().run(state, deadline)
 
 
 class TailoredRewrites(Item):

@@ -127,6 +127,13 @@ class Profile:
         """Who runs the whole graph fastest, and its time in ms."""
         return min(self.times.items(), key=lambda item: item[1], default=None)
 
+    @property
+    def usual(self) -> list[Implementation]:
+        """The first configuration of every backend that takes the whole graph and compiles quickly."""
+        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        quick = [one for one in self.candidates.whole if one.backend not in slow]
+        return list({one.backend: one for one in reversed(quick)}.values())[::-1]
+
     # --- what is measured -------------------------------------------------------------------------------------------
 
     def whole_spec(self, implementation: Implementation) -> CandidateSpec:
@@ -182,8 +189,7 @@ class Profile:
         slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         quick = [one for one in self.candidates.whole if one.backend not in slowly]
         others = [one for one in self.candidates.whole if one.backend in slowly]
-        usual = list({one.backend: one for one in reversed(quick)}.values())[::-1]
-        first = quick if every else first or usual
+        first = quick if every else first or self.usual
         self.session.progress.start("whole model on each backend", len(first) + every * len(others))
         if first:
             self.measure_whole(first, lambda: False)

@@ -82,6 +82,8 @@ class WorkerProcess:
         self.buffer = b""
         self.paused = False
         self.alive = True
+        self.ahead = 0
+        """Commands that it was given ahead, and whose answers nobody hears."""
         self.held = 0
         """Bytes of memory that it held when it was last looked at."""
         self.least_free = sys.maxsize
@@ -187,7 +189,7 @@ class Pool:
     def begin(self) -> None:
         """A decision begins: nothing of the last one is loaded any more, and what others do is counted from here on."""
         for worker in list(self._workers.values()):
-            if worker.alive and worker.pending is None:
+            if worker.alive and worker.pending is None and worker.loads:
                 self.ask(worker, _CLEAR_LIMIT_S, "clear")
         self.recycle()
         self.losses = 0
@@ -252,12 +254,26 @@ class Pool:
         if worker.loads == 0:
             limit_s += _START_GRACE_S
         worker.pending = _Pending(now, limit_s, _CALM_TICK_S if command == "time" else _TICK_S, now)
+        self._write(worker, command, facts)
+
+    @staticmethod
+    def _write(worker: WorkerProcess, command: str, facts: Mapping[str, object]) -> bool:
+        """Whether the worker could be told."""
         data = (json.dumps({"command": command, **facts}) + "\n").encode()
         try:
             while data:
                 data = data[worker.commands.write(data) :]
         except BrokenPipeError:
             _LOG.debug("worker %d is gone; its end is seen when its answer is read", worker.process.pid)
+            return False
+        return True
+
+    def ahead(self, regime: Regime, command: str, **facts: object) -> None:
+        """Has the worker of a regime, which is started now if it does not run, carry out a command before those to come, while this
+        process goes on. Nobody hears the answer: what comes of it, and whether it ends the worker, shows later."""
+        worker = self.worker(regime)
+        if worker.pending is None and self._write(worker, command, facts):
+            worker.ahead += 1
 
     def wait(self, timeout_s: float) -> list[tuple[WorkerProcess, Answer]]:
         """Answers that have arrived, waiting at most `timeout_s` for the first. Limits are enforced here.
@@ -316,6 +332,9 @@ class Pool:
             return self._died(worker)
         worker.buffer += data
         line, newline, rest = worker.buffer.partition(b"\n")
+        while newline and worker.ahead:
+            worker.ahead, worker.buffer = worker.ahead - 1, rest
+            line, newline, rest = rest.partition(b"\n")
         if not newline:
             return None
         worker.buffer = rest

@@ -41,11 +41,11 @@ from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
-from bricolage.runtime.compile import compile_program
+from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.process import end_with_parent
 from bricolage.runtime.program import BoundProgram
-from bricolage.verify.reference import Evaluator, Values
+from bricolage.verify.reference import Evaluator, Values, prepare_library
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
@@ -142,6 +142,17 @@ class Worker:
                 lambda: program.run(values), None, keep=(program, values), rerun=lambda other: program.run(other)
             )
         return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
+
+    def compile_ahead(self, steps: list[object], threads: int, alone: bool) -> dict[str, object]:
+        """Compiles steps, so that the code lies in the cache when they are loaded."""
+        for step in steps:
+            compile_step(decode(Step, step, "step"), Resources(threads, host(), alone))
+        return {}
+
+    def import_reference(self) -> dict[str, object]:
+        """Imports what `evaluate` computes with."""
+        prepare_library()
+        return {}
 
     def compile(self, step: object, threads: int, device: object, folder: str) -> dict[str, object]:
         """Compiles a step for a device, which need not be this one, and keeps the code in an empty folder. Nothing is loaded for
@@ -350,6 +361,8 @@ class Worker:
         if method not in (
             "load",
             "compile",
+            "compile_ahead",
+            "import_reference",
             "outputs",
             "time",
             "space",

@@ -40,12 +40,22 @@ class Reference(Stage[State]):
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
         )
+        original = state.profiles[first.name] = Profile.of(first, oracle, session)
+        self._compile_ahead(state)
         session.progress.start("float64 reference")
         oracle.compute()
         session.progress.finish()
-        original = Profile.of(first, oracle, session)
-        state.profiles[first.name] = original
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
+
+    @staticmethod
+    def _compile_ahead(state: State) -> None:
+        """The reference has one thread; what is measured next is compiled meanwhile."""
+        profile, measurer = state.original, state.session.measurer
+        data = state.oracle.data(profile.graph.everything)
+        specs = [profile.whole_spec(one) for one in _few(state) or profile.usual]
+        measurer.compile_ahead(
+            [spec for spec in specs if measurer.known(spec, state.session.options.bound, data) is None]
+        )
 
 
 class Baselines(Stage[State]):
