@@ -43,7 +43,7 @@ class Reference(Stage[State]):
         original = state.profiles[first.name] = Profile.of(first, oracle, session)
         self._compile_ahead(state)
         session.progress.start("float64 reference")
-        oracle.compute()
+        oracle.compute(varied=True)
         session.progress.finish()
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
