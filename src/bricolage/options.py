@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
+from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
 MOST_THREADS = 1024
@@ -48,20 +49,6 @@ def available_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     limit = processor_limit()
     return cores if limit is None else max(1, min(cores, int(limit)))
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
-
-    rewrite_tuning: float = 0.25
-    """Racing variants for a backend takes all of its part, where rules are left to try."""
-    rewrite_search: float = 0.05
-    regions: float = 0.2
-    placement: float = 0.15
-    kernel_tuning: float = 0.2
-    race: float = 1 / 3
-    """The largest part that the final race may take; it is kept free, whatever comes before."""
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,6 @@ _UNKNOWN_GAIN = 0.1
 """Of a way that has never gained, and has not been tried often enough to be left out for that."""
 _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
-_BOUND_SECONDS = 1.0
-"""For the exact optimum that bounds placements."""
 _REWRITTEN = 2
 """As many times as long as a whole graph takes it to time the rewritten one where the original did well."""
 _TWO_PRECISIONS = 4
@@ -303,7 +301,8 @@ def _cheapest_ms(profile: Profile) -> float | None:
     """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
     was measured cost what they are predicted to."""
     try:
-        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), _BOUND_SECONDS)
+        seconds = profile.session.options.profile.shares.bound_s
+        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), seconds)
     except (NoCover, NoPlacement):
         return None
     return found.lower_bound_ms

@@ -40,6 +40,7 @@ from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
 from bricolage.options import available_cores
+from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.executable import Executable
@@ -341,6 +342,12 @@ class Worker:
         save_tensors(Path(outputs), {str(index): value for index, value in enumerate(results)})
         return {"backends": backends, "failure": ""}
 
+    def step_times(self, plan: object, directory: str, inputs: str, runs: int) -> dict[str, object]:
+        """Milliseconds of each region of a plan (encoded), in place: the medians of so many runs."""
+        from bricolage.measure.in_place import step_ms  # not every worker runs plans
+
+        return {"ms": step_ms(decode(Plan, plan, "plan"), Path(directory), load_values(Path(inputs)), runs)}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
@@ -372,6 +379,7 @@ class Worker:
             "attempt",
             "evaluate",
             "run_artifact",
+            "step_times",
         ):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         if method != "time":
