@@ -14,7 +14,7 @@ import pytest
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.items import Placements, RegionsItem, TwoPrecisionsItem, WholeModelItem, items
+from bricolage.driver.items import KernelsItem, Placements, RegionsItem, TwoPrecisionsItem, WholeModelItem, items
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
@@ -23,7 +23,7 @@ from bricolage.options import Options
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation, KernelConfig
-from tests.driver.made_up import Answers, First, Narrow, Partial, Second, Sluggish, made_up_state, whole
+from tests.driver.made_up import Answers, First, Narrow, Partial, Second, Sluggish, Tuned, made_up_state, whole
 from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -179,6 +179,30 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
     assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
     assert item.promise(state) is None and item.again(state)
+
+
+def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, model: Graph) -> None:
+    """Slices follow each other as long as they gain."""
+    better = KernelConfig("f32", (("tile", 8),))
+    answers = Answers({str(Implementation("tuned", better)): 0.5})
+    state, measurer = made_up_state(tmp_path, model, [Tuned()], answers)
+    measurer.pool.found = {"tuned": better}
+    Baselines().run(state, Deadline(100.0))
+    item, session = KernelsItem(), state.session
+
+    def known(gain: float, seconds: float) -> TrackRecord:
+        made = (Attempt("tuned kernels", str(n), "matrix", "tuned", gain, seconds) for n in range(9))
+        return TrackRecord(attempts=tuple(made))
+
+    for found, gain in ((known(0.0, 150.0), 0.0), (known(0.3, 150.0), 0.1), (known(0.3, 30.0), 0.3)):
+        state.session = replace(session, record=found)
+        promise = item.promise(state)
+        assert promise is not None and promise.gain == gain and 12.0 < promise.seconds < 30.0
+    item.run(state, Deadline(100.0))
+    promise = item.promise(state)
+    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again(state)
+    item.run(state, Deadline(100.0))
+    assert not item.again(state), "the second slice found nothing more"
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

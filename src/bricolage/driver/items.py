@@ -40,8 +40,8 @@ _REWRITTEN = 2
 """As many times as long as a whole graph takes it to time the rewritten one where the original did well."""
 _TWO_PRECISIONS = 4
 """As many times as long as a whole graph takes it to measure the segments in two precisions, and the first mixtures of them."""
-_TUNING_S = 60.0
-"""A search for kernels that is shorter finds next to nothing."""
+_OPENING = 3
+"""As many times as long as a whole graph takes it to compile its kernels one by one, and to time them as they are."""
 
 
 def items(state: State) -> list[Item]:
@@ -54,11 +54,14 @@ def items(state: State) -> list[Item]:
     return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
-def by_tries(way: str, state: State, seconds: float) -> Promise:
-    """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk."""
+def by_tries(way: str, state: State, seconds: float, *, timed: bool = False) -> Promise:
+    """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk. What is
+    `timed` finds the more the longer it takes."""
     incumbent, risk = state.incumbent, state.session.options.profile.risk
-    found = state.session.record.tries(way, state.kind, incumbent.backend if incumbent is not None else "")
+    backend = incumbent.backend if incumbent is not None else ""
+    found = state.session.record.tries(way, state.kind, backend, seconds if timed else None)
     told = f"{way} gained over {incumbent} in {len(found.gains)} of {found.decisions} decisions like this"
+    told += f" that say what {seconds:.0f} s find" if timed else ""
     told = told if found.decisions else f"{way} have no record here"
     if found.chance <= risk:
         return Promise(0.0, seconds, told)
@@ -325,25 +328,44 @@ class KnownKernels(Item):
 
 
 class KernelsItem(Item):
-    """A search for better kernels."""
+    """A search for better kernels, a slice of the time at a time: trials are kept, and the next slice goes on from them."""
 
     name = "kernel tuning"
 
+    def __init__(self) -> None:
+        """Nothing is searched."""
+        self._gained: float | None = None
+        """By the last slice, as a share of the time."""
+
     def promise(self, state: State) -> Promise | None:
-        """By how often tuning gained, where a backend can be tuned."""
+        """By how often tuning gained in as much time, where a backend can be tuned; then by what the last slice gained."""
         if not any(
             one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
         ):
             return None
-        return by_tries("tuned kernels", state, self._seconds(state))
+        seconds = self._seconds(state)
+        if self._gained is not None:
+            return Promise(self._gained, seconds, "so much was gained by the seconds before")
+        return by_tries("tuned kernels", state, seconds, timed=True)
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
+        before = state.incumbent_ms
         KernelTuning(searching=True).run(state, deadline.at_most(self._seconds(state)))
+        after = state.incumbent_ms
+        self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
+
+    def again(self, state: State) -> bool:
+        """As much again may be gained in as much time."""
+        del state
+        return bool(self._gained)
 
     @staticmethod
     def _seconds(state: State) -> float:
-        return max(_TUNING_S, state.session.options.profile.shares.kernel_tuning * state.budget_s)
+        """The least in which anything can be found, or the share of the budget where that is more."""
+        shares = state.session.options.profile.shares
+        least = shares.tuning.turn_s + _OPENING * state.whole_s
+        return max(least, shares.kernel_tuning * state.budget_s)
 
 
 class Schedules(Item):
