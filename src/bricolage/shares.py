@@ -82,6 +82,8 @@ class Shares:
     kernel_tuning: float = 0.2
     race: float = 1 / 3
     """The largest part that the final race may take; it is kept free, whatever comes before."""
+    baselines_s: float = 10.0
+    """Seconds that the baselines have after the reference, however short the budget is."""
     kept: float = 0.85
     """What stages may keep free for themselves together; where they ask for more, all are cut alike: the first have some, too."""
     bound_s: float = 1.0
