@@ -76,13 +76,10 @@ class Baselines(Stage[State]):
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures them; for some seconds in any case, and one whatever the clock says."""
-        began, least_s = deadline.clock(), state.session.options.profile.shares.baselines_s
-
-        def over() -> bool:
-            return deadline.interrupted or (deadline() and deadline.clock() - began >= least_s)
-
+        began = deadline.clock()
+        given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            state.original.measure_baselines(over, every=self._every, first=_few(state) if not self._every else ())
+            state.original.measure_baselines(given, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
