@@ -14,6 +14,7 @@ from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
+from bricolage.codec import encode
 from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
 from bricolage.measure.database import Database
 from bricolage.measure.entries import EXPIRING, Cost, CostKey
@@ -132,7 +133,7 @@ class Measurer:
         self._told: dict[tuple[CostKey, str], Deviation] = {}
         """How far answers were off that other machines compared in this run, by key and data: good for choosing among regions. It
         is not kept, and what ships is compared here."""
-        self._retrying = retrying
+        self._retrying, self._caching = retrying, caching
         self._versions: dict[str, str] = {}
         self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
 
@@ -217,6 +218,14 @@ class Measurer:
                 break
             self._measure_chunk([jobs for _, jobs in chunk], results.finish, should_stop)
         return results.costs
+
+    def compile_ahead(self, specs: Sequence[CandidateSpec]) -> None:
+        """Has workers compile what will be measured, where the cache keeps their code, while this process goes on."""
+        for spec in specs:
+            backends = [registry.get(step.implementation.backend) for step in spec.steps]
+            if spec.kept and self._caching and not self.pool.sharing and all(one.travels != "no" for one in backends):
+                facts = {"steps": [encode(step) for step in spec.steps], "threads": spec.threads, "alone": spec.alone}
+                self.pool.ahead(spec.regime, "compile_ahead", **facts)
 
     def _unknown(self, tasks: Sequence[RegionTask], results: _Results) -> list[tuple[RegionTask, list[Job]]]:
         """What has to be measured or compared, by region; `results` hears of what is known."""

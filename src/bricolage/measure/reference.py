@@ -53,6 +53,10 @@ class WorkerReference:
         """The last answer, with a digest of what was asked: inputs are chosen by what the reference makes of them, and then
         judged by it."""
 
+    def start(self) -> None:
+        """Starts the worker now; what it imports is there when the first evaluation is asked for."""
+        self._pool.ahead(self._regime, "import_reference")
+
     def __call__(
         self,
         model: ir.Model,

@@ -320,6 +320,12 @@ class _Stretch:
         return _Stretch(self.nodes[:middle], True), _Stretch(self.nodes[middle:], True)
 
 
+def prepare_library() -> None:
+    """Imports what models are evaluated with where nothing else is asked for: torch takes a second or two."""
+    if _usual_library() == "torch":
+        import bricolage.lowering.torch  # noqa: F401
+
+
 def _usual_library() -> Library:
     if os.environ.get(LIBRARY_VARIABLE) == "onnx" or not importlib.util.find_spec("torch"):
         return "onnx"

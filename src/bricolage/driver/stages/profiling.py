@@ -40,12 +40,21 @@ class Reference(Stage[State]):
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
         )
+        original = state.profiles[first.name] = Profile.of(first, oracle, session)
+        self._compile_ahead(state)
         session.progress.start("float64 reference")
-        oracle.compute()
+        oracle.compute(varied=True)
         session.progress.finish()
-        original = Profile.of(first, oracle, session)
-        state.profiles[first.name] = original
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
+
+    @staticmethod
+    def _compile_ahead(state: State) -> None:
+        """The reference has one thread; what is measured next is compiled meanwhile."""
+        profile, measurer = state.original, state.session.measurer
+        data = state.oracle.data(profile.graph.everything)
+        specs = [profile.whole_spec(one) for one in _few(state) or profile.usual]
+        cached = measurer.cached([(spec, data) for spec in specs], state.session.options.bound)
+        measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
 
 class Baselines(Stage[State]):
@@ -65,10 +74,11 @@ class Baselines(Stage[State]):
         self._every = every
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Measures them, whatever the clock says."""
+        """Measures them; for some seconds in any case, and one whatever the clock says."""
         began = deadline.clock()
+        given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            state.original.measure_baselines(deadline, every=self._every, first=_few(state) if not self._every else ())
+            state.original.measure_baselines(given, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
