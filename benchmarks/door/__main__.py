@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="the same in a file")
     parser.add_argument("--sample", type=int, help="only so many of the pairs, always the same")
     parser.add_argument(
-        "--rows", type=Path, help="a folder that keeps what became of each pair; another run goes on there"
+        "--rows", type=Path, help="a folder that keeps what became of each pair and network; another run goes on there"
     )
     parser.add_argument(
         "--minutes", type=float, help="no new pair after so many; they come in random order, always the same"
@@ -110,7 +110,7 @@ def main() -> int:
         bad += found.counts["wrong"] + found.counts["broken"]
         keep(document, given.output)
     if not given.no_networks:
-        rows, skipped = rows_of("", ["--budget", str(given.budget)])
+        rows, skipped = rows_of("", ["--budget", str(given.budget)], given.rows)
         right = [row for row in rows if row.right and row.loaded]
         document["networks"] = {
             "tried": len(rows),
