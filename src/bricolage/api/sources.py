@@ -130,7 +130,7 @@ def _batch(model: ir.Model) -> str:
 
 def _without_maps(model: ir.Model, given: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs by name, with the rows that maps stand for."""
-    specs = {spec.name: spec for spec in input_specs(model) if spec.keys}
+    specs = {spec.name: spec for spec in input_specs(model) if signature.stands_for_map(spec)}
     return {
         name: signature.row(specs[name], value) if name in specs and isinstance(value, Mapping) else value
         for name, value in given.items()
