@@ -117,6 +117,10 @@ class InvalidGraph(UsageError):
     hint = "Export the model again, or mend what is named; `check-model FILE` of the onnx package looks at a file by itself"
 
 
+class StatedOtherwise(InvalidGraph):
+    """A value has not the sizes that the model states, and that nothing but this statement says."""
+
+
 class TooLarge(UsageError):
     what = "{what} is too large to work with: {reason}"
     hint = "{advice}"
@@ -457,6 +461,11 @@ class NotAccurate(BricolageError):
     what = "no contestant reaches the accuracy asked for: the best error is {error:.2e}, the bound {bound:.2e}"
     hint = "Ask for less (--precision medium) or give a --tolerance"
     exit_code = INACCURATE
+
+
+class AllWrong(NotAccurate):
+    what = "every backend that runs the model gives a wrong answer, at any precision: {reasons}"
+    hint = "`bricolage reduce` makes the fault small enough to report it; other versions of these backends may be right"
 
 
 class LatencyLimit(UsageError):

@@ -129,7 +129,7 @@ def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]
-    if not any(np.size(inputs[value.name or ""]) for value in moving):
+    if not any(_holds_elements(inputs[value.name or ""]) for value in moving):
         fresh = _drawn_again(graph.model)
         if fresh is not None and fresh.keys() == inputs.keys():
             yield "drawn again", fresh
@@ -164,7 +164,13 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
         return None
 
 
+def _holds_elements(value: Any) -> bool:
+    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else bool(np.size(value))
+
+
 def _changed(value: Any, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_changed(member, change, rng) for member in value]
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -217,6 +223,9 @@ _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = 
 
 def _as_finite(value: Any, first: Any) -> bool:
     """Whether an output is finite, or was not on the first inputs either."""
+    if isinstance(value, list | tuple) and isinstance(first, list | tuple):
+        members = [first[min(i, len(first) - 1)] for i in range(len(value))] if first else []
+        return all(map(_as_finite, value, members))
     found, before = np.asarray(value), np.asarray(first)
     if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
         return True
