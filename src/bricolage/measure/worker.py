@@ -343,6 +343,8 @@ class Worker:
         for id in ids:
             self._loaded.pop(id, None)
         gc.collect()
+        if not self._loaded:
+            gc.freeze()  # what is left are frameworks, which every further collection would go through
         return {}
 
     def clear(self) -> dict[str, object]:

@@ -155,7 +155,7 @@ def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str,
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]
-    if not any(np.size(inputs[value.name or ""]) for value in moving):
+    if not any(_holds_elements(inputs[value.name or ""]) for value in moving):
         fresh = _drawn_again(graph.model)
         if fresh is not None and fresh.keys() == inputs.keys():
             yield "drawn again", fresh
@@ -190,9 +190,15 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
         return None
 
 
+def _holds_elements(value: ModelValue) -> bool:
+    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else bool(np.size(value))
+
+
 def _changed(
     value: ModelValue, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: np.random.Generator
 ) -> ModelValue:
+    if isinstance(value, list | tuple):
+        return [_changed(member, change, rng) for member in value]
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -245,6 +251,9 @@ _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = 
 
 def _as_finite(value: ModelValue, first: ModelValue) -> bool:
     """Whether an output is finite, or was not on the first inputs either."""
+    if isinstance(value, list | tuple) and isinstance(first, list | tuple):
+        members = [first[min(i, len(first) - 1)] for i in range(len(value))] if first else []
+        return all(map(_as_finite, value, members))
     found, before = np.asarray(value), np.asarray(first)
     if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
         return True
