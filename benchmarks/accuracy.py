@@ -36,7 +36,7 @@ from bricolage.driver.candidates import find
 from bricolage.errors import BricolageError
 from bricolage.graph.identity import Identities
 from bricolage.measure.database import Database
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.specs import CandidateSpec, Limits
 from bricolage.options import PRECISIONS, Options
