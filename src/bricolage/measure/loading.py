@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bricolage.codec import encode
-from bricolage.measure.entries import Cost, Outcome
+from bricolage.costs.entries import Cost, Outcome
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, Limits, Regime, Stop, never
 from bricolage.measure.worker_process import Answer, WorkerProcess

@@ -6,11 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from bricolage.costs.latency import Latency, enough
 from bricolage.measure.disturbance import DISTURBED, machine
 from bricolage.measure.loading import Job
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
-from bricolage.measure.statistics import THRESHOLD, Latency, enough
+from bricolage.measure.statistics import THRESHOLD
 
 _LONG_MS = 20.0
 """From this long a call on, the first call of a turn is no colder than the rest: no untimed one is needed."""

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bricolage.backends import registry
+from bricolage.costs.entries import EXPIRING, SCHEMA, Cost
+from bricolage.costs.latency import enough
 from bricolage.device.device import Device
-from bricolage.measure.entries import EXPIRING, SCHEMA, Cost
 from bricolage.measure.loading import Job
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import one_round
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
-from bricolage.measure.statistics import enough
 from bricolage.options import Precision
 from bricolage.perf.transfer import MeasuredTransferCosts, Pair
 from bricolage.plan.step import Step

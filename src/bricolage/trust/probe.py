@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bricolage.costs.entries import Outcome
 from bricolage.device.device import Device
-from bricolage.measure.entries import Outcome
 from bricolage.measure.loading import Job, Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, Limits

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from bricolage.costs.latency import Latency
 from bricolage.errors import NotFusible
-from bricolage.measure.statistics import Latency, paired_ratio, significant
+from bricolage.measure.statistics import paired_ratio, significant
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import Data
