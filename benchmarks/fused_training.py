@@ -20,12 +20,14 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.output import keep
 from bricolage.device.host import host
 from bricolage.errors import NotFusible
-from bricolage.measure.statistics import Ratio, paired_ratio
+from bricolage.measure.statistics import Ratio
+from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
 from bricolage.train.fuse.contestants import Contestant, Here, Serial
 from bricolage.train.fuse.data import load
@@ -109,24 +111,28 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
         several.how = f"{count} processes"
         racers["processes"].append(several)
     everyone = [racer for kind in racers.values() for racer in kind]
-    times: dict[str, list[float]] = {racer.how: [] for racer in everyone}
+
+    def turn(racer: Contestant) -> Sequence[float]:
+        samples, seconds = racer.run(turn_s)
+        return (seconds * 1e3 / samples,)
+
     try:
-        for number in range(rounds + 1):
-            for racer in everyone[number % len(everyone) :] + everyone[: number % len(everyone)]:
-                samples, seconds = racer.run(turn_s)
-                if number:  # the first is to warm up
-                    times[racer.how].append(seconds * 1e3 / samples)
+        for racer in everyone:
+            turn(racer)
+        found = time_in_turns({racer.how: partial(turn, racer) for racer in everyone}, rounds)
     finally:
         for racer in everyone:
             racer.close()
-    speeds = {name: Speed.of(found) for name, found in times.items()}
+    speeds = {racer.how: Speed.of(found.latency(racer.how)) for racer in everyone}
     best = [
         max((racer.how for racer in kind), key=lambda name: speeds[name].median, default="") for kind in racers.values()
     ]
     serial, fused, processes = best
 
     def over(name: str) -> Ratio:
-        return paired_ratio([[ms] for ms in times[name]], [[ms] for ms in times[fused]])
+        ratio = found.ratio(fused, name)
+        assert ratio is not None, "both take part in every round"
+        return ratio
 
     return Row(
         network,

@@ -68,7 +68,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def parse(text: bytes | str) -> Any:
-    """The value that a JSON text stands for.
+    """The value of a JSON text.
 
     Raises:
         DecodeError: it is not JSON, is nested too deeply, or holds a number of thousands of digits.

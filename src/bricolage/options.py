@@ -213,7 +213,7 @@ class Options:
         None,
         flag="--latency-limit",
         metavar="TIME",
-        help="For throughput: the longest that 99 of 100 requests may take: 50ms, 0.2s.",
+        help="For throughput: the 99th percentile of latency may be at most 50ms, 0.2s ...",
         parse=lambda word: parse_milliseconds(word),
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")
@@ -221,13 +221,13 @@ class Options:
         None,
         flag="--budget",
         metavar="TIME",
-        help="Time to measure and search, instead of the effort's: 60s, 5m, 1h.",
+        help="Time to measure and search: 60s, 5m, 1h. Default: set by --effort.",
         parse=lambda word: parse_seconds(word),
     )
     threads: int = _option(
         flag="--threads",
         metavar="N",
-        help="Threads; as many as the cores by default.",
+        help="Number of threads; default: all cores.",
         factory=lambda: min(available_cores(), MOST_THREADS),
     )
     backends: tuple[str, ...] | None = _option(
@@ -244,7 +244,7 @@ class Options:
         parse=lambda words: parse_shapes(words),
         factory=dict,
     )
-    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Let rewritten variants of the graph take part.")
+    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Include rewritten variants of the graph.")
     predict: bool = _option(
         True,
         flag="--predict/--no-predict",
@@ -275,7 +275,7 @@ class Options:
         None,
         flag="--memory-limit",
         metavar="MB",
-        help="Resident memory of one worker process; by default 80 % of what is free.",
+        help="Memory limit of one worker process; default: 80 % of the free memory.",
         decides=False,
     )
 
@@ -323,7 +323,7 @@ class Options:
         """What only the machine can say: options of a plan may be another one's.
 
         Raises:
-            BadOption: so many threads that they would only wait for each other.
+            BadOption: there are too many threads for the cores.
         """
         cores = available_cores()
         if self.threads > MOST_THREADS_A_CORE * cores:

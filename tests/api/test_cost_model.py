@@ -110,7 +110,7 @@ def test_an_own_model_that_cannot_be_used_is_left_out(caplog: pytest.LogCaptureF
     shipped = model_in_use()
     assert shipped is not None and shipped == load(SHIPPED)
     own_model().write_text("{}", encoding="utf-8")
-    assert model_in_use() == shipped and "is no model of costs" in caplog.text
+    assert model_in_use() == shipped and "is not a cost model" in caplog.text
 
 
 def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.catalogue import rules
-from bricolage.trust.bisect import Culprit, Diagnosis, bisect
+from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect
 from bricolage.trust.program import SubjectProgram
 from bricolage.trust.reduce import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
@@ -89,7 +89,7 @@ def _reduced(
     return None
 
 
-def _suspects(program: SubjectProgram, culprits: tuple[Culprit, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
+def _suspects(program: SubjectProgram, culprits: tuple[FaultyChange, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
     """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
     found: list[tuple[Suspect, Graph, list[int]]] = []
     for one in culprits:

@@ -8,9 +8,7 @@ likes best races against the plan as it is.
 from __future__ import annotations
 
 import dataclasses
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,8 @@ from bricolage.driver.scheduling import Timetable, curves_in_place, region_probl
 from bricolage.errors import ForeignArtifact
 from bricolage.graph.extract import graph_of
 from bricolage.graph.to_work import to_work
-from bricolage.measure.statistics import Ratio, paired_ratio
+from bricolage.measure.statistics import Ratio
+from bricolage.measure.turns import time_in_turns, timed
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
@@ -132,16 +131,18 @@ def schedule(
     planned = with_schedule(bucket, timetable(proposals.best, proposals, cores))
     buckets = (*plain.buckets[:index], planned, *plain.buckets[index + 1 :])
     beside = Executable(dataclasses.replace(plain, buckets=buckets), directory)
-    before, after = _race(lambda: as_planned.run(inputs), lambda: beside.run(inputs), effort.rounds)
-    results = as_planned.run(inputs), beside.run(inputs)
+    results = as_planned.run(inputs), beside.run(inputs)  # which warms both
     error = relative_error(list(results[1].values()), list(results[0].values()))
-    ratio = paired_ratio(before, after)
+    contestants = {"planned": timed(lambda: as_planned.run(inputs)), "scheduled": timed(lambda: beside.run(inputs))}
+    found = time_in_turns(contestants, effort.rounds)
+    ratio = found.ratio("scheduled", "planned")
+    assert ratio is not None, "both take part in every round"
     kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= bucket.bound
     if kept:
         won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
         buckets = (*plain.buckets[:index], won, *plain.buckets[index + 1 :])
         artifact.save(dataclasses.replace(plain, buckets=buckets), directory, Path(out))
-    measured = statistics.median(sample[0] for sample in after)
+    measured = found.latency("scheduled").median_ms
     return dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
 
 
@@ -175,19 +176,3 @@ def _raced(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | Non
     if found is None:
         return None
     return dataclasses.replace(found, speedup=ratio.value, speedup_ci=(ratio.low, ratio.high))
-
-
-def _race(
-    one: Callable[[], object], other: Callable[[], object], rounds: int
-) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
-    """Samples of both in ms, a round each, forwards and then backwards."""
-    samples: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
-    runs = (one, other)
-    for run in runs:
-        run()
-    for number in range(rounds):
-        for index in (0, 1) if number % 2 == 0 else (1, 0):
-            begun = time.perf_counter()
-            runs[index]()
-            samples[index].append(((time.perf_counter() - begun) * 1e3,))
-    return samples

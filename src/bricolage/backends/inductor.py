@@ -60,7 +60,7 @@ _TUNED: Mapping[str, tuple[Scalar, ...]] = {
     "layout_optimization": (False,),
     "max_fusion_size": (8, 256),
 }
-"""Inductor's settings that a tuner may choose, and their values besides the usual ones."""
+"""Inductor's settings that a tuner may choose, and their values other than the default ones."""
 
 
 class Inductor(Backend):
@@ -106,7 +106,7 @@ class Inductor(Backend):
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:
                 return _InductorKernel(region, _package(region, config, folder / _PACKAGE))
-        flags = str(llvm_target(resources.device))  # "native", for the C++ compiler, stands for these
+        flags = str(llvm_target(resources.device))  # "native", for the C++ compiler, means these
         return sealed.kept(
             resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads), flags)}",
             lambda folder: _package(region, config, folder / _PACKAGE),

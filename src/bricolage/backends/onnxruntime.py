@@ -54,7 +54,7 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
     _PREPACK: (False,),
     _LEVEL: ("basic", "extended"),  # without layouts of its own, or without fusions either
 }
-"""Session options that a tuner may choose, and their values besides the usual ones."""
+"""Session options that a tuner may choose, and their values other than the default ones."""
 
 
 class OnnxRuntime(Backend):

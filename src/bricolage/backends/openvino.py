@@ -148,7 +148,7 @@ class OpenVino(Backend):
     def _compiled(
         self, region: RegionModel, config: KernelConfig, resources: Resources, asked: Mapping[str, str]
     ) -> tuple[Model, CompiledModel]:
-        """The compiled model and the model as read. `asked`: settings beside those that every use of ours has."""
+        """The compiled model and the model as read. `asked`: settings in addition to those of every use of ours."""
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in _TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
@@ -295,7 +295,7 @@ class _Kernel(Kernel):
         request = self._request(inputs)
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
             request.set_output_tensor(position, _tensor(info, array))
-        # Without `share_outputs` every call copies the outputs once more into arrays that nobody reads.
+        # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
     def run(self, inputs: Sequence[object]) -> list[object]:

@@ -9,7 +9,7 @@ know only matrix-vector products and softmax-like chains. The rules here cover t
 *chain*  TVM's rule for softmax and normalisations: everything under one parallel loop.
 *spread* anything else: each loop nest in parallel over its outer loops, contiguous inner loops in vectors.
 
-Beside them stands what MetaSchedule's own rules for processors make, with their choices drawn at random (*sampled*).
+`tvm_sampling` has the alternative: MetaSchedule's own rules for processors, with their choices drawn at random (*sampled*).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def block_size(
     rows: int, columns: int, lanes: int, cap: int = 1 << 30, *, height: int = 0, vectors: int = 0
 ) -> tuple[int, int]:
     """Rows and columns of results held in registers: the block with the most work per operand loaded. `lanes` is the
-    number of elements in a vector, `cap` the largest number of columns; `height` rows and so many `vectors` are the
+    number of elements in a vector, `cap` the largest number of columns; `height` rows and `vectors` vectors are the
     most where they are not 0."""
     best, score = (1, 1), 0.0
     most = height or _REGISTERS

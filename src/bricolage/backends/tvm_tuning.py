@@ -59,7 +59,7 @@ def choice_of(text: Scalar) -> Choice:
 
 
 def choices() -> tuple[Scalar, ...]:
-    """All that a tensor program may be scheduled by, besides the rules of thumb."""
+    """All ways to schedule a tensor program other than the rules of thumb."""
     return (*map(str, TILINGS), *(f"sample {seed}" for seed in range(1, SEEDS + 1)))
 
 

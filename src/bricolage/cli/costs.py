@@ -30,8 +30,10 @@ _DAY = 86400.0
 def list_costs(
     backend: Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Only this backend.")] = None,
     region: Annotated[str | None, typer.Option("--region", metavar="KEY", help="Only this region.")] = None,
-    failures: Annotated[bool, typer.Option("--failures", help="Only what failed, with the reason.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, newest first.")] = 50,
+    failures: Annotated[bool, typer.Option("--failures", help="Failures only, each with its reason.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Number of measurements to list, newest first.")
+    ] = 50,
     as_json: a.Json = False,
 ) -> None:
     """List measurements, newest first."""
@@ -55,7 +57,7 @@ def list_costs(
 @guarded
 def export_costs(
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file instead of stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
     ] = None,
     as_json: a.Json = False,
 ) -> None:
@@ -78,7 +80,9 @@ def export_costs(
 @app.command("import")
 @guarded
 def import_costs(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `bricolage costs export` wrote.", show_default=False)
+    ],
     as_json: a.Json = False,
 ) -> None:
     """Take measurements over; where one is known already, the better-sampled stays."""
@@ -103,13 +107,13 @@ def import_costs(
 @guarded
 def prune_costs(
     older_than: Annotated[
-        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Also what is older.")
+        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Include older measurements.")
     ] = None,
     other_versions: Annotated[
-        bool, typer.Option("--other-versions", help="Also what was measured on versions that are not installed.")
+        bool, typer.Option("--other-versions", help="Include measurements of versions that are not installed.")
     ] = False,
     other_hardware: Annotated[
-        bool, typer.Option("--other-hardware", help="Also what was measured on other machines.")
+        bool, typer.Option("--other-hardware", help="Include measurements from other machines.")
     ] = False,
     failures: Annotated[
         bool, typer.Option("--failures", help="Also every failure, so that it is tried again.")

@@ -28,12 +28,14 @@ Operator = Annotated[
 ]
 Everything = Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")]
 Kernels = Annotated[
-    bool, typer.Option("--kernels", help="Compile here, and list and time, the kernels of regions on `native`.")
+    bool, typer.Option("--kernels", help="Compile, time and list here the kernels of regions that run on `native`.")
 ]
-Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")]
+Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Folder for the C of these kernels.")]
 Rules = Annotated[
     bool,
-    typer.Option("--rules", help="Instead, which rewrites apply to its graph or nearly do. Takes an ONNX model too."),
+    typer.Option(
+        "--rules", help="Show instead the rewrites that apply, or nearly apply, to its graph. Takes an ONNX model too."
+    ),
 ]
 
 
@@ -142,7 +144,7 @@ def report(
         typer.Option("-o", "--output", metavar="FILE", help="The page; the artifact's name with .html by default."),
     ] = None,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Compile and time the kernels of regions on `native` here, and show them.")
+        bool, typer.Option("--kernels", help="Compile, time and show here the kernels of regions that run on `native`.")
     ] = False,
     as_json: a.Json = False,
 ) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from bricolage.api.optimize import optimize
 from bricolage.dynamo.arguments import Arguments, with_weights
 from bricolage.dynamo.weights import Stamp, Weights, stamp
 from bricolage.errors import BricolageError, LeftToPyTorch
+from bricolage.measure.turns import time_in_turns, timed
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
@@ -145,9 +145,11 @@ class CompiledGraph:
             LeftToPyTorch: eager is as fast, or the answers differ.
             and as `optimize`.
         """
-        eager = _timed(lambda: self._module(*args))
-        self.report = replace(self.report, eager_ms=eager * 1e3)
-        if eager * 1e3 < _LEAST_MS:
+        eager = timed(lambda: self._module(*args))
+        alone = time_in_turns({"eager": eager}, 7, least=3, seconds=_RACING_S / 4)
+        eager_ms = alone.latency("eager").median_ms
+        self.report = replace(self.report, eager_ms=eager_ms)
+        if eager_ms < _LEAST_MS:
             raise LeftToPyTorch(reason="it takes eager no longer than calling anything else")
         inputs = [args[place] for place in places.inputs]
         start = time.monotonic()
@@ -171,13 +173,19 @@ class CompiledGraph:
         bound = _FARTHER * max([self._options.bound, *_errors(bucket)])
         if error > bound:
             raise LeftToPyTorch(reason=f"the answer is {error:.1e} from eager's, which is more than {bound:.1e}")
-        eager, ours = _race(lambda: self._module(*args), lambda: _run(executable, strides, inputs))
-        self.report = replace(self.report, eager_ms=eager * 1e3, bricolage_ms=ours * 1e3)
-        if ours >= eager:
+        ours = timed(lambda: _run(executable, strides, inputs))
+        race = time_in_turns({"eager": eager, "bricolage": ours}, _ROUNDS, least=3, seconds=_RACING_S)
+        eager_ms, ours_ms = (race.latency(name).median_ms for name in ("eager", "bricolage"))
+        self.report = replace(self.report, eager_ms=eager_ms, bricolage_ms=ours_ms)
+        if ours_ms >= eager_ms:
             raise LeftToPyTorch(reason="eager is faster")
         key = tuple(map(id, weights))
         return _Decided(
-            Weights(weights, lambda: self._decided.pop(key, None)), executable, strides, seconds, eager - ours
+            Weights(weights, lambda: self._decided.pop(key, None)),
+            executable,
+            strides,
+            seconds,
+            (eager_ms - ours_ms) / 1e3,
         )
 
     def _changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
@@ -255,29 +263,3 @@ def _difference(ours: Outputs, eagers: Outputs) -> float:
 
 def _array(tensor: torch.Tensor) -> Any:
     return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().numpy()
-
-
-def _timed(call: Callable[[], object]) -> float:
-    """Median of a few calls, in seconds."""
-    times = list[float]()
-    while len(times) < 3 or (len(times) < 7 and sum(times) < _RACING_S / 4):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def _race(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of two that take turns."""
-    times: tuple[list[float], list[float]] = ([], [])
-    begin = time.perf_counter()
-    while len(times[0]) < 3 or (len(times[0]) < _ROUNDS and time.perf_counter() - begin < _RACING_S):
-        for call, found in zip((one, other), times, strict=True):
-            found.append(_timed_once(call))
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def _timed_once(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -11,7 +11,7 @@ class BadArtifact(UsageError):
 
 
 class UnreadableArtifact(BricolageError):
-    """Somebody is about to write what nobody could read."""
+    """An artifact would be written that no reader accepts."""
 
     what = "the artifact '{path}' would not be usable: {reason}"
     hint = "Nothing was written. This is a fault of bricolage: report it with the model"

@@ -37,5 +37,5 @@ class TooFewCosts(UsageError):
 
 
 class BadCostModel(UsageError):
-    what = "'{path}' is no model of costs: {reason}"
+    what = "'{path}' is not a cost model: {reason}"
     hint = "Make one with `bricolage costs train`"

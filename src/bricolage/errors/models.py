@@ -35,7 +35,7 @@ class OpsetOutOfReach(UsageError):
 
 class InvalidGraph(UsageError):
     what = "the graph is invalid: {reason}"
-    hint = "Export the model again, or mend what is named; `check-model FILE` of the onnx package looks at a file by itself"
+    hint = "Export the model again, or correct what is named; `check-model FILE` of the onnx package checks a file by itself"
 
 
 class TooLarge(UsageError):
@@ -44,18 +44,18 @@ class TooLarge(UsageError):
 
 
 class BadExternalData(UsageError):
-    what = "the external data of tensor '{tensor}' are described wrongly: {reason}"
+    what = "the description of tensor '{tensor}' in an external data file is wrong: {reason}"
     hint = "Export the model again; offset and length are numbers of bytes, not negative"
 
 
 class MissingExternalData(UsageError):
     what = "tensor '{tensor}' lies in the external data file '{path}', which is missing or too short"
-    hint = "Put the data file beside the model"
+    hint = "Put the data file into the model's folder"
 
 
 class ExternalDataOutside(UsageError):
     what = "tensor '{tensor}' refers to '{path}', outside the model's folder"
-    hint = "For safety only data inside the model's folder is read; move the file beside the model"
+    hint = "For safety only data inside the model's folder is read; move the file there"
 
 
 class UnboundDimension(UsageError):
@@ -88,9 +88,9 @@ class UnsupportedType(UsageError):
 
 class BadTorchModel(UsageError):
     what = "the PyTorch model could not be exported: {reason}"
-    hint = "Try torch.export.export(model, args) by hand; it shows the line of the model that stands in the way"
+    hint = "Try torch.export.export(model, args) by hand; it shows the line of the model that cannot be exported"
 
 
 class LeftToPyTorch(UsageError):
-    what = "PyTorch's eager runs this graph: {reason}"
-    hint = "docs/torch-compile.md says what bricolage takes"
+    what = "this graph is left to PyTorch's eager mode: {reason}"
+    hint = "docs/torch-compile.md lists the graphs that bricolage compiles"

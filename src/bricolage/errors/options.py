@@ -31,7 +31,7 @@ class CacheNotWritable(NotWritable):
 
 
 class UnsafeCache(UsageError):
-    """Code is loaded from the cache, so whoever may write there could run code as this user."""
+    """Code is loaded from the cache, so any user who may write there could run code as this user."""
 
     what = "the cache folder '{path}' is not this user's alone: {reason}"
     hint = "Name another folder with BRICOLAGE_CACHE or --cache, or delete it or make it your own: chown and chmod 700"

@@ -27,7 +27,7 @@ class FalseRule(BricolageError):
     """The two sides of a rule differ."""
 
     what = "rule {rule} is false on its example {number}: {why}"
-    hint = "Mend its right side, or add the condition that it lacks"
+    hint = "Correct its right side, or add the missing condition"
     exit_code = INACCURATE
 
 

@@ -34,8 +34,8 @@ class NotTraceable(UsageError):
 class BadVariant(UsageError):
     """A change of a training step that cannot be made."""
 
-    what = "'{variant}' is no change of this training step: {reason}"
-    hint = "docs/training-predict.md lists the changes: batch=64, amp, fused, recompute, micro=4, freeze=NAME, workers=2 and so on"
+    what = "'{variant}' cannot be asked of this training step: {reason}"
+    hint = "`bricolage train predict --help` and docs/training-predict.md list the changes and what they exclude"
 
 
 class BadTrainingLog(UsageError):

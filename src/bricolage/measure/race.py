@@ -16,9 +16,10 @@ from bricolage.costs.latency import Latency, enough
 from bricolage.device import memory
 from bricolage.measure.loading import Job
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.rounds import latency, one_round
+from bricolage.measure.rounds import latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD, Ratio, paired_ratio
+from bricolage.measure.turns import Turns, take_turns
 from bricolage.verify.variations import Variation
 
 _LOG = logging.getLogger(__name__)
@@ -32,15 +33,11 @@ _BEATEN = 1.1
 """Who was slower than the leader by more than this beyond the noise does not start again in another process: one process runs the
 same program up to a few percent faster than another."""
 
-Round = Mapping[str, tuple[float, ...]]
-
 
 @dataclass(frozen=True)
-class Race:
+class Race(Turns):
     """What happened: raw samples of every round, and a cost for every contestant."""
 
-    rounds: tuple[Round, ...]
-    """In order; each maps the contestants that took part to their samples, in milliseconds a run."""
     costs: Mapping[str, Cost]
     """Latency, error, compile time or reason. A contestant that never had its turn is absent."""
     first_ms: Mapping[str, float]
@@ -51,10 +48,6 @@ class Race:
     """For each round, whose turn others disturbed; empty where nobody's was."""
     served: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Of contestants that answer several requests at a time: milliseconds that single calls took."""
-
-    def samples(self, name: str) -> list[list[float]]:
-        """Samples of a contestant, one list for each round in which it took part."""
-        return [list(round_[name]) for round_ in self.rounds if name in round_]
 
     def ratio(self, challenger: str, incumbent: str, through: str | None = None, seed: int = 0) -> Ratio | None:
         """Speed-up of the challenger over the incumbent in the rounds that both took part in.
@@ -308,27 +301,28 @@ def _run_heat(
     should_stop: Stop,
 ) -> int:
     """Runs one heat and returns the number of rounds so far."""
-    names = {runner.job.id: runner for runner in heat}
-    begun = count
-
-    def taken(job: Job) -> None:
-        runner = names[job.id]
-        runner.rounds.append((count, tuple(job.rounds[-1]), job.disturbed[-1]))
-        if progress is not None:
-            progress(runner.name, len(runner.rounds))
-
     end = time.monotonic() + policy.seconds
-    running = list(heat)
-    with measurer.pool.exclusive():
-        while running and count - begun < policy.rounds and not should_stop():
-            one_round(measurer.pool, [runner.job for runner in running], count, policy, taken)
-            count += 1
-            running = [runner for runner in running if runner.job.ready]
-            if count - begun >= _PROBE:
-                running = _in_the_running(running, leader)
-                if time.monotonic() > end:
-                    break
-    return count
+    pool, cores = measurer.pool, heat[0].job.spec.device.cores
+    number = count
+
+    def remaining(done: int, running: list[_Runner]) -> Sequence[_Runner]:
+        nonlocal number
+        number = done
+        going = [runner for runner in running if runner.job.ready] if done > count else running
+        if done - count >= _PROBE:
+            going = _in_the_running(going, leader)
+            if time.monotonic() > end:
+                return ()
+        return () if done - count >= policy.rounds or should_stop() else going
+
+    def turn(runner: _Runner) -> None:
+        if take_turn(pool, runner.job, policy):
+            runner.rounds.append((number, tuple(runner.job.rounds[-1]), runner.job.disturbed[-1]))
+            if progress is not None:
+                progress(runner.name, len(runner.rounds))
+
+    with pool.exclusive():
+        return take_turns(heat, turn, remaining, first=count, around=lambda: watched(pool.tally, cores))
 
 
 def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Runner]:

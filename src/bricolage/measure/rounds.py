@@ -4,14 +4,17 @@ alike."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
 
 from bricolage.costs.latency import Latency, enough
-from bricolage.measure.disturbance import DISTURBED, machine
+from bricolage.measure.disturbance import DISTURBED, Tally, machine
 from bricolage.measure.loading import Job
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD
+from bricolage.measure.turns import take_turns
 
 _LONG_MS = 20.0
 """From this long a call on, the first call of a turn is no colder than the rest: no untimed one is needed."""
@@ -36,59 +39,63 @@ def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: 
     than what counts as a gain.
     """
     end = time.monotonic() + policy.seconds
-    done = 0
-    running = [job for job in jobs if job.ready]
+    hopeful = list(jobs)
+    cores = jobs[0].spec.device.cores if jobs else ()
+
+    def all_of_them(done: int, running: list[Job]) -> Sequence[Job]:
+        nonlocal hopeful
+        hopeful = [job for job in running if job.ready]
+        if done == policy.probe:
+            hopeful = _hopeful(hopeful, policy.hopeless)
+        over = done >= policy.rounds or (done >= policy.probe and time.monotonic() > end) or should_stop()
+        return () if over else hopeful
+
+    def near_ties(done: int, _: list[Job]) -> Sequence[Job]:
+        if done >= policy.most_rounds or time.monotonic() >= end or should_stop():
+            return ()
+        again = hopeful if done == begun or done < 2 * policy.rounds else ()
+        return [job for job in _open(jobs, again) if job.ready]
+
+    def turn(job: Job) -> None:
+        take_turn(pool, job, policy)
+
     with pool.exclusive():
-        while len(running) > 0 and done < policy.rounds and not should_stop():
-            one_round(pool, running, done, policy)
-            done += 1
-            running = [job for job in running if job.ready]
-            if done == policy.probe:
-                running = _hopeful(running, policy.hopeless)
-            if done >= policy.probe and time.monotonic() > end:
-                break
-        near = _open(jobs, running)
-        while near and done < policy.most_rounds and time.monotonic() < end and not should_stop():
-            one_round(pool, near, done, policy)
-            done += 1
-            again = running if done < 2 * policy.rounds else ()
-            near = [job for job in _open(jobs, again) if job.ready]
+        begun = take_turns(jobs, turn, all_of_them, around=lambda: watched(pool.tally, cores))
+        take_turns(jobs, turn, near_ties, first=begun, around=lambda: watched(pool.tally, cores))
     return {job.id for job in _near_ties(jobs)}
 
 
-def one_round(
-    pool: Pool, jobs: Sequence[Job], number: int, policy: TimingPolicy, taken: Callable[[Job], None] | None = None
-) -> None:
-    """One turn for each job, forwards in even rounds and backwards in odd ones. A job that dies gets its outcome; one whose
-    worker somebody else has ended is `lost`. What the machine did meanwhile is added to the pool's tally."""
-    cores = jobs[0].spec.device.cores if jobs else ()
-    before, own_s, reported_s, calm = machine(cores), time.process_time(), pool.tally.own_s, pool.tally.calm
-    for job in jobs if number % 2 == 0 else reversed(jobs):
-        if not job.ready or job.worker is None:
-            continue
-        answer = pool.ask(job.worker, policy.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, policy))
-        if not answer.ok:
-            if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
-                job.fail(answer.outcome, answer.reason)
-            continue
-        turns: list[list[float]] = answer.facts["rounds"]  # type: ignore[assignment]
-        waited: list[list[float]] = answer.facts["waited"]  # type: ignore[assignment]
-        if calm:
-            waited = [[0.0] * len(shares) for shares in waited]
-        served: list[list[list[float]]] = answer.facts.get("latencies", [])  # type: ignore[assignment]
-        for number, (samples, shares) in enumerate(zip(turns, waited, strict=True)):
-            clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
-            kept = clean or range(len(samples))
-            job.rounds.append([samples[i] for i in kept])
-            job.disturbed.append(not clean)
-            if served:
-                job.latencies.append(tuple(ms for i in kept for ms in served[number][i]))
-        repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
-        pool.tally.add_turn([share for shares in waited for share in shares], repeated, processor_s)
-        if taken is not None:
-            taken(job)
-    own_s = time.process_time() - own_s + pool.tally.own_s - reported_s
-    pool.tally.add_interval(before, machine(cores), own_s, len(cores))
+@contextmanager
+def watched(tally: Tally, cores: Collection[int]) -> Iterator[None]:
+    """Adds to a tally what the machine does within."""
+    before, own_s, reported_s = machine(cores), time.process_time(), tally.own_s
+    yield
+    own_s = time.process_time() - own_s + tally.own_s - reported_s
+    tally.add_interval(before, machine(cores), own_s, len(cores))
+
+
+def take_turn(pool: Pool, job: Job, policy: TimingPolicy) -> bool:
+    """Times a job once; whether it could. A job that dies gets its outcome; one whose worker somebody else has ended is `lost`."""
+    if not job.ready or job.worker is None:
+        return False
+    answer = pool.ask(job.worker, policy.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, policy))
+    if not answer.ok:
+        if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
+            job.fail(answer.outcome, answer.reason)
+        return False
+    (samples,) = cast(list[list[float]], answer.facts["rounds"])
+    (shares,) = cast(list[list[float]], answer.facts["waited"])
+    if pool.tally.calm:
+        shares = [0.0] * len(shares)
+    clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
+    kept = clean or range(len(samples))
+    job.rounds.append([samples[i] for i in kept])
+    job.disturbed.append(not clean)
+    for served in cast(list[list[list[float]]], answer.facts.get("latencies", [])):
+        job.latencies.append(tuple(ms for i in kept for ms in served[i]))
+    repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
+    pool.tally.add_turn(shares, repeated, processor_s)
+    return True
 
 
 def _warm_up(job: Job, policy: TimingPolicy) -> float:

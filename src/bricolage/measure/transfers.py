@@ -21,8 +21,9 @@ from bricolage.device.device import Device
 from bricolage.measure.loading import Job
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import one_round
+from bricolage.measure.rounds import take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
+from bricolage.measure.turns import take_turns
 from bricolage.options import Precision
 from bricolage.perf.transfer import MeasuredTransferCosts, Pair
 from bricolage.plan.step import Step
@@ -94,11 +95,15 @@ class TransferMeasurer:
         measurer = self._measurer
         measurer.loader.load(jobs, should_stop)
         policy = TimingPolicy(warm_s=0.02, run_s=measurer.limits.run_s)
-        with measurer.pool.exclusive():
-            for number in range(_ROUNDS):
-                if should_stop() or not all(job.ready for job in jobs):
-                    break
-                one_round(measurer.pool, jobs, number, policy)
+        pool, cores = measurer.pool, self._device.cores
+
+        def remaining(number: int, _: list[Job]) -> Sequence[Job]:
+            return jobs if number < _ROUNDS and all(job.ready for job in jobs) and not should_stop() else ()
+
+        with pool.exclusive():
+            take_turns(
+                jobs, lambda job: take_turn(pool, job, policy), remaining, around=lambda: watched(pool.tally, cores)
+            )
         measurer.loader.drop(jobs)
         broken = next((job for job in jobs if job.outcome is not None), None)
         found: dict[str, object]

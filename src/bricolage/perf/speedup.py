@@ -1,4 +1,4 @@
-"""Speed-up curves: the time of a task on so many cores, measured at some counts and interpolated between them."""
+"""Speed-up curves: the time of a task by number of cores, measured at some counts and interpolated between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpeedupCurve:
             raise ValueError("a time is negative or not finite")
 
     def at(self, cores: int) -> float:
-        """Milliseconds on so many cores: linear between the counts measured (Liu et al., IPDPS 2019), and as at the nearest
+        """Milliseconds on `cores` cores: linear between the counts measured (Liu et al., IPDPS 2019), and as at the nearest
         of them outside."""
         counts = [count for count, _ in self.points]
         place = bisect_left(counts, cores)

@@ -198,11 +198,11 @@ class ModelUse:
     """What a learnt model of costs did in a decision."""
 
     model: str
-    """What it was learnt from; empty where there was none, and the roofline stood for it."""
+    """What it was learnt from; empty where there was none, and the roofline was used instead."""
     left_out: Count
     """Measurements of regions that it made needless ..."""
     offered: Count
-    """... of so many."""
+    """... of this number."""
     unknown: tuple[str, ...] = ()
     """Implementations that offered to run a part of the graph and that it has not seen."""
 
@@ -216,13 +216,13 @@ class Disturbance:
     stolen: Share = 0.0
     """... and what a hypervisor gave to others."""
     pressure: Share = 0.0
-    """Of the time, that in which somebody waited for a processor; 0 where the kernel does not count it."""
+    """Of the time, that in which a process waited for a processor; 0 where the kernel does not count it."""
     samples: Count = 0
     """That were timed ..."""
     disturbed: Count = 0
     """... those whose threads waited for a processor that others had ..."""
     repeated: Count = 0
-    """... and those that were taken besides, in the place of disturbed ones."""
+    """... and those that replaced disturbed ones."""
 
     def __post_init__(self) -> None:
         if self.disturbed > self.samples or self.repeated > self.samples:
@@ -253,7 +253,7 @@ class Bucket:
     proof: Proof | None = None
     """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
     decided_by: DecidedBy = "race"
-    """The race alone, where it was quiet enough; beside neighbours, the race together with what was known of the
+    """The race alone, where it was quiet enough; under load, the race together with what was known of the
     contestants before; that alone where no race was held."""
     disturbance: Disturbance = Disturbance()
     """What other processes did meanwhile."""
@@ -292,7 +292,8 @@ class Bucket:
     overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
     agenda: tuple[AgendaItem, ...] = ()
-    """What was measured beside the baselines, in this order, and what was left out, with the most that it could have gained."""
+    """What was measured in addition to the baselines, in this order, and what was left out, with the most that it could have
+    gained."""
     best_other: str = ""
     """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
     of before this was asked."""
@@ -363,7 +364,7 @@ class Plan:
     defaults: tuple[TensorSpec, ...] = ()
     """Inputs that a caller may leave out, since the model has values for them."""
     operating_point: OperatingPoint | None = None
-    """How requests are served where nobody says otherwise; None: one after another, on all cores."""
+    """How requests are served by default; None: one after another, on all cores."""
     throughput: Throughput | None = None
     """On what the operating point rests, where requests a second were asked for."""
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT

@@ -12,7 +12,7 @@ from bricolage.plan.field_types import Count
 @dataclass(frozen=True)
 class RewriteStep:
     """One application of a rewrite rule, in names of the graph: which of the rule's patterns, the values that it replaces, and
-    what its variables stand for. The same steps on the same graph give the same graph."""
+    the values of its variables. The same steps on the same graph give the same graph."""
 
     rule: str
     pattern: Count

@@ -85,7 +85,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 
 def measured(bucket: Bucket) -> RenderableType:
-    """The agenda: what could be measured beside the baselines, in the order in which it was, and what it brought."""
+    """The agenda: measurements in addition to the baselines, in order, and what each saved."""
     cells: list[Sequence[str]] = []
     for *numbers, reason in agenda.rows(bucket):
         cells += [numbers, [f"  {reason}", *[""] * (len(numbers) - 1)]]

@@ -12,7 +12,7 @@ from bricolage.plan.ranges import numbers
 
 @dataclass(frozen=True)
 class RegionFacts:
-    """One region. Names, types and neighbours are empty where the graph is not at hand."""
+    """One region. Names, types and neighbours are empty where the graph is missing."""
 
     number: int
     """From 1, in the order of the plan."""

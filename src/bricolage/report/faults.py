@@ -12,7 +12,7 @@ from bricolage.api.bisect import Examined
 from bricolage.api.reduce import Repro
 from bricolage.report import words
 from bricolage.report.tables import plain, plain_table
-from bricolage.trust.bisect import Culprit, Diagnosis
+from bricolage.trust.bisect import Diagnosis, FaultyChange
 from bricolage.trust.case import describe_inputs
 from bricolage.trust.evidence import where_next
 from bricolage.trust.probe import Verdict
@@ -48,7 +48,7 @@ def _details(examined: Examined) -> list[RenderableType]:
     return parts
 
 
-def _told(culprit: Culprit) -> list[str]:
+def _told(culprit: FaultyChange) -> list[str]:
     lines = [
         f"change {culprit.change.number} {'is' if culprit.confirmed else 'may be'} at fault: {culprit.change.title}",
         f"  without it: {culprit.without}",

@@ -96,8 +96,8 @@ def _tailored(found: RewriteTuningResult) -> str:
         for raced in found.graph_variants
         if raced.speedup is not None and raced is not best
     ]
-    beside = f"; beside it {', '.join(others)}" if others else ""
-    return f"{made}; best: {found.rewrite_config}, {best.speedup} the speed of the original{beside}"
+    rest = f"; others: {', '.join(others)}" if others else ""
+    return f"{made}; best: {found.rewrite_config}, {best.speedup} the speed of the original{rest}"
 
 
 def _tailored_json(found: RewriteTuningResult) -> dict[str, Any]:

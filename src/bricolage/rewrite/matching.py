@@ -17,7 +17,7 @@ _HALF_ROUNDINGS = 4  # a constant of a model may be this many roundings of its o
 
 @dataclass(frozen=True)
 class Match:
-    """What the names of a pattern stand for in a graph.
+    """What the names of a pattern match in a graph.
 
     `roots` are the values that the pattern's roots compute, in its order; `opset` is the default domain's version.
     """
@@ -179,7 +179,7 @@ def way_up(root: Op, bound: Set[str]) -> tuple[str, list[Op]] | None:
 
 
 def is_number(value: ir.Value, wanted: float) -> bool:
-    """Whether a value is a constant of one element that a `Number` stands for."""
+    """Whether a value is a constant of one element that a `Number` matches."""
     if value.const_value is None or value.const_value.size != 1:
         return False
     array = known(value)

@@ -1,6 +1,6 @@
 """Equations of the generator as rules: pattern, check and rewrite are read off the two sides.
 
-An equation holds wherever both sides are well-typed with one result. So its condition is that the shapes at hand are an
+An equation holds wherever both sides are well-typed with one result. So its condition is that the given shapes are an
 instance of the most general ones of both sides (`Typing`): the sizes are solved for, from every value on the left.
 """
 

@@ -168,7 +168,7 @@ class Executable:
 
     def serve(self, point: OperatingPoint | None = None) -> Self:
         """Starts streams for the requests of `submit` and `map`; without `point`, those of the plan's operating point, or one
-        stream that runs the plan as it is. The first `submit` does so where nobody did. Streams that there are already finish
+        stream that runs the plan as it is. The first `submit` does so if it was not called. Streams that there are already finish
         what they have first.
 
         Raises:
@@ -213,12 +213,12 @@ class Executable:
                 return self._serves().submit(*request, block, timeout)
             except ExecutableClosed:
                 if self._closed:
-                    raise  # else somebody has just started other streams
+                    raise  # else another thread has just started other streams
 
     def map(self, inputs: Iterable[ModelValue], *, ahead: int | None = None) -> Iterator[ModelValue]:
         """The answers to inputs, in their order, each as a call takes one argument: an array, a mapping, or a tuple for several. At
         most `ahead` of them are under way or waiting to be fetched; by default twice as many as all streams run at a time.
-        Whoever stops fetching cancels what has not begun.
+        To stop fetching cancels what has not begun.
 
         Raises:
             as `submit`, and what a request raised, when its turn has come.
@@ -291,8 +291,8 @@ class Executable:
         if point.streams == 1 and point.threads == min(self._threads, len(self._device.cores)):
             return lambda _: self._programs
         source, device, known = self._source, self._device, Known()
-        beside = point.streams > 1
-        return lambda n: Programs(source, device.group(groups[n]), point.threads, beside=beside, known=known)
+        shared = point.streams > 1
+        return lambda n: Programs(source, device.group(groups[n]), point.threads, shared=shared, known=known)
 
     def _request(
         self, args: tuple[ModelValue, ...], named: Mapping[str, ModelValue]

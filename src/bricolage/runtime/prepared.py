@@ -74,7 +74,7 @@ class Prepared:
 
     def run_in_order(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """As `run` of a static program, for arrays that have been checked and are in the order of its inputs; outputs in theirs.
-        What a call costs besides its kernels is here and in `Ready`: some three microseconds."""
+        The overhead of a call is here and in `Ready`: some three microseconds."""
         bound = self._taken()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
@@ -111,7 +111,7 @@ class Prepared:
             self._give(bound)
 
     def _taken(self) -> BoundProgram:
-        """A set of buffers that nobody else uses."""
+        """A set of buffers that no other call uses."""
         self.used = monotonic()
         try:
             return self._free.pop()  # without a lock, which costs more than the rest
@@ -151,7 +151,7 @@ class Prepared:
         return not self.program.scheduled and all(registry.get(one).after_fork == "lives" for one in self.backends)
 
     def after_fork(self, turn: Turn) -> None:
-        """In a forked process, where nobody holds `turn`: those who used buffers may be gone."""
+        """In a forked process, where no thread holds `turn`: those that used buffers may be gone."""
         self._turn = nullcontext() if self.program.takes_turns else turn
         self._returned, self._waiting = threading.Condition(), 0
         self._free = list(self._sets)

@@ -45,7 +45,7 @@ _OTHER_SHAPES = 16
 """Programs kept for shapes outside the buckets; the least recently used is dropped."""
 
 Known = weakref.WeakValueDictionary[Hashable, Program]
-"""Programs by what they were compiled for, as long as somebody has them."""
+"""Programs by what they were compiled for, as long as they are referenced."""
 
 
 class PlanSource:
@@ -82,16 +82,16 @@ class PlanSource:
 
 
 class Programs:
-    """Programs for the shapes that are asked for, on one device and so many threads. Safe to call from several threads; runs take
-    turns, whatever their shapes."""
+    """Programs for the shapes that are asked for, on one device and a number of threads. Safe to call from several threads;
+    runs take turns, whatever their shapes."""
 
     def __init__(
-        self, source: PlanSource, device: Device, threads: int, *, beside: bool = False, known: Known | None = None
+        self, source: PlanSource, device: Device, threads: int, *, shared: bool = False, known: Known | None = None
     ) -> None:
-        """`beside`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
+        """`shared`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
         what others compiled of the same plan for as many threads; its code and weights are used again where backends can."""
         self.source, self.device, self.threads = source, device, threads
-        self._beside, self._known = beside, known
+        self._shared, self._known = shared, known
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
         self._others: dict[Hashable, Prepared] = {}
@@ -137,7 +137,7 @@ class Programs:
         with self._compiling:
             if index not in self._buckets:
                 bucket = self.source.plan.buckets[index]
-                schedule = None if self._beside else bucket.schedule
+                schedule = None if self._shared else bucket.schedule
                 cores = None if schedule is None else schedule.cores
                 self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
             return self._buckets[index]
@@ -247,7 +247,7 @@ class Programs:
 
     def _resources(self, placement: Placement) -> Resources:
         backends = {one.implementation.backend for one in placement}
-        return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._beside)
+        return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._shared)
 
     def _compile(
         self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None

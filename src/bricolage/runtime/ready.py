@@ -22,7 +22,7 @@ Signature = tuple[tuple[np.dtype, tuple[int, ...]], ...]
 
 
 class Ready:
-    """Programs by the types and shapes of a model's inputs, as long as somebody else keeps them."""
+    """Programs by the types and shapes of a model's inputs, as long as they are referenced elsewhere."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """`names`: of the inputs, in order."""

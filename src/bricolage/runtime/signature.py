@@ -36,7 +36,7 @@ def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, ModelValue])
 def by_position_and_name(
     inputs: Sequence[TensorSpec], args: Sequence[ModelValue], named: Mapping[str, ModelValue]
 ) -> tuple[Sequence[ModelValue], Mapping[str, ModelValue]]:
-    """What a call was given, where its only argument may stand for all: a mapping of names to arrays, or (of a model with
+    """What a call was given, where its only argument may hold all: a mapping of names to arrays, or (of a model with
     several inputs) a list or tuple of as many arrays."""
     if len(args) == 1 and not named:
         (only,) = args
@@ -110,7 +110,7 @@ def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, 
 
 
 def row(spec: TensorSpec, value: Mapping[int | str, float]) -> np.ndarray:
-    """What an input that is a map of numbers stands for: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
+    """The array of an input that is a map of numbers: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
     for one that the map has not. Other keys count for nothing.
 
     Raises:
@@ -140,8 +140,8 @@ def collect(
     known = {spec.name for spec in (*inputs, *defaults)}
     for name, value in named.items():
         if name not in known:
-            beside = f"; it may be given, too: {describe(defaults)}" if defaults else ""
-            raise UnknownInput(name=name, expected=describe(inputs) + beside)
+            optional = f"; optional: {describe(defaults)}" if defaults else ""
+            raise UnknownInput(name=name, expected=describe(inputs) + optional)
         values[name] = value
     arrays: dict[str, ModelValue] = {}
     sizes: dict[str, int] = {}

@@ -13,7 +13,7 @@ from bricolage.work.cost import CostModel, Setting, Work
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph
 
 Transfer: TypeAlias = Callable[[str, str, int], float]
-"""Milliseconds to bring so many bytes from one device to another; `device.Machine.move_ms` is one."""
+"""Milliseconds to bring a number of bytes from one device to another; `device.Machine.move_ms` is one."""
 
 
 TaskTimes: TypeAlias = Mapping[str, Sequence[float]]
@@ -39,7 +39,7 @@ def shared_memory(source: str, target: str, size: int) -> float:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Allotment:
-    """How a task may run: on so many cores of a device, and the milliseconds that it then takes."""
+    """How a task may run: on a number of cores of a device, and the milliseconds that it then takes."""
 
     device: str
     cores: int

@@ -48,7 +48,7 @@ def retimed(
     contention: BandwidthContention | None = None,
 ) -> Schedule:
     """The intervals that come of running a schedule: every task keeps its cores, every core its order, and a task starts when
-    its cores are free and what it reads has arrived. `ms` are the times of the tasks when nothing runs beside them, by default
+    its cores are free and what it reads has arrived. `ms` are the times of the tasks when nothing else runs, by default
     those of the problem."""
     alone = [one.end_ms - one.start_ms for one in schedule.intervals] if ms is None else ms
     tasks: list[Task] = []

@@ -1,4 +1,4 @@
-"""Stages: tasks that run beside each other, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
+"""Stages: tasks that run at the same time, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bricolage.schedule.endings import Endings
+from bricolage.schedule.ios_endings import IosEndings
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Interval, Schedule
 from bricolage.work.bits import members
@@ -44,7 +44,7 @@ def best_stages(
     Raises:
         ValueError: no row of stages keeps to the limits.
     """
-    endings = Endings(graph, largest_group, most_groups)
+    endings = IosEndings(graph, largest_group, most_groups)
     costs: dict[int, float] = {}
     found: dict[int, tuple[float, tuple[int, ...], int]] = {0: (0.0, (), 0)}
     ways: dict[int, int] = {0: 1}

@@ -56,7 +56,7 @@ class Plant(Protocol):
 
 
 class Patterns(Basics):
-    """Steps beside those of `Basics`."""
+    """Steps in addition to those of `Basics`."""
 
     def __init__(self, seed: int, chance: random.Random | None = None, plants: Sequence[Plant] = ()) -> None:
         super().__init__(seed, chance)
@@ -68,7 +68,7 @@ class Patterns(Basics):
             self.plant(self.random.choice(self._plants))
 
     def plant(self, rule: Plant) -> None:
-        """The operators of an example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
+        """The operators of an example, on existing tensors where their shapes fit; seldom on one for several inputs."""
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return
@@ -250,7 +250,7 @@ class Patterns(Basics):
         self.add("ConvTranspose", [x, *weights], (n, outputs, *found), strides=strides, pads=pads, output_padding=extra)
 
     def small_image(self) -> str:
-        """Of one to three places in each direction; at hand, or new."""
+        """Of one to three places in each direction; existing, or new."""
         fitting = [
             name
             for name, shape in self.shapes.items()

@@ -83,6 +83,6 @@ class Prober:
             job = Job(spec, inputs, expected, bound, regime)
             self._loader.load([job])
             self._loader.drop([job])
-            if job.outcome != "out-of-memory":  # that may be somebody else's doing
+            if job.outcome != "out-of-memory":  # another process may be the cause
                 break
         return Verdict(job.outcome or "ok", job.deviation.error if job.deviation else None, bound, job.reason)

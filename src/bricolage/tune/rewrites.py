@@ -50,7 +50,7 @@ _HOPEFUL = 5
 _MORE_ROUNDS = 24
 """Of the races that decide."""
 _PROCESSES = 2
-"""Of each variant in the races that decide, where the effort races in so many: one process runs the same file up to a few
+"""Of each variant in the races that decide, where the effort races in several: one process runs the same file up to a few
 percent faster than another."""
 _SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "signatures": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
@@ -123,7 +123,7 @@ class RewriteTuner:
     ) -> None:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
         these sizes. `config`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
-        that are written beside the oracle. `raising`: whether variants of newer opsets are tried."""
+        that are written next to the oracle. `raising`: whether variants of newer opsets are tried."""
         self._oracle, self._backend, self._options = oracle, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}

@@ -142,7 +142,7 @@ def _widen_node(node: onnx.NodeProto) -> None:
 
 
 def _widen_constant(node: onnx.NodeProto) -> None:
-    """`value_float` and `value_floats` stand for float32 tensors."""
+    """`value_float` and `value_floats` are float32 tensors."""
     attribute = node.attribute[0]
     if attribute.name in ("value_float", "value_floats"):
         held = attribute.f if attribute.name == "value_float" else list(attribute.floats)

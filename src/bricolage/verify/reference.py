@@ -283,8 +283,8 @@ class Evaluator:
             self._borrowed.add(node.op_type)
             try:
                 results = self._borrow(stretch, read)
-            except NoReference as beside:
-                raise NoReference(reason=f"{told}; {beside.facts['reason']}") from error
+            except NoReference as second:
+                raise NoReference(reason=f"{told}; {second.facts['reason']}") from error
         return Values({name: value for name, value in results.items() if name in needed})
 
     def _borrow(self, stretch: _Stretch, read: Mapping[str, ModelValue]) -> dict[str, ModelValue]:

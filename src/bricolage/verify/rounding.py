@@ -2,7 +2,7 @@
 
 Every value that a runtime rounds is changed by about what rounding changes it, with signs drawn at random, and float64
 carries that on to the outputs: Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997), tensor by tensor. So how
-far rounding moves an answer is measured on the model at hand, and depends neither on a runtime nor on its order of summation.
+far rounding moves an answer is measured on the model itself, and depends neither on a runtime nor on its order of summation.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FUNCTION = 4.0
 _RANGE = 2.0
 """Roundoffs of one by which functions with values around one are off, however small their value is."""
 _PARTIAL_SUMS = 16
-"""Runtimes add up in at least so many partial sums, those of a vector register or two. What remains of their orders of
+"""Runtimes add up in at least this number of partial sums, those of a vector register or two. What remains of their orders of
 summation, the worst of which is one sum alone, is within the factor of the bound (`bricolage.verify.bound`)."""
 _UNKNOWN_TERMS = 256
 _LARGEST = 1e30
 _FIELDS = 16
-"""Fields of signs of one shape, of which each value takes two at random: so many serve a model of any size, and that two values
-have the same noise is rare."""
+"""Fields of signs of one shape, of which each value takes two at random: this number serves a model of any size, and that two
+values have the same noise is rare."""
 
 _EXACT_WORDS = """
     Abs ArgMax ArgMin BitCast Ceil CenterCropPad Col2Im Compress Concat ConcatFromSequence Constant ConstantOfShape
@@ -192,7 +192,7 @@ class _Noise:
         at = next((i for i, v in enumerate(node.inputs) if v is not None and v.const_value is None), None)
         value = node.inputs[at] if at is not None else None
         if at is None or value is None or value.dtype != ir.DataType.FLOAT:
-            return  # sums of half precision are taken in single precision: nothing beside their own rounding
+            return  # sums of half precision are taken in single precision: nothing compared with their own rounding
         size = max(_SINGLE * _growth(terms), _COARSE.get(node.attributes.get_int("accuracy_level", 0), 0.0))
         noise = self._relative(value, _RMS * size)
         graph.insert_before(node, noise)

@@ -1,7 +1,7 @@
 """Other inputs that an answer must be right on: faults between operators show only on particular data.
 
 A runtime that fuses a Pad into the pool behind it pads with another number, which no positive value shows; one that fuses
-two bounds shows it only beyond them. So whatever may ship is run on a few kinds of inputs besides those it is measured on, each
+two bounds shows it only beyond them. So whatever may ship is run on a few kinds of inputs other than those it is measured on, each
 derived from these: all negative, both large and small, ties and zeros, saturated, a little moved.
 
 What float32 cannot answer is not asked: an output is judged on a variation only as far as noise in the place of rounding
@@ -242,7 +242,7 @@ def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, ModelV
 
 
 class Allowances:
-    """What rounding does on a variation, evaluated when somebody asks."""
+    """What rounding does on a variation, evaluated when it is asked for."""
 
     def __init__(
         self,

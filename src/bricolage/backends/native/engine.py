@@ -1,4 +1,4 @@
-"""The native engine as a backend: fused kernels, generated for exactly the region at hand and compiled on this machine."""
+"""The native engine as a backend: fused kernels, generated for exactly one region and compiled on this machine."""
 
 from __future__ import annotations
 

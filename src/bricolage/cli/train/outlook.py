@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 Losses = Annotated[
     Path | None,
-    typer.Option("--losses", metavar="FILE", help="Losses so far (step, loss): how long training goes on."),
+    typer.Option(
+        "--losses",
+        metavar="FILE",
+        help="CSV of losses so far (step, loss), from which the remaining time is predicted.",
+    ),
 ]
 Target = Annotated[float | None, typer.Option("--target", metavar="LOSS", help="The loss to reach, for --losses.")]
 Runs = Annotated[
@@ -54,7 +58,7 @@ class Outlook:
 
     convergence: Convergence | None
     speeds: Sequence[tuple[int, float]]
-    """Workers, and steps a second with so many."""
+    """Number of workers, and steps a second with that number."""
 
     def facts(self) -> Mapping[str, object]:
         """For JSON."""

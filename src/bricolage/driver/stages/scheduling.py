@@ -19,8 +19,8 @@ from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.reach import Reach
 from bricolage.schedule.search import propose
 from bricolage.schedule.simulate import BandwidthContention
 from bricolage.work.graph import WorkGraph
@@ -202,7 +202,7 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
     sources: list[set[int]] = [set() for _ in regions]
     for number, before in enumerate(graph.predecessors):
         sources[owner[number]] |= {owner[source] for source in before} - {owner[number]}
-    reach = Reach([tuple(sorted(some)) for some in sources])
+    reach = TransitiveClosure([tuple(sorted(some)) for some in sources])
     return any(reach.parallel(index) for index in range(len(regions)))
 
 

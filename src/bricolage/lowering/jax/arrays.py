@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which JAX does by itself
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which JAX does by itself
 """JAX as an array library."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class NodeView:
 
     @property
     def outputs(self) -> int:
-        """How many outputs are asked for: trailing ones that nobody reads do not count."""
+        """How many outputs are asked for: trailing ones without readers do not count."""
         used = [i for i, value in enumerate(self.node.outputs) if value.uses() or value.is_graph_output()]
         return max(used, default=0) + 1
 

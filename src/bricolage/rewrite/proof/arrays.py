@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which numpy does by itself
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which numpy does by itself
 """The field as an array library: what `lowering.operators` needs to state every ONNX operator over it.
 
 Arrays are of two kinds. Integers and truth values that follow from shapes and constants stay numpy arrays; floating-point

@@ -44,7 +44,7 @@ class Proved:
     functions: tuple[str, ...]
     """Functions that took part through their laws alone; see `functions` and `extremes` for the laws."""
     readings: tuple[str, ...]
-    """Literals that stand for a number that no float is; the proof holds up to their rounding."""
+    """Literals that mean a number that no float is; the proof holds up to their rounding."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def prove(
 
     Args:
         left, right: graphs with fixed input shapes. Inputs and free initializers are matched by name, outputs by order.
-        free: floating-point initializers that stand for any weights; all others stand for the numbers they hold.
+        free: floating-point initializers that are any weights; all others are the numbers they hold.
         nonnegative: inputs and free initializers that are never negative.
         values: of integer inputs, which have no exact model as variables.
         trials: independent draws; each multiplies the chance of error by the bound of one.

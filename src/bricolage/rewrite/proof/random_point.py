@@ -164,7 +164,7 @@ class RandomPoint:
         return [2 * k for k in self._generator(f"exponent {name}").integers(1, limits).tolist()]
 
     def count(self, name: str, arguments: int, degrees: Iterable[Degree]) -> None:
-        """Note that the function `name` was applied to so many numbers in every trial."""
+        """Note that the function `name` was applied to that number of elements in every trial."""
         self.functions.add(name)
         self.applications += arguments
         for degree in degrees:

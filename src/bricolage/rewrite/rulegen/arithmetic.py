@@ -45,7 +45,7 @@ class TermArithmetic(Protocol):
         ...
 
     def divide(self, a: Array, count: int) -> Array:
-        """a / count, for the mean of so many numbers."""
+        """a / count, for the mean of `count` numbers."""
         ...
 
     def function(self, name: str, a: Array) -> Array:

@@ -36,7 +36,7 @@ _CAUSAL = np.tril(np.ones((5, 6), bool))
 _ABSORBING = -1e30
 """A number that swallows any score added to it, so that a row in which nothing is kept stays the same too."""
 _VANISHING = -1e4
-"""A score that weighs nothing beside one that is kept."""
+"""A score that weighs nothing compared with one that is kept."""
 
 
 class RecogniseAttention(Rule):

@@ -39,7 +39,7 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
     same place, or -1 for one that is left.
 
     Raises:
-        MatchFailure: more than one symbolic dimension is left, or one is left beside one that may be zero: nothing follows from a
+        MatchFailure: more than one symbolic dimension is left, or one is left and another may be zero: nothing follows from a
             tensor without elements. Or a size is zero.
     """
     wanted, own = shape(value), shape(source)
@@ -49,7 +49,7 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
         for i, d in enumerate(wanted)
     ]
     require(found.count(-1) < 2, "several dimensions of the result are not known")
-    require(not {0, -1} <= set(found), "a dimension is left to be computed beside one that may be zero")
+    require(not {0, -1} <= set(found), "a dimension is left to be computed together with one that may be zero")
     return found
 
 

@@ -249,8 +249,8 @@ class PartialRotaryEmbedding(Rule):
             turned = op.RotaryEmbedding(first, *tables, name="rotary")
             found.append(op.Concat(turned, second, name="concat"))
             flat = op.Reshape(first, AnyValue("flat"), name="flat")
-            beside = op.Reshape(op.RotaryEmbedding(flat, *tables, name="rotary"), AnyValue("split"), name="beside")
-            found.append(op.Concat(beside, second, name="concat"))
+            turned = op.Reshape(op.RotaryEmbedding(flat, *tables, name="rotary"), AnyValue("split"), name="turned")
+            found.append(op.Concat(turned, second, name="concat"))
         return found
 
     def check(self, match: Match) -> None:
@@ -272,7 +272,7 @@ class PartialRotaryEmbedding(Rule):
                 isinstance(heads, int)
                 and integer(rotary, "num_heads", 0) == heads
                 and shape(match.node("flat").outputs[0]) == (*own[:2], heads * middle)
-                and shape(match.node("beside").outputs[0]) == (*own[:3], middle)
+                and shape(match.node("turned").outputs[0]) == (*own[:3], middle)
                 and "?" not in own,
                 "x₁ has not its heads, a fixed number, side by side",
             )

@@ -1,4 +1,4 @@
-"""Which positions windows read: strides moved between windows and slices, so that nothing is computed or copied that is not read."""
+"""Which positions windows read: strides moved between windows and slices, so that nothing is computed that is not read."""
 
 from __future__ import annotations
 

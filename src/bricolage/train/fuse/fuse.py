@@ -6,6 +6,8 @@ so.
 
 from __future__ import annotations
 
+import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from bricolage.costs.latency import Latency
 from bricolage.errors import NotFusible
-from bricolage.measure.statistics import paired_ratio, significant
+from bricolage.measure.statistics import Ratio, significant
+from bricolage.measure.turns import Turns, time_in_turns
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import Data
@@ -51,9 +54,8 @@ class Speed:
     high: float
 
     @classmethod
-    def of(cls, rounds: Sequence[float]) -> Speed:
+    def of(cls, found: Latency) -> Speed:
         """From milliseconds for one sample."""
-        found = Latency.of(rounds)
         return cls(1e3 / found.median_ms, 1e3 / found.high_ms, 1e3 / found.low_ms)
 
 
@@ -239,13 +241,13 @@ def _fastest(
 ) -> tuple[Contestant, dict[str, Speed], str]:
     """The contestant to go on with, what was measured, and why it is this one."""
     racers: dict[str, Contestant] = {}
-    rounds: dict[str, list[float]] = {}
     several = ["serial", "serial, 1 thread"] if cores > 1 else ["serial"]
-    _race(racers, rounds, several, makers, _LEAST_S, 2)
-    base = min(several, key=lambda name: min(rounds.get(name) or [float("inf")]))
-    if not rounds.get(base):
+    _make(racers, several, makers, _LEAST_S)
+    first = _timed(racers, _LEAST_S, 2)
+    base = min(several, key=lambda name: min(first.samples(name), default=[math.inf]))
+    if not first.samples(base):
         return racers[base], {}, "it was over before anything could be timed"
-    predicted = samples * min(rounds[base]) / 1e3
+    predicted = samples * min(first.samples(base))[0] / 1e3
     reason = one.reason
     if predicted < _FUSING_FROM_S and not reason:
         reason = f"one after another takes {predicted:.1f} s: too little to make anything ready for"
@@ -254,16 +256,19 @@ def _fastest(
         racing += ["fused", "fused, 1 thread"] if cores > 1 else ["fused"]
     if "processes" in makers and cores > 1 and len(one.lanes) > 1 and predicted >= _PROCESSES_FROM_S:
         racing += ["processes", "fused processes"] if not one.reason and len(one.lanes) > cores else ["processes"]
-    rounds = {}
     failed: dict[str, str] = {}
+    speeds: dict[str, Speed] = {}
+    ratio: Ratio | None = None
+    chosen = base
     if len(racing) > 1:
         turn = min(_MOST_S, max(_LEAST_S, predicted * _SHARE / len(racing)))
-        failed = _race(racers, rounds, racing, makers, turn, ROUNDS)
-    timed = {name: times for name, times in rounds.items() if len(times) == ROUNDS}
-    speeds = {name: Speed.of(times) for name, times in timed.items()}
-    chosen = max(speeds, key=lambda name: speeds[name].median, default=base)
-    if chosen != base and base in timed:
-        ratio = paired_ratio([[one] for one in timed[base]], [[one] for one in timed[chosen]])
+        failed = _make(racers, racing, makers, turn)
+        found = _timed({name: racers[name] for name in racing if name in racers}, turn, ROUNDS)
+        whole = [name for name in racing if len(found.samples(name)) == ROUNDS]
+        speeds = {name: Speed.of(found.latency(name)) for name in whole}
+        chosen = max(speeds, key=lambda name: speeds[name].median, default=base)
+        ratio = found.ratio(chosen, base) if chosen != base and base in speeds else None
+    if ratio is not None:
         if not significant(ratio):
             reason, chosen = f"{chosen} is not surely faster than one after another ({ratio})", base
         else:
@@ -278,15 +283,20 @@ def _fastest(
     return racers[chosen], speeds, reason
 
 
-def _race(
-    racers: dict[str, Contestant],
-    rounds: dict[str, list[float]],
-    names: Sequence[str],
-    makers: Mapping[str, Make],
-    turn: float,
-    count: int,
+def _timed(racers: Mapping[str, Contestant], seconds: float, rounds: int) -> Turns:
+    """Milliseconds for one sample, of contestants in turns of some seconds."""
+
+    def turn(racer: Contestant) -> Sequence[float]:
+        samples, spent = racer.run(seconds)
+        return (spent * 1e3 / samples,) if samples else ()
+
+    return time_in_turns({name: functools.partial(turn, racer) for name, racer in racers.items()}, rounds)
+
+
+def _make(
+    racers: dict[str, Contestant], names: Sequence[str], makers: Mapping[str, Make], turn: float
 ) -> dict[str, str]:
-    """Interleaved rounds of milliseconds for one sample; why contestants could not take part."""
+    """Makes contestants ready that are not yet; why some cannot take part."""
     failed: dict[str, str] = {}
     for name in names:
         if name in racers:
@@ -297,10 +307,4 @@ def _race(
         except NotFusible as error:
             failed[name] = str(error.facts["reason"])
             racers.pop(name, None)
-    for _ in range(count):
-        for name in names:
-            if name in racers:
-                samples, seconds = racers[name].run(turn)
-                if samples:
-                    rounds.setdefault(name, []).append(seconds * 1e3 / samples)
     return failed

@@ -27,7 +27,7 @@ class LossCurve:
     error: float
 
     def loss(self, steps: float) -> float:
-        """After so many steps."""
+        """After `steps` steps."""
         return 1.0 / max(self.a * steps + self.b, 1e-300) + self.c
 
     def steps_to(self, loss: float) -> float:

@@ -17,7 +17,7 @@ from statistics import median
 from typing import TypeAlias
 
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.train.predict.operators import Alone, AloneTime, Profile
+from bricolage.train.predict.operators import AloneTime, OperatorProfile, OperatorTimings
 from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Source, StepPlace, Work
 from bricolage.work.graph import WorkOperator
 from bricolage.work.step import Phase, StepGraph
@@ -87,8 +87,8 @@ class StepCostModel:
     """What the profiled step tells about others, on the device and at the threads of the profile."""
 
     graph: TracedStep
-    profile: Profile
-    alone: Alone
+    profile: OperatorProfile
+    alone: OperatorTimings
     """At the threads of the profile. Operators that it has not measured before they are asked for are scaled by their work."""
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
@@ -187,10 +187,10 @@ class _FromAlone:
     places: Mapping[_Key, Sequence[_Place]]
     sizes: Sequence[tuple[int, _Place]]
     """Bytes of operators, and their places."""
-    alone: Alone
+    alone: OperatorTimings
 
     @staticmethod
-    def of(rows: Sequence[_Row], alone: Alone) -> _FromAlone:
+    def of(rows: Sequence[_Row], alone: OperatorTimings) -> _FromAlone:
         places: dict[_Key, list[_Place]] = {}
         sizes: list[tuple[int, _Place]] = []
         for one in rows:

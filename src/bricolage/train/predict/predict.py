@@ -1,10 +1,10 @@
-"""Predicts a training step as it is, and as variants would run it; and, where it is asked to, runs them beside that."""
+"""Predicts a training step as it is and as variants would run it; on request, it runs the variants too."""
 
 from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -17,16 +17,17 @@ from bricolage.device.host import host
 from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
+from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
 from bricolage.perf.described import Scaled
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
 from bricolage.train.predict.cost_model import StepCost, StepCostModel
-from bricolage.train.predict.exchange import Bucket, buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
-from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, Predicted, Prediction, Span
+from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
+from bricolage.train.predict.prediction import LayerTime, OperatorTime, Predicted, Prediction, Span, StepTimeline
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
 from bricolage.train.predict.variant import Variant, default_variants
@@ -39,7 +40,7 @@ from bricolage.work.step import Phase, StepGraph
 if TYPE_CHECKING:
     import torch
 
-_ROUNDS = (9, 60)
+_ROUNDS = (3, 20)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
 
@@ -114,7 +115,7 @@ class _Predictor:
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
-        """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
+        """A prediction, with what the variant really takes, if that is asked for and can be measured."""
         found = self.predict(variant)
         if self._base is not None:
             found = replace(found, base_ms=sum(self._base[1]))
@@ -210,7 +211,7 @@ class _Predictor:
         if _processes(variant) > 1:
             if variant.gbytes is not None or _processes(variant) > available_cores():
                 return predicted  # not what is here
-            before = self._turns([Variant()], self.seconds / 2)[0]
+            before = self._interleaved([Variant()], self.seconds / 2)[0]
             threads, peak = self._threads(variant), None
             try:
                 if variant.stages > 1:
@@ -219,31 +220,33 @@ class _Predictor:
                     times = run_steps(self.spec, variant, threads, self.seconds)
             except TrainingWorkerFailed as error:
                 return replace(predicted, not_run=str(error.facts["reason"]))
-            base = before + self._turns([Variant()], self.seconds / 2)[0]
+            base = before + self._interleaved([Variant()], self.seconds / 2)[0]
             return replace(_told(predicted, times, base), measured_peak_bytes=peak)
         try:
-            base, times = self._turns([Variant(), variant], self.seconds)
+            base, times = self._interleaved([Variant(), variant], self.seconds)
             peak = measured_peak(self._running(variant))
         except RuntimeError as error:  # PyTorch has not each operator in each type on each processor
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return replace(predicted, not_run=line.rstrip("."))
         return replace(_told(predicted, times, base), measured_peak_bytes=peak)
 
-    def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
+    def _interleaved(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
         """Milliseconds of steps of each, some at a time, in turns."""
-        import time
-
         import torch
 
-        running = [(self._running(one), self._threads(one)) for one in variants]
-        found: list[list[float]] = [[] for _ in variants]
-        end = time.perf_counter() + seconds * len(variants)
-        while len(found[0]) < _ROUNDS[0] or (time.perf_counter() < end and len(found[0]) < _ROUNDS[1]):
-            for (one, threads), times in zip(running, found, strict=True):
+        def contestant(variant: Variant) -> Callable[[], Sequence[float]]:
+            running, threads = self._running(variant), self._threads(variant)
+
+            def turn() -> Sequence[float]:
                 torch.set_num_threads(threads)
-                one.run()
-                times += [sum(timed(one).values()) for _ in range(_TURN)]
-        return found
+                running.run()
+                return [sum(timed(running).values()) for _ in range(_TURN)]
+
+            return turn
+
+        contestants = {str(number): contestant(one) for number, one in enumerate(variants)}
+        found = time_in_turns(contestants, _ROUNDS[1], least=_ROUNDS[0], seconds=seconds * len(variants))
+        return [[ms for samples in found.samples(name) for ms in samples] for name in contestants]
 
     def told(self, found: tuple[Predicted, ...], chosen: Recomputation | None) -> Prediction:
         """All of it."""
@@ -297,8 +300,8 @@ class _Predictor:
             step = prepared(self.spec, Variant())
             graph = self._graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
-            seen: Profile = profile(running, graph, threads, self.seconds)
-            self._models[threads] = StepCostModel(graph, seen, Alone(threads))
+            seen: OperatorProfile = profile(running, graph, threads, self.seconds)
+            self._models[threads] = StepCostModel(graph, seen, OperatorTimings(threads))
         return self._models[threads]
 
     def _threads(self, variant: Variant) -> int:
@@ -329,7 +332,7 @@ class _Predictor:
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
-                reason="so many workers or stages do not fit here: say over which bandwidth=... they are linked",
+                reason="this machine has fewer cores than workers or stages: give the bandwidth of their links, bandwidth=...",
             )
         count = _processes(variant) if here else min(2, available_cores())
         if count < 2:
@@ -353,8 +356,8 @@ def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -
 
 
 def _course(
-    graph: StepGraph, ms: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
-) -> tuple[Course, float]:
+    graph: StepGraph, ms: Sequence[float], sending: Sequence[GradientBucket], ring: Ring | None
+) -> tuple[StepTimeline, float]:
     """What happens when, and what the update waits for gradients."""
     first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
     ends, sent = overlapped(ms[:first], sending, ring)
@@ -374,7 +377,7 @@ def _course(
         else:
             spans.append(Span(phase, layer, start, end))
     memory = tuple((starts[at], size) for at, size in graph.memory())
-    return Course(tuple(spans), tuple(sent), memory), arrived - computed
+    return StepTimeline(tuple(spans), tuple(sent), memory), arrived - computed
 
 
 def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:

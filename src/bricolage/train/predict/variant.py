@@ -24,7 +24,7 @@ MOST_SAMPLES = 1 << 20
 
 @dataclass(frozen=True)
 class VariantField:
-    """What a field of `Variant` carries besides its type and default."""
+    """What a field of `Variant` carries in addition to its type and default."""
 
     meaning: str
     """A row of the table in the docs."""

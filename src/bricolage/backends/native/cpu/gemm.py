@@ -34,7 +34,7 @@ from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Con
 _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
 _TOGETHER = 24
-"""Tiles for which reading a panel costs next to nothing, beside multiplying with it."""
+"""Tiles for which reading a panel costs next to nothing, compared with multiplying by it."""
 _SPARED = 0.98
 """Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
 _PACKING = 8

@@ -8,8 +8,8 @@ from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES
 from bricolage.backends.native.fuse.plan import Buffer
 
 PANEL_BYTES = 32 * 1024
-"""Of a panel, what fits into the first-level cache of every processor that has a matrix unit: so much is read before the next rows
-where k is cut."""
+"""Of a panel, what fits into the first-level cache of every processor that has a matrix unit: this much is read before the next
+rows where k is cut."""
 _UNIT_L2_BYTES = 2 << 20
 """The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
 

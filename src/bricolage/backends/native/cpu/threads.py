@@ -1,7 +1,7 @@
 """C of the threads that run a region: a team that shares out pieces of work, waits shortly, and then sleeps.
 
 A loop is cut into pieces, and each thread has its own share of them: it takes them from the front, and when it has none left
-it takes the last ones of others. So a thread that has lost its core, or has not woken up yet, holds nobody but with the piece
+it takes the last ones of others. So a thread that has lost its core, or has not woken up yet, holds up others only with the piece
 that it is at. Threads meet where all *pieces* are done, not where all threads have arrived; one that comes late finds nothing
 left, and goes on to where the others are. Who takes a piece changes nothing in it: pieces are the same on each call, and so
 are the bits.

@@ -266,7 +266,7 @@ class _Planner:
         epilogues: Epilogues,
         fused_producers: Mapping[Node, FusedProducer],
     ) -> set[Node]:
-        """What is stored besides what every plan stores."""
+        """What is stored in addition to what every plan stores."""
         if self.blocks is not None:
             return self._at_borders(fixed | absorbed)
         usual = {node for node in optional if self._worth_storing(node)}

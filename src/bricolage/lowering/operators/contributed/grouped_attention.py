@@ -140,7 +140,7 @@ def _seen(xp: Arrays, at: Array, ends: Array, capacity: int, causal: int, window
 
 
 def _softmax(xp: Arrays, scores: Array, sink: Array, smooth: int) -> Array:
-    """With a term besides in the denominator, where there is one: e to the power of each head's sink, or of 0."""
+    """With an additional term in the denominator, where there is one: e to the power of each head's sink, or of 0."""
     if sink is None and not smooth:
         return xp.softmax(scores, 3)
     batch, heads, queries, keys = scores.shape

@@ -25,7 +25,7 @@ Ints = tuple[int, ...]
 
 
 def _real(xp: Arrays, x: Array, scale: Array, zero: Array) -> Array:
-    """What integers stand for."""
+    """The numbers that integers represent."""
     value = xp.astype(x, scale.dtype)
     value = value if zero is None else value - xp.astype(zero, scale.dtype).reshape(())
     return value * scale.reshape(())

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which nodes do not need
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which nodes do not need
 """The vocabulary of `lowering.arrays` over the engine's nodes, so that operators which are made of others need no second
 definition here. What it lacks, the engine does not claim."""
 

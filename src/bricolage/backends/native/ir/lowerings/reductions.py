@@ -248,7 +248,7 @@ def normalised(x: Node, epsilon: float, axis: int, *, centred: bool = True) -> N
 
 @lowering("LayerNormalization")
 def layer_normalization(op: OpContext) -> tuple[Node, ...]:
-    """Mean and reciprocal deviation are outputs too; nobody computes them twice who does not ask for them."""
+    """Mean and reciprocal deviation are outputs too; they are computed separately only where they are asked for."""
     x, scale, bias = op.tensor(0), op.tensor(1), op.optional(2)
     rank, epsilon = len(x.shape), op.get("epsilon", 1e-5)
     axis = axis_of(op, rank, -1)

@@ -185,7 +185,7 @@ def _rank(dtype: str) -> tuple[bool, bool, int]:
 
 
 def alike(left: Operand, right: Operand) -> tuple[TracedArray, TracedArray]:
-    """Both with one type: that of the array beside a number, otherwise the wider one of two integers.
+    """Both with one type: that of the array if the other is a number, otherwise the wider one of two integers.
 
     Raises:
         NoLowering: a float meets an array of integers.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.keepers import KEEPERS, Keeper
-from bricolage.train.replicas.server import Server
+from bricolage.train.replicas.server import ParameterServer
 from bricolage.train.replicas.spec import Method
+from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
 from bricolage.train.spec import Optimiser
 
 torch = pytest.importorskip("torch")
@@ -64,16 +64,18 @@ def run(
     gradient: Callable[[int, Any], Any],
     lr: float = 0.1,
     start: Callable[[int], float] | None = None,
-) -> tuple[list[Keeper], Server | None, list[Any]]:
+) -> tuple[list[Synchroniser], ParameterServer | None, list[Any]]:
     """Trains threads on made-up gradients, one of a step and a worker's weights; keepers, the server, and weights at the start."""
     post = Post(workers + 1)
     served = method.kind in ("bsp", "asp", "ssp", "easgd")
-    keepers: dict[int, Keeper] = {}
+    keepers: dict[int, Synchroniser] = {}
     started: dict[int, Any] = {}
     failed: list[BaseException] = []
     torch.manual_seed(0)
     first = Flat(torch.nn.Linear(4, 3)).weights
-    server = Server(first, method, Optimiser("sgd", lr), ThreadPeers(post, workers, workers)) if served else None  # type: ignore[arg-type]
+    server = (
+        ParameterServer(first, method, Optimiser("sgd", lr), ThreadPeers(post, workers, workers)) if served else None
+    )  # type: ignore[arg-type]
 
     def work(rank: int) -> None:
         try:
@@ -81,7 +83,7 @@ def run(
             flat.weights.copy_(first + (start(rank) if start else 0.0))
             started[rank] = flat.weights.clone()
             peers = ThreadPeers(post, rank, workers)
-            keeper = KEEPERS[method.kind](flat, method, Optimiser("sgd", lr), peers, 0)  # type: ignore[arg-type]
+            keeper = SYNCHRONISERS[method.kind](flat, method, Optimiser("sgd", lr), peers, 0)  # type: ignore[arg-type]
             keepers[rank] = keeper
             for step in range(STEPS):
                 keeper.begin(lr, 0.0)

@@ -7,7 +7,7 @@ from functools import cached_property
 from bricolage.work.regions import Neighbours
 
 
-class Reach:
+class TransitiveClosure:
     """The transitive closure of a graph, given by the predecessors of its tasks, which have lower numbers."""
 
     def __init__(self, predecessors: Neighbours) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bricolage.schedule.reach import Reach
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.work.bits import lowest, members, of
 from bricolage.work.graph import WorkGraph
 
 
-class Endings:
+class IosEndings:
     """Of sets that are downwards closed: with a task they hold all that it depends on."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Endings:
         """Groups are the connected parts of an ending; `largest_group` limits their tasks, `most_groups` their number. As
         in IOS, a group is one task and what depends on it: an ending in which two tasks only meet later is left out."""
         self.graph = graph
-        self.after = Reach(graph.predecessors).after
+        self.after = TransitiveClosure(graph.predecessors).after
         self.largest, self.most = largest_group or len(graph), most_groups or len(graph)
         self.chains = self._chains()
 

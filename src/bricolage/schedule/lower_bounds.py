@@ -55,7 +55,7 @@ class States:
         return States(*(np.concatenate(column) for column in columns))
 
 
-class Floor:
+class LowerBounds:
     """Of the states of one problem."""
 
     def __init__(self, problem: ScheduleProblem) -> None:

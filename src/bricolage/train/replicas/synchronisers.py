@@ -1,7 +1,7 @@
-"""What each worker does, step by step, so that replicas stay alike: one class for each kind of method.
+"""Methods that keep replicas synchronised: what each worker does, step by step; one class for each kind of method.
 
-A keeper is asked before a step, and after its gradient is there. `finish` leaves the weights that training ends with on the first
-worker."""
+A synchroniser is called before a step, and after its gradient is there. `finish` leaves the weights that training ends with on
+the first worker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class Keeper:
-    """Replicas that nobody keeps in step: a local optimiser on the flat weights."""
+class Synchroniser:
+    """Replicas that are not synchronised: a local optimiser on the flat weights."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         import torch
@@ -72,7 +72,7 @@ class Keeper:
         self.optimiser.step()
 
 
-class AllReduce(Keeper):
+class AllReduce(Synchroniser):
     """Gradients are averaged, whole or compressed; all replicas are equal."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
@@ -97,7 +97,7 @@ class AllReduce(Keeper):
         return super().local(replace(optimiser, momentum=0.0) if self.method.compression == "topk" else optimiser)
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         flat = self.flat
         if self._compressor is not None:
             weak = self._accordion.weak if self._accordion is not None else self._whole
@@ -127,13 +127,13 @@ class AllReduce(Keeper):
         self.batch = next_batch(self.batch, float(cosine), target)
 
 
-class LocalSGD(Keeper):
-    """Each updates by itself, and weights are averaged every so many steps; at once, or from the first decay of lr on."""
+class LocalSGD(Synchroniser):
+    """Each updates by itself, and weights are averaged every `period` steps; at once, or from the first decay of lr on."""
 
     _first_lr: float | None = None
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         self._first_lr = self.lr if self._first_lr is None else self._first_lr
         waiting = self.method.kind == "postlocal" and self.lr >= self._first_lr
         if waiting or self.method.period == 1:
@@ -145,11 +145,11 @@ class LocalSGD(Keeper):
             self.peers.mean(self.flat.weights)
 
     def finish(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         self.peers.mean(self.flat.weights)
 
 
-class Served(Keeper):
+class ServerSynchroniser(Synchroniser):
     """Servers hold the weights that training ends with, or their centre."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
@@ -157,7 +157,7 @@ class Served(Keeper):
         self._shards = flat.shards(method.servers)
 
     def finish(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         for shard, (begin, end) in enumerate(self._shards):
             self.peers.tell(self.peers.size + shard, DONE, self.flat.weights[begin:end])
         if self.peers.rank == 0:
@@ -166,7 +166,7 @@ class Served(Keeper):
         self.peers.settle()
 
 
-class Pushing(Served):
+class Pushing(ServerSynchroniser):
     """Gradients go to servers, which update and give weights back: BSP, ASP, SSP."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
@@ -201,7 +201,7 @@ class Pushing(Served):
         self.peers.tell(to, GRADIENT, self.flat.gradient[begin:end], self.steps + 1, self.lr)
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         for shard in range(len(self._shards)):
             if not self.method.wait_free or self._missing[shard] > 0:  # a parameter that took no part has no gradient
                 self._push(shard)
@@ -209,8 +209,8 @@ class Pushing(Served):
             self.peers.hear(self.peers.size + shard, self.flat.weights[begin:end])
 
 
-class Elastic(Served):
-    """EASGD: each updates by itself; every so many steps it and the centre move towards each other."""
+class Elastic(ServerSynchroniser):
+    """EASGD: each updates by itself; every `period` steps it and the centre move towards each other."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         super().__init__(flat, method, optimiser, peers, seed)
@@ -218,7 +218,7 @@ class Elastic(Served):
         self._centre = flat.weights.clone()
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         weights = self.flat.weights
         if self.steps % self.method.period == 0:
             for shard, (begin, end) in enumerate(self._shards):
@@ -229,7 +229,7 @@ class Elastic(Served):
         self.update()
 
 
-class Neighbours(Keeper):
+class Neighbours(Synchroniser):
     """AD-PSGD on a bipartite graph: even workers ask a random odd one, while they compute a gradient, to average weights half and
     half; odd ones answer at any time. The gradient is applied to the average."""
 
@@ -250,7 +250,7 @@ class Neighbours(Keeper):
             self._thread.start()
 
     def prepare(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         with self._lock:
             self.flat.weights.copy_(self._shared)
         if self._active:
@@ -288,7 +288,7 @@ class Neighbours(Keeper):
                 self._shared.add_(theirs).mul_(0.5)
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         if self._active:
             self._join()
         with self._lock:
@@ -312,7 +312,7 @@ class Neighbours(Keeper):
         self.peers.mean(self.flat.weights)
 
 
-class Gossip(Keeper):
+class Gossip(Synchroniser):
     """GoSGD: after a step a worker sends, now and then, its weights and half of its part in the sum to a random other one, who adds
     them to its own in proportion. Parts add up to one at all times."""
 
@@ -340,7 +340,7 @@ class Gossip(Keeper):
             self._failed.append(error)
 
     def prepare(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         self._add_arrived()
 
     def _add_arrived(self) -> None:
@@ -354,7 +354,7 @@ class Gossip(Keeper):
             self.weight = total
 
     def exchange(self) -> None:
-        """See `Keeper`."""
+        """See `Synchroniser`."""
         self.update()
         if self._others and self.random.random() < self.method.probability:
             self.weight /= 2.0
@@ -371,7 +371,7 @@ class Gossip(Keeper):
         self.peers.mean(self.flat.weights)
 
 
-KEEPERS: dict[str, type[Keeper]] = {
+SYNCHRONISERS: dict[str, type[Synchroniser]] = {
     "allreduce": AllReduce,
     "bsp": Pushing,
     "asp": Pushing,
