@@ -15,9 +15,9 @@ from bricolage.api.cost_model import samples_of
 from bricolage.api.optimize import optimize
 from bricolage.cli.main import app
 from bricolage.codec import encode
+from bricolage.costs.database import Cost, CostKey, Database
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
-from bricolage.measure.database import Cost, CostKey, Database
-from bricolage.measure.statistics import Latency
 from bricolage.options import Options
 from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
 from bricolage.perf.learned.model import load

@@ -13,6 +13,8 @@ import numpy as np
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
 from bricolage.backends.trials import KernelTiming
 from bricolage.codec import encode
+from bricolage.costs.entries import Cost, Outcome, TrialRecord
+from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.driver.profile import Session
@@ -21,10 +23,8 @@ from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.disturbance import Tally
-from bricolage.measure.entries import Cost, Outcome, TrialRecord
 from bricolage.measure.measurer import Event, Measurer, judged
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
-from bricolage.measure.statistics import Latency
 from bricolage.measure.worker_process import Answer
 from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.costs.entries import Cost
 from bricolage.driver.decide import compete, decide
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
-from bricolage.measure.entries import Cost
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.final_race import FinalRace, with_other_tool, within_reach
 from bricolage.driver.state import Challenger, State
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.measure.statistics import Latency
 from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant
 from bricolage.work.implementation import Assignment, Implementation, Placement

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.driver import items
 from bricolage.driver.profile import Profile
@@ -28,7 +29,6 @@ from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable, U
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
-from bricolage.measure.entries import Cost
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.track_record import Compiling, TrackRecord

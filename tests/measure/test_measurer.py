@@ -16,18 +16,18 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure import fork_server
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import compare
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
-from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation
 from bricolage.verify.tensors import load_values, save_expected, save_tensors

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.device import memory
 from bricolage.device.host import host
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import Race, _beaten, race
 from bricolage.measure.specs import CandidateSpec, Limits, Regime
-from bricolage.measure.statistics import Latency
 from bricolage.measure.worker_process import WorkerProcess
 from tests.measure.test_measurer import step
 

@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from bricolage.measure.statistics import (
-    QUANTILE,
-    Latency,
-    Ratio,
-    UncertainValue,
-    enough,
-    interval_ranks,
-    paired_ratio,
-    pooled,
-    significant,
-)
+from bricolage.costs.latency import QUANTILE, Latency, enough, interval_ranks
+from bricolage.measure.statistics import Ratio, UncertainValue, paired_ratio, pooled, significant
 
 times = st.floats(1e-4, 1e4)
 

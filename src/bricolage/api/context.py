@@ -14,11 +14,11 @@ import numpy as np
 
 from bricolage.api.sources import Source, measuring_inputs
 from bricolage.backends.interface import Backend
+from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.profile import Session
 from bricolage.graph.graph import Graph
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference import WorkerReference, reference_limit

@@ -15,11 +15,11 @@ from bricolage.api.sources import PreparedBucket, Source
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
+from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.driver.decide import decide
 from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
-from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.perf.track_record import shipped

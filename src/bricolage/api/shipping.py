@@ -16,10 +16,10 @@ from bricolage import scratch
 from bricolage.api.context import DecisionContext
 from bricolage.api.sources import Source, measuring_inputs
 from bricolage.codec import encode
+from bricolage.costs.database import Database
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
-from bricolage.measure.database import Database
 from bricolage.measure.written import ArtifactRun, run_artifact
 from bricolage.options import Options
 from bricolage.plan import artifact

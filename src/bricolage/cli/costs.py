@@ -15,7 +15,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.api.cost_model import TrainedCostModel
-    from bricolage.measure.entries import Entry
+    from bricolage.costs.entries import Entry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +38,7 @@ def list_costs(
 ) -> None:
     """List measurements, newest first."""
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     with Database() as database:
         entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
@@ -64,7 +64,7 @@ def export_costs(
     """Write every measurement as one line of JSON, for another machine of the same make."""
     del as_json  # lines of JSON are what it prints anyway
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     output.check_writable(out)
     with Database() as database:
@@ -87,7 +87,7 @@ def import_costs(
 ) -> None:
     """Take measurements over; where one is known already, the better-sampled stays."""
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     if not file.is_file():
         raise errors.MissingFile(path=file)
@@ -122,8 +122,8 @@ def prune_costs(
 ) -> None:
     """Remove expired failures and measurements of older formats, and what the options name."""
     from bricolage.cli import output
+    from bricolage.costs.database import Database
     from bricolage.device.host import host
-    from bricolage.measure.database import Database
 
     with Database() as database:
         removed = database.prune(
@@ -155,7 +155,7 @@ def train_model(
     """Learn what regions take from what was measured, and say how far predictions for unseen networks are off."""
     from bricolage.api.cost_model import to_json, train_costs
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
     from bricolage.perf.learned.installed import own_model
 
     out = out if out is not None else own_model()

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.driver.profile import Profile
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
-from bricolage.measure.statistics import Latency, Ratio, UncertainValue, pooled
+from bricolage.measure.statistics import Ratio, UncertainValue, pooled
 from bricolage.work.implementation import Implementation, Placement
 
 _OF_A_PROCESS = 0.02

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant

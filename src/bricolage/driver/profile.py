@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from bricolage.backends.interface import Backend
+from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.driver.candidates import LARGE, CandidateGroup, Candidates, find
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops, moved, workload
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask

@@ -15,9 +15,9 @@ from typing import Literal
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
 from bricolage.codec import encode
+from bricolage.costs.database import Database
+from bricolage.costs.entries import EXPIRING, Cost, CostKey
 from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
-from bricolage.measure.database import Database
-from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.executor import Executor
 from bricolage.measure.job import Job, JobState
 from bricolage.measure.loading import Loader

@@ -22,10 +22,10 @@ from types import TracebackType
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
+from bricolage.costs.entries import OUTCOMES, Outcome
 from bricolage.device import memory
 from bricolage.measure import cores
 from bricolage.measure.disturbance import Tally
-from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.executor import Executor
 from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
 from bricolage.measure.loop import Tell

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from bricolage.costs.entries import Outcome
 from bricolage.device import memory
-from bricolage.measure.entries import Outcome
 from bricolage.measure.launch import Process
 from bricolage.measure.loop import Tell
 from bricolage.measure.specs import Regime

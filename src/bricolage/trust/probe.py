@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bricolage.costs.entries import Outcome
 from bricolage.device.device import Device
-from bricolage.measure.entries import Outcome
 from bricolage.measure.job import Job
 from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool

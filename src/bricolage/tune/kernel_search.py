@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from bricolage.backends.trials import Build, KernelTiming, Trial
 from bricolage.codec import decode, encode
+from bricolage.costs.entries import TaskKey, TrialRecord
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
-from bricolage.measure.entries import TaskKey, TrialRecord
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import Regime

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate, OpsetOutOfReach
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import CandidateSpec

@@ -20,11 +20,11 @@ from bricolage import sealed
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.cache import compiled_directory, machine_id
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.errors import MissingLibrary, NoMeasuringNode, UnreachableCluster
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
@@ -301,7 +301,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from bricolage.device.host import host
-from bricolage.measure.database import Database
+from bricolage.costs.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.cluster import Cluster
 from tests.measure import rogues

@@ -17,9 +17,9 @@ from bricolage.backends import registry
 from bricolage.backends.trials import Build
 from bricolage.cache import compiled_directory
 from bricolage.codec import decode, encode
+from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.errors import NoMeasuringNode
-from bricolage.measure.entries import Cost
 from bricolage.measure.scale_out.dispatch import Dispatch
 from bricolage.measure.scale_out.items import (
     Code,

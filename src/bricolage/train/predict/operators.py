@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bricolage.costs.latency import Latency
 from bricolage.device.caches import host_caches
 from bricolage.errors import NotTraceable
 from bricolage.frontends.traced_step import OperatorCall, TensorArgument
-from bricolage.measure.statistics import Latency
 from bricolage.train.predict.running import Running, Runs
 from bricolage.work.step import Phase, StepGraph
 

@@ -10,13 +10,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
 from bricolage.device.description import read_devices
 from bricolage.device.host import host
 from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.measure.statistics import Latency
 from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
 from bricolage.perf.described import Scaled

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
-from bricolage.measure.statistics import Latency
 from bricolage.train.predict.exchange import GradientTransfer
 from bricolage.train.predict.recompute import Recomputation
 from bricolage.work.step import Kind, Phase

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bricolage.costs.storage.schema import migrate
 from bricolage.errors import NotWritable
-from bricolage.measure.storage.schema import migrate
 
 _LOG = logging.getLogger(__name__)
 _BUSY_MS = 60_000

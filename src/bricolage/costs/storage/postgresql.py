@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bricolage.costs.storage.schema import migrate
 from bricolage.errors import MissingLibrary, UnreachableCosts
-from bricolage.measure.storage.schema import migrate
 
 if TYPE_CHECKING:
     import psycopg

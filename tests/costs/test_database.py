@@ -18,10 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.device.host import host
-from bricolage.errors import BadOption, MissingLibrary, NewerCosts, UnreachableCosts
-from bricolage.measure.database import FILE, IMPORTED, VARIABLE, Database
-from bricolage.measure.entries import (
+from bricolage.costs.database import FILE, IMPORTED, VARIABLE, Database
+from bricolage.costs.entries import (
     EXPIRY_S,
     OUTCOMES,
     UNSTORED,
@@ -32,14 +30,16 @@ from bricolage.measure.entries import (
     TrialRecord,
     row_values,
 )
-from bricolage.measure.statistics import Latency
-from bricolage.measure.storage import postgresql, schema
-from bricolage.measure.storage.sqlite import _Migrating
+from bricolage.costs.latency import Latency
+from bricolage.costs.storage import postgresql, schema
+from bricolage.costs.storage.sqlite import _Migrating
+from bricolage.device.host import host
+from bricolage.errors import BadOption, MissingLibrary, NewerCosts, UnreachableCosts
 from bricolage.verify.compare import Deviation
 from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
 from bricolage.work.workload import OperatorWork, Workload
-from tests.measure.postgresql_server import PostgresqlServer
+from tests.costs.postgresql_server import PostgresqlServer
 
 KEY = CostKey("region", "backend", "1.0", "f32", "machine", 2, False)
 OK = Cost("ok", Latency(1.0, 0.9, 1.2, 9), None, 0.5)
@@ -419,8 +419,8 @@ def test_races_and_boundaries_are_kept_under_any_key() -> None:
 WRITER = """
 import sys
 from dataclasses import replace
-from bricolage.measure.database import Database
-from tests.measure.test_database import KEY, OK
+from bricolage.costs.database import Database
+from tests.costs.test_database import KEY, OK
 with Database() as database:
     for number in range(int(sys.argv[2])):
         database.put(replace(KEY, region=f"{sys.argv[1]} {number}"), OK)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from bricolage.codec import Length, Within, decode
+from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
-from bricolage.measure.statistics import Latency
 from bricolage.verify.compare import Deviation
 from bricolage.work.config_space import Choice
 from bricolage.work.workload import Workload

@@ -21,9 +21,7 @@ from typing import Literal, TypeVar
 
 from bricolage.cache import cache_directory, machine_id
 from bricolage.codec import DecodeError, decode, encode, parse
-from bricolage.device.device import Device
-from bricolage.errors import BadOption, UnreachableCosts
-from bricolage.measure.entries import (
+from bricolage.costs.entries import (
     COLUMNS,
     EXPIRING,
     EXPIRY_S,
@@ -40,9 +38,11 @@ from bricolage.measure.entries import (
     parse_line,
     row_values,
 )
-from bricolage.measure.storage.interface import CostStorage
-from bricolage.measure.storage.postgresql import PostgresqlStorage
-from bricolage.measure.storage.sqlite import SqliteStorage
+from bricolage.costs.storage.interface import CostStorage
+from bricolage.costs.storage.postgresql import PostgresqlStorage
+from bricolage.costs.storage.sqlite import SqliteStorage
+from bricolage.device.device import Device
+from bricolage.errors import BadOption, UnreachableCosts
 from bricolage.verify.compare import Deviation
 from bricolage.work.config_space import Choice, TuningTask
 from bricolage.work.workload import Workload

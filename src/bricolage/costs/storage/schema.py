@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from bricolage.costs.storage.interface import CostStorage
 from bricolage.errors import NewerCosts
-from bricolage.measure.storage.interface import CostStorage
 
 Migration: TypeAlias = Callable[[CostStorage, str], None]
 """Turns the tables of the version before into its own; the text is the machine at hand."""
