@@ -31,11 +31,11 @@ from bricolage.api.context import open_pool
 from bricolage.api.sources import open_source
 from bricolage.backends import registry
 from bricolage.codec import decode
+from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
 from bricolage.errors import BricolageError
 from bricolage.graph.identity import Identities
-from bricolage.measure.database import Database
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.specs import CandidateSpec, Limits

@@ -31,8 +31,9 @@ import numpy as np
 from benchmarks.latency import select
 from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
-from bricolage.measure.statistics import Latency, Ratio, paired_ratio
+from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.verify.compare import relative_error
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -40,10 +40,10 @@ from bricolage.api.cost_model import samples_of, to_json, train_costs
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.cache import VARIABLE
+from bricolage.costs.database import Database
 from bricolage.deadline import Deadline
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.errors import BricolageError
-from bricolage.measure.database import Database
 from bricolage.options import ISAS, Options, available_cores
 from bricolage.perf.learned.installed import model_in_use, own_model
 from bricolage.perf.learned.training import Errors, Sample, errors_of, train

@@ -34,7 +34,7 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.fuse.memory_cost import CostModel
+from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Node
@@ -101,7 +101,7 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
             start = time.perf_counter()
             plans[kind] = plan(*ends, fusion_target(host_caches()), strategy=strategy)
             planning = (time.perf_counter() - start) * 1e3
-            spent = CostModel(host_caches().l2_bytes).plan(plans[kind])
+            spent = KernelCosts(host_caches().l2_bytes).plan(plans[kind])
             rows[kind] = Row(
                 name, kind, spent.kernels, spent.bytes / 1e6, spent.recomputed, spent.nanoseconds / 1e6, planning
             )

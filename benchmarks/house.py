@@ -1,4 +1,5 @@
-"""How the source is built, counted over its syntax trees: what exists more than once, what goes in circles, what is long.
+"""How the source is built, counted over its syntax trees: what exists more than once, what goes in circles, what is long; and how
+often its prose uses words of a list (`WORDS`).
 
     python -m benchmarks.house
     python -m benchmarks.house --json
@@ -29,6 +30,20 @@ _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
 _SIMULATOR = re.compile(r"simulat(e|or|ion)", re.IGNORECASE)
 _RACE = re.compile(r"_?(race|turns|take_turns)")
+WORDS: Mapping[str, re.Pattern[str]] = {
+    words: re.compile(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), re.IGNORECASE)
+    for words, pattern in {
+        "beside": "beside|besides",
+        "at hand": "at hand",
+        "nobody": "nobody|somebody|whoever",
+        "stands for": "stands? for|stood for",
+        "so many": "so many|so much|as many again|as much again",
+        "to grief": "(?:comes?|came) to grief",
+        "foreseen": "foresee|foresees|foreseen|foreseeing",
+        "keeper": "keepers?",
+    }.items()
+}
+"""Words that a reader has to translate; the term of the field, or a number, says the same."""
 
 
 @dataclass
@@ -169,6 +184,21 @@ def what_if_places(modules: Iterable[Module]) -> list[str]:
     return places
 
 
+def pages(root: Path = ROOT) -> list[Path]:
+    """Files whose prose is read: the sources, and the pages that are not generated."""
+    single = [root / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")]
+    return [*sorted((root / "src").rglob("*.py")), *sorted((root / "docs").glob("*.md")), *single]
+
+
+def words(texts: Iterable[str]) -> dict[str, int]:
+    """How often each of `WORDS` occurs."""
+    found = dict.fromkeys(WORDS, 0)
+    for text in texts:
+        for name, pattern in WORDS.items():
+            found[name] += len(pattern.findall(text))
+    return found
+
+
 @dataclass(frozen=True)
 class House:
     """Counts, and what stands behind each."""
@@ -178,11 +208,13 @@ class House:
     anys: int
     """Uses of `Any`."""
     lists: Mapping[str, tuple[str, ...]]
+    words: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
         """Those that may only fall."""
-        return {name: len(found) for name, found in self.lists.items()} | {"any": self.anys}
+        found = {name: len(found) for name, found in self.lists.items()} | {"any": self.anys}
+        return found | {f"word: {name}": count for name, count in self.words.items()}
 
     @property
     def any_per_1000(self) -> float:
@@ -190,8 +222,8 @@ class House:
         return round(1000 * self.anys / max(1, self.lines), 1)
 
 
-def survey(modules: Sequence[Module]) -> House:
-    """All counts of a package."""
+def survey(modules: Sequence[Module], prose: Iterable[Path] = ()) -> House:
+    """All counts of a package, and of the words on the pages of `prose`."""
     owners = defaultdict[str, set[str]](set)
     for one in modules:
         for name in one.classes:
@@ -221,6 +253,7 @@ def survey(modules: Sequence[Module]) -> House:
         lines,
         sum(one.anys for one in modules),
         {name: tuple(found) for name, found in lists.items()},
+        words(path.read_text(encoding="utf-8") for path in prose),
     )
 
 
@@ -235,7 +268,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="with what stands behind each count")
     parser.add_argument("--hold", action="store_true", help="lower the counts that the test holds to those of today")
     given = parser.parse_args()
-    house = survey(read())
+    house = survey(read(), pages())
     if given.hold:
         held = json.loads(HELD.read_text(encoding="utf-8")) if HELD.exists() else {}
         HELD.write_text(json.dumps(lowered(held, house.counts), indent=1) + "\n", encoding="utf-8")

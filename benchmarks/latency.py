@@ -38,7 +38,7 @@ from bricolage.codec import decode
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
-from bricolage.graph.work import work
+from bricolage.graph.work import workload as work_of
 from bricolage.options import ISAS, PRECISIONS, Options, Precision
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import OWN_ENGINE
@@ -146,7 +146,7 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     fast = optimize(path, options, inputs=inputs)
     seconds = time.monotonic() - start
     bucket = fast.plan.buckets[0]
-    amount = work(fast.graph().everything)
+    amount = work_of(fast.graph().everything)
     everybody = (*(b.name for b in registry.available(options.backends)), *unkept)
     again = dataclasses.replace(options, backends=everybody, budget_s=_TURNS_S)
     with tempfile.TemporaryDirectory() as folder:

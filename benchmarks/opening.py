@@ -10,9 +10,9 @@ from bricolage import scratch
 from bricolage.api.context import DecisionContext, open_pool
 from bricolage.api.sources import open_source, working_folder
 from bricolage.backends.interface import Backend
+from bricolage.costs.database import Database
 from bricolage.device.host import selected
 from bricolage.driver.state import State
-from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.progress import Silent

@@ -23,7 +23,7 @@ from statistics import mean, median, stdev
 
 from benchmarks.output import keep
 from bricolage.device.host import host
-from bricolage.train.replicas.replicas import Trained, train_replicas
+from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
 from bricolage.train.replicas.spec import Method, Replicas, refusal
 from bricolage.train.spec import Optimiser, StepSpec
 
@@ -74,14 +74,14 @@ def task(network: str, workers: int, epochs: int) -> Replicas:
     return Replicas(step, f"{CODE}:data", METHODS, workers, epochs, decay_at=(0.75,))
 
 
-def accuracy(some: Sequence[Trained]) -> float:
+def accuracy(some: Sequence[ReplicasResult]) -> float:
     """Their mean."""
     return mean(one.accuracy or 0.0 for one in some)
 
 
 def run(given: Replicas, methods: Sequence[Method], lrs: Sequence[float], seeds: int, straggler_ms: float) -> list[Row]:
     """All methods in turns, seed by seed and learning rate by learning rate."""
-    found: dict[tuple[str, float], list[Trained]] = {}
+    found: dict[tuple[str, float], list[ReplicasResult]] = {}
     for seed in range(seeds):
         for lr in lrs:
             for method in methods:

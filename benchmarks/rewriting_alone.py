@@ -28,11 +28,11 @@ from bricolage.api.context import open_pool
 from bricolage.api.rewrite import rewrite
 from bricolage.api.tailor import tailor
 from bricolage.backends import registry
+from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
 from bricolage.graph.store import Store
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
 from bricolage.measure.specs import CandidateSpec

@@ -31,7 +31,7 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.errors import BricolageError
-from bricolage.graph.work import work
+from bricolage.graph.work import workload as work_of
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.runtime.executable import Executable
@@ -71,7 +71,7 @@ def run(name: str, exported: Export, options: Options) -> Row:
     """
     workload = workloads()[name]
     source, inputs = export(workload, unoptimised=exported == "unoptimised"), workload.example_inputs(options.seed)
-    amount = work(at_sizes(source, inputs).everything)
+    amount = work_of(at_sizes(source, inputs).everything)
     floor = machine.measure().floor_ms(amount.flops, amount.bytes)
     better = optimize(source, options, inputs=inputs)
     other = better.plan.buckets[0]

@@ -36,11 +36,11 @@ from bricolage import cache
 from bricolage.api.context import open_context
 from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
+from bricolage.costs.database import FILE, Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
 from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
-from bricolage.measure.database import FILE, Database
 from bricolage.measure.scale_out.cluster import Cluster
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options, available_cores

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bricolage.schedule.bounds import TypedTasks
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.speedup import SpeedupCurve, fixed
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 
 RANDOM_GRAPHS = Path(__file__).parents[1] / "tests" / "data" / "random-graphs"
@@ -69,23 +68,21 @@ def random_typed(draw: random.Random, count: int, kinds: int, density: float) ->
 
 def random_moldable(draw: random.Random, graph: WorkGraph, cores: int) -> ScheduleProblem:
     """One device. Times follow Amdahl's law with a serial part of 2 to 50 %, and each further core costs up to 3 %."""
-    curves = []
+    times = []
     for _ in range(len(graph)):
         ms, serial, each = draw.uniform(1.0, 100.0), draw.uniform(0.02, 0.5), draw.uniform(0.0, 0.03)
-        points = tuple(
-            (count, ms * (serial + (1.0 - serial) / count + each * (count - 1))) for count in range(1, cores + 1)
-        )
-        curves.append({"cpu": SpeedupCurve(points)})
-    return ScheduleProblem(graph, tuple(curves), {"cpu": cores})
+        counts = range(1, cores + 1)
+        times.append({"cpu": tuple(ms * (serial + (1.0 - serial) / n + each * (n - 1)) for n in counts)})
+    return ScheduleProblem(graph, tuple(times), {"cpu": cores})
 
 
 def random_heterogeneous(draw: random.Random, graph: WorkGraph) -> ScheduleProblem:
     """A processor and an accelerator, one task on each at a time; some tasks are faster on either."""
     sizes = {(tensor.producer, tensor.consumers[0]): draw.randrange(1, 10**9) for tensor in graph.tensors}
     sources = [list(some) for some in graph.predecessors]
-    curves = tuple({"cpu": fixed(draw.uniform(5.0, 100.0)), "gpu": fixed(draw.uniform(1.0, 60.0))} for _ in sources)
+    times = tuple({"cpu": (draw.uniform(5.0, 100.0),), "gpu": (draw.uniform(1.0, 60.0),)} for _ in sources)
     return ScheduleProblem(
-        graph_of(sources, sizes), curves, {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / PCIE_GBYTES / 1e6
+        graph_of(sources, sizes), times, {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / PCIE_GBYTES / 1e6
     )
 
 
@@ -114,12 +111,12 @@ def read_placement(path: Path) -> ScheduleProblem:
         for reader, cost in readers[one]:
             sources[number[reader]].append(number[one])
             sizes[number[one], number[reader]] = round(cost * 1e6)  # in ns, so that a transfer is a size again
-    curves = []
+    times = []
     for one in order:
-        able = {"cpu": fixed(nodes[one]["cpuLatency"])}
+        able = {"cpu": (nodes[one]["cpuLatency"],)}
         if nodes[one]["supportedOnFpga"]:
-            able["gpu"] = fixed(nodes[one]["fpgaLatency"])
-        curves.append(able)
+            able["gpu"] = (nodes[one]["fpgaLatency"],)
+        times.append(able)
     return ScheduleProblem(
-        graph_of(sources, sizes), tuple(curves), {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / 1e6
+        graph_of(sources, sizes), tuple(times), {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / 1e6
     )

@@ -44,7 +44,6 @@ from bricolage.schedule.moldable import METHODS
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import Allotment, ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.speedup import fixed
 from bricolage.schedule.stages import best_stages, ios, wavefront
 
 Method = Callable[[ScheduleProblem], Schedule]
@@ -203,14 +202,14 @@ def around(tasks: int, kinds: int, many: int) -> Bounds:
 
 def fixed_problem(typed: TypedTasks) -> ScheduleProblem:
     """The same tasks for the methods."""
-    curves = tuple({device: fixed(ms)} for ms, device in zip(typed.ms, typed.device, strict=True))
-    return ScheduleProblem(typed.graph, curves, typed.cores)
+    times = tuple({device: (ms,)} for ms, device in zip(typed.ms, typed.device, strict=True))
+    return ScheduleProblem(typed.graph, times, typed.cores)
 
 
 def placed(problem: ScheduleProblem, cores: int) -> TypedTasks:
     """Each task on the device that is faster for it."""
-    device = [min(curves, key=lambda one: curves[one].at(1)) for curves in problem.curves]
-    ms = tuple(curves[one].at(1) for curves, one in zip(problem.curves, device, strict=True))
+    device = [min(times, key=lambda one: times[one][0]) for times in problem.times]
+    ms = tuple(times[one][0] for times, one in zip(problem.times, device, strict=True))
     return TypedTasks(problem.graph, ms, tuple(device), dict.fromkeys(problem.cores, cores))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.workloads.registry import workloads
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import OperatorRoofline
+from bricolage.perf.roofline import NOMINAL, OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.search.cost import Pricing
@@ -58,7 +58,7 @@ class Row:
 def measure(name: str, model: ir.Model) -> Row:
     """Searches from a simplified model both ways."""
     cost = OperatorRoofline()
-    pricing = Pricing(cost, model.graph.opset_imports)
+    pricing = Pricing(cost, NOMINAL, model.graph.opset_imports)
     settled = model.clone()
     started = time.monotonic()
     rewrite(settled, rules())

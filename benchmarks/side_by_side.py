@@ -31,19 +31,20 @@ from bricolage.device.host import host
 from bricolage.driver.scheduling import timetable
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import flops, moved, work
+from bricolage.graph.work import flops, moved, workload
+from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.options import Options
-from bricolage.perf.roofline import Roofline
+from bricolage.perf.roofline import added_ms
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion
+from bricolage.plan.ranges import ranges
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
 from bricolage.schedule.branches import cut
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposals, propose
 from bricolage.schedule.simulate import BandwidthContention
-from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.work.bits import members
 
 MANY_CORES = (8, 16, 32, 64)
@@ -107,7 +108,9 @@ def side_by_side(
         divided = _divided(PlanSource(plan, directory), decided.graph(), whole_ms)
         if len(divided.regions) < 2 or len(cores) < 2:
             return None
-        problem = measured_problem(_with(plan, divided), 0, directory, inputs, cores, rounds)
+        problem = measured_problem(
+            _with(plan, divided), 0, directory, cores, lambda one: step_ms(one, directory, inputs, rounds)
+        )
         contention = BandwidthContention.seen(
             [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
         )
@@ -140,13 +143,13 @@ def _with(plan: Plan, bucket: Bucket) -> Plan:
 def _divided(source: PlanSource, graph: Graph, whole_ms: float) -> Bucket:
     """The bucket on its first region's implementation, cut into branches as if cores sped nothing up."""
     bucket = source.plan.buckets[0]
-    roofline, one = Roofline(host().peaks, start_us=1.0), bucket.regions[0].implementation
-    weights = [roofline.ms(flops(operator), moved(operator)) for operator in graph.operators]
+    peaks, one = host().peaks, bucket.regions[0].implementation
+    weights = [added_ms(peaks, flops(operator), moved(operator), start_us=1.0) for operator in graph.operators]
     ms = [weight * whole_ms / sum(weights) for weight in weights]
     regions = []
     for bits in cut(to_work(graph), ms, 0.0).regions:
         region = Region(graph, bits)
-        amount = work(region)
+        amount = workload(region)
         numbers = tuple(members(bits))
         runs_as = of_part(source, region, one)
         regions.append(
@@ -202,13 +205,13 @@ def _simulated(
     problem: ScheduleProblem, contention: BandwidthContention, cores: int, known: int
 ) -> tuple[float, float]:
     """One after the other, and the best schedule, on so many cores. Curves go on by Amdahl's law from those of `known` cores."""
-    curves = []
-    for one in problem.curves:
-        first, last = one["cpu"].at(1), min(one["cpu"].at(known), one["cpu"].at(1))
+    times = []
+    for task in range(len(problem)):
+        first = problem.ms(task, "cpu", 1)
+        last = min(problem.ms(task, "cpu", known), first)
         serial = max(0.0, (known * last - first) / (known - 1))
-        points = tuple((count, serial + (first - serial) / count) for count in range(1, cores + 1))
-        curves.append({"cpu": SpeedupCurve(points)})
-    wider = ScheduleProblem(problem.graph, tuple(curves), {"cpu": cores})
+        times.append({"cpu": tuple(serial + (first - serial) / count for count in range(1, cores + 1))})
+    wider = ScheduleProblem(problem.graph, tuple(times), {"cpu": cores})
     # As many channels of memory more as cores: a larger machine of the same kind.
     found = propose(wider, BandwidthContention(contention.bytes, contention.gbytes * cores / known), exact_s=1.0)
     return found.sequential_ms, min(found.found[0].simulated_ms, found.sequential_ms)

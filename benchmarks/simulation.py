@@ -25,10 +25,9 @@ from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
 from bricolage.schedule.heterogeneous import heft, peft
 from bricolage.schedule.moldable import METHODS
-from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.problem import ScheduleProblem, TaskTimes
 from bricolage.schedule.schedule import Schedule, check
 from bricolage.schedule.simulate import BandwidthContention, retimed
-from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.stages import wavefront
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.placement import quotient
@@ -68,9 +67,9 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
     divided = divide(path)
     cores, curves = divided.cores, divided.curves(runs)
     regions = divided.plan.buckets[0].regions
-    one = _problem(divided, regions, [{"cpu": curve} for curve in curves], {"cpu": len(cores)})
+    one = _problem(divided, regions, [{"cpu": curve.table(len(cores))} for curve in curves], {"cpu": len(cores)})
     names = [f"core {number}" for number in range(len(cores))]
-    alone = [dict.fromkeys(names, SpeedupCurve(((1, curve.at(1)),))) for curve in curves]
+    alone = [dict.fromkeys(names, (curve.at(1),)) for curve in curves]
     several = _problem(divided, regions, alone, dict.fromkeys(names, 1))
     contention = BandwidthContention.seen([float(region.bytes) for region in regions], one, divided.device.peaks.gbytes)
     schedules = [(one, schedule) for schedule in _distinct(one, [*METHODS.values(), wavefront])]
@@ -109,13 +108,13 @@ def validate(path: Path, runs: int, rounds: int) -> list[Row]:
 def _problem(
     divided: Divided,
     regions: Sequence[PlannedRegion],
-    curves: Sequence[Mapping[str, SpeedupCurve]],
+    times: Sequence[TaskTimes],
     cores: Mapping[str, int],
 ) -> ScheduleProblem:
     readers = quotient(divided.graph, divided.regions)
     edges = tuple(WorkTensor(str(number), number, tuple(sorted(some))) for number, some in enumerate(readers))
     graph = WorkGraph(tuple(WorkOperator(region.title) for region in regions), edges)
-    return ScheduleProblem(graph, tuple(curves), cores)
+    return ScheduleProblem(graph, tuple(times), cores)
 
 
 def _distinct(problem: ScheduleProblem, methods: Sequence[object]) -> list[Schedule]:

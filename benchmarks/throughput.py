@@ -33,9 +33,10 @@ from bricolage.api.serve import serve
 from bricolage.codec import decode
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
-from bricolage.options import PRECISIONS, Options, parse_milliseconds
+from bricolage.option_words import parse_milliseconds
+from bricolage.options import PRECISIONS, Options
 from bricolage.plan.operating_point import OperatingPoint
-from bricolage.plan.throughput import Server
+from bricolage.plan.throughput import ServingConfig
 
 _OWN = "native"
 """bricolage's own engine: a single backend like any other, but no other tool."""
@@ -51,10 +52,10 @@ class Result:
     precision: str
     point: OperatingPoint
     shipped: str
-    ours: Server
+    ours: ServingConfig
     best_peer: str
     """Of all single backends, our own engine among them."""
-    servers: tuple[Server, ...]
+    servers: tuple[ServingConfig, ...]
     """All that were tried in the second race's process, with their figures."""
     latency_limit_ms: float | None
     optimize_s: float
@@ -69,7 +70,7 @@ class Result:
         return self.latency_limit_ms is None or (self.ours.p99_ms or 0.0) <= self.latency_limit_ms
 
     @property
-    def best_other(self) -> Server | None:
+    def best_other(self) -> ServingConfig | None:
         """The other tool that answers the most requests in time, of those that raced; None where there is none."""
         limit = float("inf") if self.latency_limit_ms is None else self.latency_limit_ms
         others = [one for one in self.servers if one.program.split()[0] not in (_OWN, CHALLENGER) and one.raced]

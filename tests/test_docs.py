@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from bricolage.cli.arguments import reference
+from bricolage.train.predict.variant import table
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "bricolage"
-CLI = ROOT / "docs" / "cli.md"
 PAGES = sorted(
     [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
 )
 GENERATED = {"rules.md", "capabilities.md"}
-OPTIONS = re.compile(r"(?<=<!-- options -->\n).*?(?=\n<!-- /options -->)", re.DOTALL)
+TABLES = {ROOT / "docs" / "cli.md": ("options", reference), ROOT / "docs" / "training-predict.md": ("changes", table)}
+"""Page → the name of the table that the code generates in it, and what generates it."""
 ABOUT = {
     "native-engine.md": SOURCES / "backends" / "native",
     "fusion.md": SOURCES / "backends" / "native",
@@ -35,9 +36,17 @@ written = pytest.mark.parametrize(
 )
 
 
-def with_options(page: str) -> str:
-    """The text of the command reference with the table of options as it should be."""
-    return OPTIONS.sub(lambda _: reference(), page)
+def with_table(page: Path) -> str:
+    """The text of a page with its generated table as it should be."""
+    name, generated = TABLES[page]
+    found, count = re.subn(
+        rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+        lambda marks: f"{marks[1]}{generated()}\n{marks[2]}",
+        page.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    assert count == 1, f"{page.name} has no place for its table"
+    return found
 
 
 def anchors(page: Path) -> set[str]:
@@ -81,10 +90,9 @@ def missing_links(page: Path) -> Iterator[str]:
             yield link
 
 
-def test_the_table_of_options_is_the_one_of_the_code() -> None:
-    page = CLI.read_text(encoding="utf-8")
-    assert OPTIONS.search(page) is not None
-    assert page == with_options(page), "make it again: make docs"
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
+def test_generated_tables_are_those_of_the_code(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == with_table(page), "make it again: make docs"
 
 
 @written
@@ -103,7 +111,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    CLI.write_text(with_options(CLI.read_text(encoding="utf-8")), encoding="utf-8")
+    for changed in TABLES:
+        changed.write_text(with_table(changed), encoding="utf-8")
 
 
 def test_install_lines_name_extras_that_there_are() -> None:

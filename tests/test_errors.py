@@ -16,7 +16,7 @@ from bricolage.backends import registry
 from bricolage.errors import BricolageError, InvalidGraph, UnknownInput, plain
 from bricolage.verify.inputs import _draw
 
-SOURCE = Path(catalogue.__file__).parent
+SOURCE = Path(catalogue.__file__).parents[1]
 KINDS = {
     name: kind
     for name, kind in vars(catalogue).items()

@@ -106,7 +106,7 @@ def test_what_cannot_be_loaded_is_made_again_once(made: Path) -> None:
 def test_beside_is_what_others_may_add(made: Path) -> None:
     (made / "region-1.onnx").write_bytes(b"")
     assert not sealed.intact(made)
-    assert sealed.intact(made, beside="region-")
+    assert sealed.intact(made, ignored="region-")
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def _matrix(tables: list[CapabilityTable]) -> list[str]:
         "## Operators",
         "",
         "Element types accepted out of those tried, over all versions, with constant parameters. ✗ marks operators",
-        "that gave a wrong answer or crashed in some case; `-` stands for not tried.",
+        "that gave a wrong answer or crashed in some case; `-` means not tried.",
         "",
         f"| operator | {' | '.join(found.backend for found in tables)} |",
         f"|---|{':---:|' * len(tables)}",

@@ -21,7 +21,8 @@ from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.interface import input_specs, output_specs
-from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, ranges
+from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality
+from bricolage.plan.ranges import ranges
 from bricolage.work.implementation import Implementation, KernelConfig
 
 _CHAIN = """

@@ -32,7 +32,7 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
 from bricolage.options import ISA_VARIABLE, Options
 from bricolage.perf.transfer import MeasuredTransferCosts
 from bricolage.rewrite.apply import rewrite
@@ -201,6 +201,6 @@ def _placement(graph: Graph) -> list[str]:
 
 def _merged(graph: Graph, identities: Identities, one: Assignment) -> float:
     region, backend = Region(graph, one.region), one.implementation.backend
-    amount, count = work(region), one.region.bit_count()
+    amount, count = workload(region), one.region.bit_count()
     key, config = identities.key(region), str(one.implementation.config)
     return pinned_ms(key, backend, config, amount.flops, amount.bytes) + 1e-4 * count

@@ -4,6 +4,8 @@ import bricolage
 fast = bricolage.optimize("model.onnx")
 y = fast(x)
 fast.save("model.bricolage")
+
+These five names are public: `optimize`, `load`, `Executable`, `Options`, `BricolageError`; and those of `bricolage.train`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def cache_directory() -> Path:
 
 
 def machine_id() -> str:
-    """A random text that stands for this machine, as long as its cache folder is kept; for this process alone where the folder
+    """A random text that identifies this machine, as long as its cache folder is kept; for this process alone where the folder
     cannot be written."""
     file = cache_directory() / _MACHINE
     for _ in range(2):
@@ -67,14 +67,14 @@ def machine_id() -> str:
         with contextlib.suppress(OSError):
             draft.write_text(secrets.token_hex(_MACHINE_LETTERS // 2) + "\n", encoding="utf-8")
             try:
-                os.link(draft, file)  # whoever is first
+                os.link(draft, file)  # the first process wins
             finally:
                 draft.unlink()
     return _OF_THIS_PROCESS
 
 
 def trespass(folder: Path) -> str | None:
-    """Why a folder cannot be trusted to hold only what this user put there: who else may write to it. None where nobody may, and
+    """Why a folder cannot be trusted to hold only what this user put there: who else may write to it. None where no one may, and
     where it does not exist."""
     try:
         facts = folder.stat()
@@ -90,7 +90,8 @@ def trespass(folder: Path) -> str | None:
 
 
 def _own_group(number: int) -> bool:
-    """Whether a group is the user's private one, as many systems give one to each user: of the user's name, nobody else in it."""
+    """Whether a group is the user's private one, as many systems give one to each user: of the user's name, without other
+    members."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
     except KeyError:
@@ -126,8 +127,8 @@ class Hold:
 
 
 def discard(entry: Path) -> None:
-    """Removes a file or a folder of the cache; a folder under another name first, so that nobody meets half of it. What processes
-    have open of it stays readable to them."""
+    """Removes a file or a folder of the cache; a folder under another name first, so that no process meets half of it. What
+    processes have open of it stays readable to them."""
     with contextlib.suppress(OSError):
         if entry.is_dir() and not entry.name.startswith(UNFINISHED):
             entry = entry.rename(entry.with_name(f"{UNFINISHED}{os.getpid()}-{entry.name}"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
+from bricolage.option_words import HIGHEST_CORE, parse_cores, parse_milliseconds, parse_seconds, parse_shapes, sizes_of
+from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
 MOST_THREADS = 1024
@@ -18,7 +20,6 @@ MOST_THREADS_A_CORE = 8
 """More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
-_HIGHEST_CORE = 65_535
 _MOST_COUNTED = 4_000
 """Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
@@ -56,20 +57,6 @@ def default_isa() -> str:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
-
-    rewrite_tuning: float = 0.25
-    """Racing variants for a backend takes all of its part, where rules are left to try."""
-    rewrite_search: float = 0.05
-    regions: float = 0.2
-    placement: float = 0.15
-    kernel_tuning: float = 0.2
-    race: float = 1 / 3
-    """The largest part that the final race may take; it is kept free, whatever comes before."""
-
-
-@dataclass(frozen=True)
 class EffortProfile:
     """What an effort word means: the single place where budgets and repeats are set. Seconds of wall clock."""
 
@@ -103,8 +90,8 @@ class EffortProfile:
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
-    races_settled: bool = True
-    """Whether a race is held where what was measured before leaves no doubt of who is fastest."""
+    forgone: float | None = None
+    """No race is held where the fastest so far surely loses no more than this share to any other; None where one is held always."""
     baselines: int | None = None
     """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
     of each backend that compiles quickly."""
@@ -129,7 +116,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generated_rules=False,
         risk=0.5,
         baselines=2,
-        races_settled=False,
+        forgone=0.05,
     ),
     "quick": EffortProfile(
         budget_s=60.0,
@@ -218,7 +205,7 @@ class Options:
         None,
         flag="--latency-limit",
         metavar="TIME",
-        help="For throughput: the longest that 99 of 100 requests may take: 50ms, 0.2s.",
+        help="For throughput: the 99th percentile of latency may be at most 50ms, 0.2s ...",
         parse=lambda word: parse_milliseconds(word),
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")
@@ -226,13 +213,13 @@ class Options:
         None,
         flag="--budget",
         metavar="TIME",
-        help="Time to measure and search, instead of the effort's: 60s, 5m, 1h.",
+        help="Time to measure and search: 60s, 5m, 1h. Default: set by --effort.",
         parse=lambda word: parse_seconds(word),
     )
     threads: int = _option(
         flag="--threads",
         metavar="N",
-        help="Threads; as many as the cores by default.",
+        help="Number of threads; default: all cores.",
         factory=lambda: min(available_cores(), MOST_THREADS),
     )
     backends: tuple[str, ...] | None = _option(
@@ -249,7 +236,7 @@ class Options:
         parse=lambda words: parse_shapes(words),
         factory=dict,
     )
-    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Let rewritten variants of the graph take part.")
+    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Include rewritten variants of the graph.")
     predict: bool = _option(
         True,
         flag="--predict/--no-predict",
@@ -280,7 +267,7 @@ class Options:
         None,
         flag="--memory-limit",
         metavar="MB",
-        help="Resident memory of one worker process; by default 80 % of what is free.",
+        help="Memory limit of one worker process; default: 80 % of the free memory.",
         decides=False,
     )
 
@@ -301,7 +288,7 @@ class Options:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
         if self.budget_s is not None and not 0 < self.budget_s < float("inf"):
             raise BadOption(option="budget", value=self.budget_s, advice="Give a positive time, for example 60s")
-        if self.cores is not None and (not self.cores or not 0 <= min(self.cores) <= max(self.cores) <= _HIGHEST_CORE):
+        if self.cores is not None and (not self.cores or not 0 <= min(self.cores) <= max(self.cores) <= HIGHEST_CORE):
             raise BadOption(option="cores", value=self.cores, advice="Give numbers of processors, for example 0-3")
         if self.backends == ():
             raise BadOption(option="backend", value="nothing", advice="Name one, or leave it out for all")
@@ -328,7 +315,7 @@ class Options:
         """What only the machine can say: options of a plan may be another one's.
 
         Raises:
-            BadOption: so many threads that they would only wait for each other.
+            BadOption: there are too many threads for the cores.
         """
         cores = available_cores()
         if self.threads > MOST_THREADS_A_CORE * cores:
@@ -386,74 +373,3 @@ class Options:
     def bound(self) -> float:
         """Relative error that is always accepted; given in numbers, it is all that is."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]
-
-
-def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
-    """Of one dimension; a single one may stand alone."""
-    return tuple(given) if isinstance(given, Sequence) else (given,)
-
-
-def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:
-    """`["batch=1,8", "sequence=128"]` → sizes per symbolic dimension.
-
-    Raises:
-        BadOption: a word is not NAME=SIZE[,SIZE...].
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for word in words:
-        name, equals, sizes = word.partition("=")
-        try:
-            if not (name and equals):
-                raise ValueError
-            shapes[name] = tuple(int(size) for size in sizes.split(","))
-        except ValueError:
-            raise BadOption(option="--shape", value=word, advice="Write NAME=SIZE or NAME=SIZE,SIZE") from None
-    return shapes
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """`"0-3"` or `"0,2"` → numbers of logical processors, ascending.
-
-    Raises:
-        BadOption: not such a list.
-    """
-    found: set[int] = set()
-    try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            if int(last if dash else first) > _HIGHEST_CORE:
-                raise ValueError
-            found.update(range(int(first), int(last if dash else first) + 1))
-    except ValueError:
-        raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
-    return tuple(sorted(found))
-
-
-def parse_seconds(text: str) -> float:
-    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds.
-
-    Raises:
-        BadOption: not a time.
-    """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-    try:
-        return float(number) * unit
-    except ValueError:
-        raise BadOption(option="--budget", value=text, advice="Write for example 60s, 5m or 1h") from None
-
-
-def parse_milliseconds(text: str) -> float:
-    """`"50ms"`, `"0.2s"` or `"50"` → milliseconds.
-
-    Raises:
-        BadOption: not a time.
-    """
-    advice = "Write for example 50ms or 0.2s"
-    number, factor = (
-        (text[:-1], 1e3) if text.endswith("s") and not text.endswith("ms") else (text.removesuffix("ms"), 1.0)
-    )
-    try:
-        return float(number) * factor
-    except ValueError:
-        raise BadOption(option="--latency-limit", value=text, advice=advice) from None

@@ -31,9 +31,9 @@ _swept: set[tuple[Path, str]] = set()
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yields where to write a file that is to lie at `path`: beside it, under a name that no other thread and no other process
-    takes. Without an error it replaces what is at `path`, at once; with one, nothing of it stays. Where nothing was written,
-    nothing changes.
+    """Yields where to write a file that is to lie at `path`: in the same folder, under a name that no other thread and no other
+    process takes. Without an error it replaces what is at `path`, at once; with one, nothing of it stays. Where nothing was
+    written, nothing changes.
 
     Raises:
         OSError: it cannot be moved there.
@@ -48,8 +48,8 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def make(parent: Path, prefix: str = "") -> Path:
-    """A fresh, empty folder in `parent`, readable by its owner alone, after those of the same prefix that nobody holds any
-    more have been removed. It goes with `remove`, or after this process has ended, when somebody calls `make` again.
+    """A fresh, empty folder in `parent`, readable by its owner alone, after those of the same prefix that no process holds any
+    more have been removed. It goes with `remove`, or after this process has ended, when `make` is called again.
 
     Raises:
         OSError: `parent` cannot be written.
@@ -59,15 +59,15 @@ def make(parent: Path, prefix: str = "") -> Path:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # somebody sweeps, and was here before the lock
+        except FileNotFoundError:  # another process swept it before the lock
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody is sweeping it
+        except BlockingIOError:  # another process is sweeping it
             os.close(descriptor)
             continue
         except OSError as error:
-            _LOG.debug("%s cannot be locked (%s), so nobody will sweep it either", folder, error)
+            _LOG.debug("%s cannot be locked (%s), so no process will sweep it either", folder, error)
         if not _is_at(descriptor, folder):
             os.close(descriptor)
             continue
@@ -103,7 +103,7 @@ def remove(folder: Path) -> None:
 @contextmanager
 def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
     """Within it work goes on in a folder of `make`, which is removed at the end; with `keep` only where the work fails. A
-    disk that takes no more is told as such, whoever meets it.
+    disk that takes no more is reported as such everywhere.
 
     Raises:
         NotWritable: the disk is full, or has become read-only.
@@ -123,7 +123,7 @@ def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
 
 
 def sweep(parent: Path, prefix: str = "") -> None:
-    """Removes the folders in `parent` whose names begin with `prefix`, which belong to this user and are locked by nobody."""
+    """Removes the folders in `parent` whose names begin with `prefix`, which belong to this user and are not locked."""
     _swept.add((parent, prefix))
     try:
         found = [Path(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
@@ -137,7 +137,7 @@ def sweep(parent: Path, prefix: str = "") -> None:
 def _sweep_one(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # gone, no folder, or somebody else's
+    except OSError:  # gone, no folder, or another user's
         return
     try:
         if os.fstat(descriptor).st_uid != os.getuid():

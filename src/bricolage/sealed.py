@@ -5,7 +5,7 @@ disk, sealed and renamed into place, so it is there whole or not at all. Before 
 seal; what does not fit is thrown away, to be made again.
 
 Every file is read through and compared by digest, but for large ones that are as they were left when they were last found
-right: same size, inode, time of modification and time of change (`_Stamp`). Whoever writes to a file, cuts it or replaces it
+right: same size, inode, time of modification and time of change (`_Stamp`). To write to a file, cut it or replace it
 changes one of these. What a disk changes by itself, without any write, is noticed in small files, and not in large ones.
 Against people who may write to the folder nothing of this protects: its owner and mode do (`cache.trespass`).
 """
@@ -58,16 +58,16 @@ class _Seal:
     """By name relative to the folder, with / between the parts."""
 
 
-def intact(folder: Path, beside: str = "") -> bool:
+def intact(folder: Path, ignored: str = "") -> bool:
     """Whether a folder is there and exactly what was sealed: no file is missing, other than it was, or added (but those whose names
-    begin with `beside`, where that is given), and nobody but this user may write to it."""
+    begin with `ignored`, where that is given), and only this user may write to it."""
     if trespass(folder) is not None:
         return False
     try:
         raw = (folder / SEAL).open("rb")
         with raw:
             seal = decode(_Seal, parse(raw.read(_LARGEST_SEAL)))
-        found = {name for name in _files(folder) if name in seal.files or not (beside and name.startswith(beside))}
+        found = {name for name in _files(folder) if name in seal.files or not (ignored and name.startswith(ignored))}
         if found != set(seal.files):
             return False
         restamped = dict(seal.files)

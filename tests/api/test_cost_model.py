@@ -15,13 +15,13 @@ from bricolage.api.cost_model import samples_of
 from bricolage.api.optimize import optimize
 from bricolage.cli.main import app
 from bricolage.codec import encode
+from bricolage.costs.database import Cost, CostKey, Database
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
-from bricolage.measure.database import Cost, CostKey, Database
-from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.perf.learned.features import Setting
 from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
 from bricolage.perf.learned.model import load
+from bricolage.work.cost import Setting
 from tests.perf.test_learned import made_up
 
 run = CliRunner()
@@ -110,7 +110,7 @@ def test_an_own_model_that_cannot_be_used_is_left_out(caplog: pytest.LogCaptureF
     shipped = model_in_use()
     assert shipped is not None and shipped == load(SHIPPED)
     own_model().write_text("{}", encoding="utf-8")
-    assert model_in_use() == shipped and "is no model of costs" in caplog.text
+    assert model_in_use() == shipped and "is not a cost model" in caplog.text
 
 
 def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:

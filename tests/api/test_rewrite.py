@@ -22,15 +22,15 @@ from bricolage.errors import (
     WrongRewrite,
 )
 from bricolage.graph.extract import write_whole
-from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.verification import verify
 from bricolage.verify.reference import LIBRARY_VARIABLE, evaluate
+from tests.rewrite.search.models import by_type
 
 rewrite = partial(api.rewrite, evaluate=evaluate)
 """Without a worker for each of the models, all of which end."""
@@ -87,7 +87,7 @@ class WrongSquare(Rule):
     enabling = True
 
     def patterns(self) -> list[Op]:
-        return [op.Abs(Any("x"))]
+        return [op.Abs(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Mul(match["x"], match["x"])
@@ -192,9 +192,7 @@ def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(api, "chosen", lambda only, skip, **how: [*chosen(only, skip, **how), WrongSquare()])
     model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
 
-    def cheap_products(operator: Operator) -> float:
-        return 0.1 if operator.op_type == "Mul" else 1.0
-
+    cheap_products = by_type({"Mul": 0.1}, 1.0)
     with pytest.raises(WrongRewrite) as caught:
         rewrite(model, search=SearchOptions(), cost=cheap_products)
     assert caught.value.facts["rule"] == "wrong-square"
@@ -211,7 +209,7 @@ class SelfDifference(Rule):
     counterexamples = (Example("float[3] x, float[2,3] z", "s = Add(x, z) y = Sub(s, z)", why="shape"),)
 
     def patterns(self) -> list[Op]:
-        return [op.Sub(op.Add(Any("x"), Any("z")), Any("z"))]
+        return [op.Sub(op.Add(AnyValue("x"), AnyValue("z")), AnyValue("z"))]
 
     def check(self, match: Match) -> None:
         require_shape(match.root, match["x"])
@@ -256,7 +254,7 @@ class FlattenByRest(Rule):
     enabling = True
 
     def patterns(self) -> list[Op]:
-        return [op.Flatten(Any("x"))]
+        return [op.Flatten(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Reshape(match["x"], op.integers([0, -1]))

@@ -18,9 +18,9 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
 from bricolage.codec import decode, encode
+from bricolage.costs.database import Database
 from bricolage.device.host import selected
 from bricolage.errors import ArtifactFails
-from bricolage.measure.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.options import Options
 from bricolage.plan.interface import output_specs

@@ -12,13 +12,14 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from bricolage.api.tailor import tailor
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
 from bricolage.graph.extract import write_whole
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
-from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig
 from bricolage.rewrite.rule import Example
 from bricolage.tune.rewrites import RewriteTuner, verdict
 

@@ -16,8 +16,8 @@ from bricolage.api.tune import Tuned, tune
 from bricolage.backends import registry
 from bricolage.cli.main import app
 from bricolage.codec import decode
+from bricolage.costs.database import Database
 from bricolage.errors import BadOption, NoBackend
-from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.tune.kernel_search import Snapshot
 from bricolage.tune.options import TuningOptions

@@ -20,7 +20,8 @@ from bricolage.errors import ForeignPlan, UnreadableArtifact
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, Bucket, EnabledRule, PlannedRegion, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
 from bricolage.rewrite.variants import REWRITTEN, TAILORED, rewritten_variants, tailored_variant
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation

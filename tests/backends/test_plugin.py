@@ -71,7 +71,7 @@ def test_it_competes_and_is_right(environment: dict[str, str], model: Path, tmp_
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
     script = """
-from bricolage.measure.database import Database
+from bricolage.costs.database import Database
 with Database() as database:
     for entry in database.entries():
         if entry.key.backend == "blas": print(entry.cost.outcome, entry.cost.error)

@@ -27,7 +27,7 @@ from bricolage.errors import NoReference
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.rule import Operators, Result, Rule
 from bricolage.testing import Truth
 from tests.graph.models import parse
@@ -50,7 +50,7 @@ class FalseRule(Rule):
     family = "identity"
 
     def patterns(self) -> Sequence[Op]:
-        return [op.Tanh(Any("x"))]
+        return [op.Tanh(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:  # noqa: ARG002
         return match["x"]

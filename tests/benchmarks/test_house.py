@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.house import HELD, Module, arrows, circles, lowered, read, survey
+from benchmarks.house import HELD, Module, arrows, circles, lowered, pages, read, survey, words
 
 VARIANT = "class Variant:\n    amp: bool\n    batch: int\n    micro: int\n"
 
@@ -22,7 +22,7 @@ def write(folder: Path, files: dict[str, str]) -> list[Module]:
 
 
 def test_the_house_gets_no_worse() -> None:
-    held, house = json.loads(HELD.read_text(encoding="utf-8")), survey(read())
+    held, house = json.loads(HELD.read_text(encoding="utf-8")), survey(read(), pages())
     assert house.counts.keys() == held.keys(), "run python -m benchmarks.house --hold"
     worse = {name: (value, house.lists.get(name)) for name, value in house.counts.items() if value > held[name]}
     assert not worse, f"more than the {held} that are held"
@@ -80,6 +80,18 @@ def test_places_that_list_the_changes(tmp_path: Path) -> None:
     other = "def help():\n    'amp, batch and micro.'\n    return 'amp, batch=N or micro=N'\n"
     found = write(tmp_path, {"train/v.py": text, "cli/train/p.py": other, "other.py": other})
     assert survey(found).lists["what_if_places"] == ("cli/train/p.py:1", "train/v.py:1", "train/v.py:5")
+
+
+def test_listed_words_are_counted_across_lines_and_cases() -> None:
+    found = words(
+        ["Nobody stands\n    for it, beside us.", "As many as there are: so many. Standing forward, besides."]
+    )
+    assert {name: count for name, count in found.items() if count} == {
+        "beside": 2,
+        "nobody": 1,
+        "stands for": 1,
+        "so many": 1,
+    }
 
 
 def test_held_counts_only_fall() -> None:

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from bricolage import errors
 from bricolage.backends import registry
 from bricolage.cli.main import app
+from bricolage.costs.database import Cost, CostKey, Database
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
-from bricolage.measure.database import Cost, CostKey, Database
-from bricolage.measure.statistics import Latency
 
 run = CliRunner()
 

@@ -13,6 +13,8 @@ import numpy as np
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
 from bricolage.backends.trials import KernelTiming
 from bricolage.codec import encode
+from bricolage.costs.entries import Cost, Outcome, TrialRecord
+from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.driver.profile import Session
@@ -20,11 +22,9 @@ from bricolage.driver.stages.profiling import Reference
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
-from bricolage.measure.entries import Cost, Outcome, TrialRecord
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Event, Measurer, judged
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
-from bricolage.measure.statistics import Latency
 from bricolage.measure.worker_process import Answer
 from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL
@@ -98,6 +98,16 @@ class Tiled(Everything):
         return named("f32", "f32-tiles")
 
 
+class Narrow(Everything):
+    """Has a lower precision."""
+
+    name = "narrow"
+
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named("f32", "bf16")
+
+
 class Fusing(Everything):
     """Has a switch for its optimisations."""
 
@@ -119,7 +129,21 @@ class Dense(Everything):
 
 REFERENCES = {
     one.name: f"{__name__}:{one.__name__}"
-    for one in (First, Second, Third, Partial, Bold, BoldSluggish, Sluggish, Tuned, Untuned, Tiled, Fusing, Dense)
+    for one in (
+        First,
+        Second,
+        Third,
+        Partial,
+        Bold,
+        BoldSluggish,
+        Sluggish,
+        Tuned,
+        Untuned,
+        Tiled,
+        Narrow,
+        Fusing,
+        Dense,
+    )
 }
 """For the registry."""
 
@@ -251,9 +275,12 @@ class MadeUpMeasurer:
         self.before: Callable[[CandidateSpec], None] = lambda _: None
         """Called before each answer."""
 
-    def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
-        del bound, data
-        return self.on_record.get(spec)
+    def cached(self, asked: Sequence[tuple[CandidateSpec, str]], bound: float) -> list[Cost | None]:
+        del bound
+        return [self.on_record.get(spec) for spec, _ in asked]
+
+    def compile_ahead(self, specs: Sequence[CandidateSpec]) -> None:
+        del specs
 
     def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
         found = (self.on_record.get(spec), self.earlier.get(spec))

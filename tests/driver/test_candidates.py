@@ -25,7 +25,6 @@ from bricolage.device.host import host
 from bricolage.driver.candidates import Candidates, find
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
-from bricolage.perf.roofline import Roofline
 from bricolage.work.implementation import Implementation, KernelConfig, named
 from tests.graph.models import graph
 
@@ -132,5 +131,5 @@ def test_slow_compilers_may_be_left_to_large_regions(model: Graph) -> None:
 def test_the_largest_share_of_the_time_comes_first(model: Graph) -> None:
     device = host()
     found = find(model, [Everything()], "highest", device, slow_per_region=True)
-    weights = [group.weight(Roofline(device.peaks)) for group in found.groups if group.level == "operator"]
+    weights = [group.weight(device.peaks) for group in found.groups if group.level == "operator"]
     assert weights == sorted(weights, reverse=True) and weights[0] > weights[-1] > 0

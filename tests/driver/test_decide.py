@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.costs.entries import Cost
 from bricolage.driver.decide import compete, decide
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
-from bricolage.measure.entries import Cost
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, Bucket, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.ranges import numbers
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph
 

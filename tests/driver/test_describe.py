@@ -14,7 +14,8 @@ from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph, Region
-from bricolage.plan.plan import ORIGINAL, numbers
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.ranges import numbers
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
 from tests.graph.models import graph

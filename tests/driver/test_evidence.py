@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, sum_of_regions, weighed
 from bricolage.graph.work import Work
-from bricolage.measure.entries import Cost
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import First, Second, made_up_state, whole
 from tests.driver.test_final_race import disturbed, made_up_race, timed

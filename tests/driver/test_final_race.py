@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.final_race import FinalRace, with_other_tool, within_reach
 from bricolage.driver.state import Challenger, State
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.measure.statistics import Latency
 from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant
 from bricolage.work.implementation import Assignment, Implementation, Placement
@@ -480,7 +480,8 @@ def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("effort", "second", "held"), [("instant", 11.0, False), ("instant", 10.1, True), ("quick", 11.0, True)]
+    ("effort", "second", "held"),
+    [("instant", 11.0, False), ("instant", 10.3, False), ("instant", 10.01, True), ("quick", 11.0, True)],
 )
 def test_an_instant_decision_holds_a_race_only_where_it_may_say_something_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: Effort, second: float, held: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from bricolage.deadline import Deadline
 from bricolage.driver.decide import decide
 from bricolage.driver.expected import expected_ms, foreseen
-from bricolage.driver.forecast import _QUANTILE, Forecast, _improvement
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages.profiling import Baselines, Regions
@@ -23,9 +23,11 @@ from bricolage.driver.state import State
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
+from bricolage.perf.forecast import _QUANTILE, Forecast, _improvement
 from bricolage.perf.learned.features import NAMES
 from bricolage.perf.learned.forest import Forest, Tree
-from bricolage.perf.learned.model import LearnedCosts, LearnedPrediction
+from bricolage.perf.learned.model import LearnedCosts
+from bricolage.work.cost import Estimate
 from bricolage.work.implementation import named
 from tests.driver.made_up import (
     Answers,
@@ -68,6 +70,7 @@ def with_costs(state: State, found: LearnedCosts | None) -> State:
     """A state in which nothing is measured, with a model."""
     for profile in state.profiles.values():
         profile.session = replace(profile.session, costs=found)
+        profile.__dict__.pop("forecast", None)  # what is compiled ahead was chosen by it
     state.session = state.original.session
     return state
 
@@ -167,14 +170,15 @@ def test_measured_costs_rule_out_as_predicted_ones_do(tmp_path: Path, model: Gra
     state, _ = made_up_state(tmp_path, model, [First(), Second()])
     group = state.original.candidates.groups[0]
     expected = Forecast(
-        {(group.key, FIRST): LearnedPrediction(1, 0.5, 2), (group.key, SECOND): LearnedPrediction(4, 3, 5)}, {}
+        {(group.key, FIRST): Estimate(1, 0.5, 2, "learned"), (group.key, SECOND): Estimate(4, 3, 5, "learned")}, {}
     )
     both, right = (FIRST, SECOND), {FIRST, SECOND}
-    assert expected.worth_measuring(group, FIRST, right, {}) == (FIRST,)
-    assert expected.worth_measuring(group, FIRST, {SECOND}, {}) == both
-    assert expected.worth_measuring(group, FIRST, right, {(group.key, FIRST): 3.5}) == both
-    assert expected.worth_measuring(group, FIRST, right, {(group.key, FIRST): None}) == both, "it failed"
-    assert expected.worth_measuring(group, SECOND, right, {}) == both, "who stands stays"
+    worth = partial(expected.worth_measuring, group.key, group.implementations)
+    assert worth(FIRST, right, {}) == (FIRST,)
+    assert worth(FIRST, {SECOND}, {}) == both
+    assert worth(FIRST, right, {(group.key, FIRST): 3.5}) == both
+    assert worth(FIRST, right, {(group.key, FIRST): None}) == both, "it failed"
+    assert worth(SECOND, right, {}) == both, "who stands stays"
 
 
 def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:
@@ -186,7 +190,10 @@ def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:
     expected, right = state.original.forecast.corrected(state.original.times), state.original.times
     fastest = state.original.fastest
     assert fastest is not None
-    gains = {g.key: expected.gain_ms(g, fastest[0], right) for g in state.original.candidates.groups}
+    gains = {
+        g.key: len(g.regions) * expected.gain_ms(g.key, g.implementations, fastest[0], right)
+        for g in state.original.candidates.groups
+    }
     single = {g.key for g in state.original.candidates.groups if g.level in ("operator", "prefix")}
     order = list(dict.fromkeys(spec.region_key for spec in measurer.asked if spec.region_key in single))
     assert len(order) > 2 and [gains[key] for key in order] == sorted((gains[key] for key in order), reverse=True)
@@ -194,7 +201,7 @@ def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(1.0001, 20), st.floats(1.0001, 20))
 def test_expected_gains_are_what_draws_give(own_ms: float, other_ms: float, own_spread: float, spread: float) -> None:
-    own, other = (LearnedPrediction(m, m / s, m * s) for m, s in ((own_ms, own_spread), (other_ms, spread)))
+    own, other = (Estimate(m, m / s, m * s, "learned") for m, s in ((own_ms, own_spread), (other_ms, spread)))
     found = _improvement(own, other)
     deviation = math.hypot(math.log(own_spread), math.log(spread)) / _QUANTILE
     levels = np.linspace(-8, 8, 20_001)

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.driver.mixed_precision import proposals
-from bricolage.measure.entries import Cost
-from bricolage.measure.statistics import Latency
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 
 FULL, LOW = Implementation("engine"), Implementation("engine", KernelConfig("bf16"))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.driver.serving import layouts
 from bricolage.errors import NotBatchable
-from bricolage.measure.entries import Cost
-from bricolage.measure.statistics import Latency
 from bricolage.measure.throughput import ServedLoad
 from bricolage.plan.interface import batch_dimension
 from bricolage.plan.plan import TensorSpec

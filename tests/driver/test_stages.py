@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.driver import items
 from bricolage.driver.profile import Profile
@@ -24,15 +26,16 @@ from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placed, promising
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
-from bricolage.graph.graph import Graph, Region
+from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
-from bricolage.measure.entries import Cost
+from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
-from bricolage.perf.calibrated import MeasuredOpCost
-from bricolage.perf.roofline import OperatorCost
+from bricolage.perf.track_record import Compiling, TrackRecord
 from bricolage.plan.plan import ORIGINAL
+from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.cost import CostModel, Setting
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.driver.made_up import (
     Answers,
@@ -86,6 +89,19 @@ def test_baselines_are_measured_quick_compilers_first(tmp_path: Path, model: Gra
     assert {spec.alone for spec in measurer.asked} == {True}
     run(state, Baselines(every=True))
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0, "sluggish f32": 5.0}
+
+
+def test_without_time_for_one_measurement_who_compiles_fastest_is_measured(
+    tmp_path: Path, model: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The budget is over, and so are the seconds that baselines have in any case."""
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], Answers({"second": 3.0}))
+    known = TrackRecord(compiling={"first": Compiling(2.0, 0.0), "second": Compiling(0.5, 0.0)})
+    state.session = state.original.session = replace(state.session, record=known)
+    seconds = itertools.count(0.0, 20.0)
+    Baselines().run(state, Deadline(5.0, lambda: next(seconds)))
+    assert whole_times(state.original) == {"second f32": 15.0}
+    assert "the time was up before first f32, third f32 had their turn" in caplog.text
 
 
 def test_slow_compilers_are_measured_late_where_there_are_no_others(tmp_path: Path, model: Graph) -> None:
@@ -307,8 +323,12 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     def finds(*found: GraphVariant) -> dict[str, Any]:
         asked: dict[str, Any] = {}
 
-        def searched(original: Graph, cost: OperatorCost, limits: Any, known: Any, *, generated: bool) -> Any:
-            asked.update(graph=original, cost=cost, limits=limits, known=[v.name for v in known], generated=generated)
+        def searched(
+            original: Graph, costs: CostModel, on: Setting, limits: Any, known: Any, *, generated: bool
+        ) -> Any:
+            asked.update(
+                graph=original, costs=costs, on=on, limits=limits, known=[v.name for v in known], generated=generated
+            )
             return found
 
         monkeypatch.setattr(rewriting, "searched_variants", searched)
@@ -324,14 +344,21 @@ def test_the_search_minimises_measured_times_first(
     answers = Answers({"second": 0.5}, {"Tanh": 0.2, "MatMul": 6.0})
     state, _ = made_up_state(tmp_path, model, [First(), Second()], answers, variants=[variant("rewritten", SHORTER)])
     run(state, Baselines(), RewrittenVariants(), Regions(), RewriteSearch())
-    cost = asked["cost"]
-    assert isinstance(cost, MeasuredOpCost) and asked["graph"] is model and asked["known"] == [ORIGINAL, "rewritten"]
-    assert state.calibrated is cost.model and len(state.calibrated.samples) > 2
+    assert (
+        asked["graph"] is model and asked["known"] == [ORIGINAL, "rewritten"] and asked["on"] == state.session.setting
+    )
+    calibrated = state.calibrated
+    assert calibrated is not None and len(calibrated.samples) > 2
+
+    def cost(operator: Operator) -> float:
+        return price(asked["costs"], asked["on"], [operator])
+
     own = {o.op_type: cost(o) for o in model.operators}
     assert own["MatMul"] / own["Tanh"] == pytest.approx(30.0), "the measured proportions"
-    assert sum(map(cost, model.operators)) == pytest.approx(cost.model.predict(model.operators)), "the graph's scale"
+    scale = calibrated.predict([operator_work(one).operators[0] for one in model.operators])
+    assert sum(map(cost, model.operators)) == pytest.approx(scale), "the graph's scale"
     other = graph("y=Softmax(x)").operators[0]
-    assert cost(other) == cost.model(other), "the model, where nothing was measured"
+    assert cost(other) == calibrated.predict(operator_work(other).operators), "the model, where nothing was measured"
     assert asked["limits"].seconds <= state.session.options.profile.shares.rewrite_search * state.budget_s
 
 

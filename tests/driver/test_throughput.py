@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver.serving import Batch, ServingCandidate
 from bricolage.driver.throughput import ThroughputSearch, TriedCandidate
 from bricolage.errors import LatencyLimit, NoBackend
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
-from bricolage.measure.statistics import Latency
 from bricolage.measure.throughput import ServedLoad
 from bricolage.options import Options
 from bricolage.plan.throughput import Kind

@@ -17,8 +17,8 @@ import psutil
 
 from bricolage import errors
 from bricolage.backends import registry
+from bricolage.costs.database import Database
 from bricolage.device.host import host
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector

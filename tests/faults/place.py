@@ -29,8 +29,8 @@ import bricolage.cli.progress
 import bricolage.report.tables
 from bricolage.cache import VARIABLE
 from bricolage.cli.main import app
-from bricolage.measure.database import FILE, Database
-from bricolage.measure.entries import UNSTORED, Cost, CostKey
+from bricolage.costs.database import FILE, Database
+from bricolage.costs.entries import UNSTORED, Cost, CostKey
 from bricolage.verify.reference import LIBRARY_VARIABLE
 
 _TOKEN = "BRICOLAGE_FAULTS"

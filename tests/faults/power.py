@@ -13,9 +13,9 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
-from bricolage.measure.database import FILE, Database
-from bricolage.measure.entries import Cost, CostKey
-from bricolage.measure.statistics import Latency
+from bricolage.costs.database import FILE, Database
+from bricolage.costs.entries import Cost, CostKey
+from bricolage.costs.latency import Latency
 from bricolage.verify.compare import Deviation
 from tests.faults.place import Broken, Place
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost, CostKey
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost, CostKey
 from tests.faults import place as places
 from tests.faults.kinds import KINDS, kill_parent, power_cut
 from tests.faults.place import Broken, Place

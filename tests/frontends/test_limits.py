@@ -122,7 +122,7 @@ def test_external_data_described_wrongly(tmp_path: Path, key: str, value: str) -
     for name, text in {"location": "w.bin", "offset": "0", "length": "16", key: value}.items():
         weights.external_data.add(key=name, value=text)
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(BadExternalData, match=f"'w' are described wrongly: .*{key}"):
+    with pytest.raises(BadExternalData, match=f"tensor 'w' in an external data file is wrong: .*{key}"):
         to_model(tmp_path / "m.onnx")
 
 

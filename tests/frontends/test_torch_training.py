@@ -13,7 +13,7 @@ from bricolage.errors import NotTraceable
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import Alone
+from bricolage.train.predict.operators import OperatorTimings
 from bricolage.train.predict.running import Running, blocks
 from bricolage.train.predict.variant import parse_variant
 from bricolage.train.spec import Optimiser
@@ -90,7 +90,7 @@ def test_it_has_the_operators_that_pytorch_runs_and_the_memory_that_they_take(ne
     seen = measured_peak(running)
     # Beside what is recomputed PyTorch keeps the state of random numbers, 5,056 bytes for each block.
     states = 5056 * len(blocks(one.module)) if words == "recompute" else 0
-    assert sized(graph, Alone(torch.get_num_threads())).peak() == pytest.approx(seen, rel=0.05, abs=states)
+    assert sized(graph, OperatorTimings(torch.get_num_threads())).peak() == pytest.approx(seen, rel=0.05, abs=states)
 
 
 def test_work_memory_and_gradients_of_a_linear_layer() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bricolage.graph.segments import segments
-from bricolage.graph.work import flops, work, workload
+from bricolage.graph.work import flops, workload
 from bricolage.work.workload import OperatorWork
 from tests.graph.models import graph
 
@@ -28,8 +28,8 @@ def test_operations(body: str, inputs: str, constants: dict[str, tuple[int, ...]
 
 def test_a_fused_region_moves_fewer_bytes_than_its_parts() -> None:
     g = graph("a=Relu(x) y=Abs(a)", "float[100] x", "float[] y")
-    assert work(g.everything).bytes == 800
-    assert sum(work(g.region(1 << i)).bytes for i in range(2)) == 1600
+    assert workload(g.everything).bytes == 800
+    assert sum(workload(g.region(1 << i)).bytes for i in range(2)) == 1600
 
 
 def test_a_workload_says_what_a_region_computes() -> None:

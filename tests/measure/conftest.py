@@ -10,7 +10,6 @@ import pytest
 from bricolage.backends import registry
 from bricolage.measure.pool import Pool
 from tests.measure import rogues
-from tests.measure.postgresql_server import PostgresqlServer, programs
 
 
 @pytest.fixture(autouse=True)
@@ -20,20 +19,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path / "cache"
     registry._sources.cache_clear()  # other tests must not meet the rogues
     registry.get.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[PostgresqlServer]:
-    """A private server; the test is skipped where none is installed."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    found = programs()
-    if found is None:
-        pytest.skip("no PostgreSQL server is installed (Debian's package is `postgresql`)")
-    server = PostgresqlServer(found)
-    try:
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bricolage.costs.database import Database
 from bricolage.device.host import host
-from bricolage.measure.database import Database
 from bricolage.measure.entry_costs import fixed_costs
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool

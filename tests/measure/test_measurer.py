@@ -16,18 +16,18 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure import fork_server
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import compare
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
-from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation
 from bricolage.verify.tensors import load_values, save_expected, save_tensors
@@ -139,7 +139,7 @@ def test_limits_are_found_only_where_they_decide(measurer: Measurer, tmp_path: P
     assert outcomes(0.0, ("honest", ""), ("twin", ""), data="right") == {"honest": "ok", "twin": "ok"} and not asked
     off = {"honest": "ok", "wrong": "ok"}  # by 1e-2
     assert outcomes(2e-2, ("honest", ""), ("wrong", ""), data="accepted") == off and len(asked) == 1
-    assert measurer.known(task(tmp_path, ("wrong", "")).candidates[0], 1e-6, "accepted").outcome == "ok"  # type: ignore[union-attr]
+    assert measurer.cached([(task(tmp_path, ("wrong", "")).candidates[0], "accepted")], 1e-6)[0].outcome == "ok"  # type: ignore[union-attr]
     assert outcomes(5e-3, ("wrong", ""), data="refused") == {"wrong": "wrong"} and len(asked) == 2
     assert outcomes(5e-3, ("wrong", ""), data="refused") == {"wrong": "wrong"} and len(asked) == 2
     assert not list(tmp_path.glob("outputs-*"))
@@ -273,9 +273,9 @@ def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path
         whole = replace(spec, alone=alone)
         measurer.database.put(measurer.key(whole), Cost("ok", calm))
         measurer.database.put_deviation(measurer.key(whole), "these", Deviation(0.0, 0.0))
-        assert measurer.known(whole, 1e-6, "these") is not None
+        assert measurer.cached([(whole, "these")], 1e-6)[0] is not None
         measurer.database.put(measurer.key(whole), Cost("ok", busy))
-        assert (measurer.known(whole, 1e-6, "these") is None) == alone, (
+        assert (measurer.cached([(whole, "these")], 1e-6)[0] is None) == alone, (
             "what is small is hardly ever timed to a narrow interval"
         )
 
@@ -283,11 +283,11 @@ def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path
 def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
     (spec,) = task(tmp_path, ("honest", "")).candidates
     measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=30.0, reason="slow"))
-    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 60 s now
+    assert measurer.cached([(spec, "these")], 1e-6)[0] is None  # the limit is 60 s now
     measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=60.0, reason="slow"))
-    assert measurer.known(spec, 1e-6, "these") is not None
+    assert measurer.cached([(spec, "these")], 1e-6)[0] is not None
     measurer._versions["honest"] = "2.0"
-    assert measurer.known(spec, 1e-6, "these") is None
+    assert measurer.cached([(spec, "these")], 1e-6)[0] is None
 
 
 def test_what_is_compiled_when_the_time_ends_is_timed(
@@ -442,13 +442,13 @@ def test_what_was_measured_beside_others_in_an_earlier_run_is_measured_again(
     key, bad = measurer.key(spec), Cost("ok", Latency(2.0, 1.0, 3.0, 7), disturbed=True)
     measurer.database.put(key, bad)
     measurer.database.put_deviation(key, "these", Deviation(0.0, 0.0))
-    assert measurer.known(spec, 1e-6, "these") is None
+    assert measurer.cached([(spec, "these")], 1e-6)[0] is None
     assert [cost.ms for cost in measurer.recorded(spec)] == [2.0, 2.0] and measurer.earlier[spec].disturbed
     measurer.finished.add(key)
-    again = measurer.known(spec, 1e-6, "these")
+    again = measurer.cached([(spec, "these")], 1e-6)[0]
     assert again is not None and again.disturbed, "in this run it is the best that there is"
     measurer.finished.clear()
     measurer.database.put(key, replace(bad, disturbed=False))
-    calm = measurer.known(spec, 1e-6, "these")
+    calm = measurer.cached([(spec, "these")], 1e-6)[0]
     assert calm is not None and not calm.disturbed
     assert not bad.better_sampled_than(replace(bad, disturbed=False, latency=Latency(2.0, 1.0, 3.0, 3)))

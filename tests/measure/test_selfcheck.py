@@ -123,7 +123,7 @@ def test_backends_says_what_the_table_is_worth(tables: Callable[[CapabilityTable
     facts = next(one for one in told["backends"] if one["name"] == "onnxruntime")
     assert facts["self_check"] == {"passed": 2, "failed": {}} and not facts["capabilities"]["holds"]
     text = " ".join(run.invoke(app, ["backends"]).stdout.split())
-    assert "a self-check of the operators at hand decides" in text and "--backend onnxruntime --docs" in text
+    assert "a self-check of the model's operators decides" in text and "--backend onnxruntime --docs" in text
 
 
 def test_what_is_kept_is_there_whole_and_what_a_killed_run_was_writing_goes(

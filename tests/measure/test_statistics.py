@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from bricolage.measure.statistics import (
-    QUANTILE,
-    Estimate,
-    Latency,
-    Ratio,
-    enough,
-    interval_ranks,
-    paired_ratio,
-    pooled,
-    significant,
-)
+from bricolage.costs.latency import QUANTILE, Latency, enough, interval_ranks
+from bricolage.measure.statistics import Ratio, UncertainValue, paired_ratio, pooled, significant
 
 times = st.floats(1e-4, 1e4)
 
@@ -232,14 +223,14 @@ def test_enough_undisturbed_rounds_speak_for_all() -> None:
 # --- evidence from several sources ----------------------------------------------------------------------------------
 
 estimates = st.builds(
-    lambda value, low, high: Estimate(value, value * low, value * high),
+    lambda value, low, high: UncertainValue(value, value * low, value * high),
     st.floats(0.01, 100), st.floats(0.2, 1.0), st.floats(1.0, 5.0),
 )  # fmt: skip
 
 
 @given(st.lists(estimates, min_size=1, max_size=5), st.randoms())
 def test_a_pooled_estimate_lies_among_its_sources_whatever_their_order(
-    sources: list[Estimate], rng: random.Random
+    sources: list[UncertainValue], rng: random.Random
 ) -> None:
     found = pooled(sources)
     assert min(one.value for one in sources) * 0.999 <= found.value <= max(one.value for one in sources) * 1.001
@@ -250,19 +241,19 @@ def test_a_pooled_estimate_lies_among_its_sources_whatever_their_order(
 
 
 def test_the_sure_source_weighs_more_and_contradiction_widens() -> None:
-    sure, vague = Estimate(1.0, 0.99, 1.01), Estimate(1.2, 0.7, 2.0)
+    sure, vague = UncertainValue(1.0, 0.99, 1.01), UncertainValue(1.2, 0.7, 2.0)
     assert pooled([sure, vague]).value == pytest.approx(1.0, abs=0.01)
-    agreeing, contradicting = pooled([sure, sure]), pooled([sure, Estimate(2.0, 1.98, 2.02)])
+    agreeing, contradicting = pooled([sure, sure]), pooled([sure, UncertainValue(2.0, 1.98, 2.02)])
     assert agreeing.high / agreeing.low <= sure.high / sure.low
     assert contradicting.low < 1.1 and contradicting.high > 1.8 and contradicting.value == pytest.approx(2**0.5)
     with pytest.raises(ValueError, match="positive"):
         pooled([])
     with pytest.raises(ValueError, match="positive"):
-        pooled([Estimate(1.0, 0.0, 2.0)])
+        pooled([UncertainValue(1.0, 0.0, 2.0)])
 
 
 @given(estimates, estimates)
-def test_ratios_of_estimates_invert(one: Estimate, other: Estimate) -> None:
+def test_ratios_of_estimates_invert(one: UncertainValue, other: UncertainValue) -> None:
     there, back = one.over(other), other.over(one)
     assert there.value * back.value == pytest.approx(1.0) and there.spread == pytest.approx(back.spread)
     assert one.widened(0.3).spread >= max(0.3, one.spread) - 1e-9

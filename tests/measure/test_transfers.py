@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.costs.database import Database
 from bricolage.device.host import host
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Limits
@@ -30,7 +30,7 @@ def test_measured_once_and_failures_keep_their_reason(pool: Pool, tmp_path: Path
         pairs = [ends("honest", "twin"), ends("twin", "honest"), ends("honest", "segfaults")]
         costs = transfers.costs(pairs)
         assert set(costs.table) == set(pairs[:2])
-        assert all(0.0 <= costs(*pair, 1 << 20) < 5.0 for pair in pairs[:2])
+        assert all(0.0 <= costs(*pair, 1 << 20).ms < 5.0 for pair in pairs[:2])
         assert "crashed" in costs.failures[pairs[2]]
         assert transfers.costs(pairs, should_stop=lambda: True) == costs
         fresh = transfers.costs([ends("twin", "wrong")], should_stop=lambda: True)
@@ -43,4 +43,4 @@ def test_real_engines_hand_over(pool: Pool, tmp_path: Path) -> None:
         measurer, pair = Measurer(database, pool, tmp_path), ends("onnxruntime", "openvino")
         costs = TransferMeasurer(measurer, 1, host(), sizes=(4096, 1 << 20)).costs([pair])
         assert not costs.failures
-        assert 0 <= costs(*pair, 4096) < 5
+        assert 0 <= costs(*pair, 4096).ms < 5

@@ -5,8 +5,16 @@ import pytest
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import operator_key
-from bricolage.perf.calibrated import Calibrated, MeasuredOpCost, calibrate
+from bricolage.graph.work import operator_work
+from bricolage.perf.calibrated import Calibrated, calibrate
+from bricolage.perf.roofline import NOMINAL
+from bricolage.rewrite.search.cost import price
+from bricolage.work.cost import Work
 from tests.graph.models import graph as graph_of
+
+
+def works(graph: Graph) -> list[Work]:
+    return [operator_work(one) for one in graph.operators]
 
 
 @pytest.fixture
@@ -23,27 +31,31 @@ def model() -> Calibrated:
 def test_measured_operators_are_brought_to_the_scale_of_the_graph(graph: Graph, model: Calibrated) -> None:
     product, tanh = operator_key(graph.operators[0]), operator_key(graph.operators[3])
     alone = {product: 3.0, tanh: 1.0}
-    costs = MeasuredOpCost.of(alone, graph.operators, model)
+    costs = model.with_operators(alone, works(graph))
     known = [graph.operators[i] for i in (0, 2, 3)]
-    assert sum(map(costs, known)) == pytest.approx(model.predict(known)), "their sum is the model's"
-    assert costs(graph.operators[0]) == pytest.approx(3 * costs(graph.operators[3])), "their proportions are measured"
-    assert costs(graph.operators[0]) == costs(graph.operators[2]), "equal operators take equal time"
+    assert price(costs, NOMINAL, known) == pytest.approx(price(model, NOMINAL, known)), "their sum is the model's"
+    assert price(costs, NOMINAL, [graph.operators[0]]) == pytest.approx(
+        3 * price(costs, NOMINAL, [graph.operators[3]])
+    ), "their proportions are measured"
+    assert price(costs, NOMINAL, [graph.operators[0]]) == price(costs, NOMINAL, [graph.operators[2]]), (
+        "equal operators take equal time"
+    )
 
 
 def test_what_was_not_measured_is_the_models(graph: Graph, model: Calibrated) -> None:
-    costs = MeasuredOpCost.of({operator_key(graph.operators[0]): 3.0}, graph.operators, model)
+    costs = model.with_operators({operator_key(graph.operators[0]): 3.0}, works(graph))
     for number in (1, 3, 4):
-        assert costs(graph.operators[number]) == model(graph.operators[number])
+        assert price(costs, NOMINAL, [graph.operators[number]]) == price(model, NOMINAL, [graph.operators[number]])
 
 
 def test_measurements_of_other_graphs_keep_their_scale(graph: Graph, model: Calibrated) -> None:
     """Nothing says how those relate to this graph."""
     other = graph_of("y=Exp(x)").operators[0]
-    costs = MeasuredOpCost.of({operator_key(other): 0.7}, graph.operators, model)
-    assert costs(other) == 0.7
-    assert all(costs(operator) == model(operator) for operator in graph.operators)
+    costs = model.with_operators({operator_key(other): 0.7}, works(graph))
+    assert price(costs, NOMINAL, [other]) == 0.7
+    assert all(price(costs, NOMINAL, [operator]) == price(model, NOMINAL, [operator]) for operator in graph.operators)
 
 
 def test_operators_that_took_no_time_cost_nothing(graph: Graph, model: Calibrated) -> None:
     key = operator_key(graph.operators[1])
-    assert MeasuredOpCost.of({key: 0.0}, graph.operators, model)(graph.operators[1]) == 0.0
+    assert price(model.with_operators({key: 0.0}, works(graph)), NOMINAL, [graph.operators[1]]) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,11 +19,14 @@ from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BadCostModel, MissingFile, TooFewCosts
 from bricolage.perf.learned import training
-from bricolage.perf.learned.features import NAMES, Setting, features
+from bricolage.perf.learned.features import NAMES, features
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.installed import SHIPPED
-from bricolage.perf.learned.model import LearnedCosts, by_roofline, load
+from bricolage.perf.learned.model import LearnedCosts, load
 from bricolage.perf.learned.training import Sample, errors_of, left_out, train
+from bricolage.perf.roofline import Roofline, least_ms
+from bricolage.work.cost import CostModel, Estimate, Setting, Work
+from bricolage.work.implementation import Implementation, KernelConfig
 from bricolage.work.workload import OperatorWork, Workload
 
 SETTING = Setting(replace(host(), peaks=Peaks(100.0, 10.0)), 2)
@@ -41,6 +45,13 @@ def product(m: int, n: int, k: int, network: str = "a") -> Workload:
     )
 
 
+def asked(model: CostModel, workload: Workload, *names: str) -> Sequence[Estimate | None]:
+    """What a model says of a region on implementations ("openvino f32")."""
+    parts = [name.split() for name in names]
+    works = [Work(workload, Implementation(backend, KernelConfig(config))) for backend, config in parts]
+    return model.estimate(works, SETTING)
+
+
 def made_up(seed: int = 0, count: int = 160) -> list[Sample]:
     """Two backends, of which one has a start and the other half the speed."""
     rng = np.random.default_rng(seed)
@@ -48,7 +59,7 @@ def made_up(seed: int = 0, count: int = 160) -> list[Sample]:
     for number in range(count):
         m, n, k = (int(2 ** rng.uniform(3, 10)) for _ in range(3))
         workload = product(m, n, k, "abcdef"[number % 6])
-        floor = SETTING.roofline_ms(workload)
+        floor = least_ms(workload, SETTING)
         for name, ms in (("quick f32", floor * 1.5 + 0.05), ("slow f32", floor * 3.0)):
             noise = math.exp(rng.normal(0.0, 0.02))
             found.append(Sample(workload, SETTING, name, ms * noise, f"{number}", workload.network, "here"))
@@ -139,8 +150,8 @@ def test_it_learns_who_is_fast_where(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         errors.mape < 0.15 and errors.rank_correlation > 0.98 and errors.regret < 0.02 and 0.8 < errors.covered <= 1.0
     )
-    (small,) = model.predict([product(8, 8, 8)], SETTING, ["quick f32", "slow f32", "unheard-of f32"])
-    (large,) = model.predict([product(1000, 1000, 1000)], SETTING, ["quick f32", "slow f32"])
+    small = asked(model, product(8, 8, 8), "quick f32", "slow f32", "unheard-of f32")
+    large = asked(model, product(1000, 1000, 1000), "quick f32", "slow f32")
     assert small[0] is not None and small[1] is not None and large[0] is not None and large[1] is not None
     assert small[0].ms > small[1].ms and large[0].ms < large[1].ms and small[2] is None
     assert all(one.low_ms < one.ms < one.high_ms for one in (*small[:2], *large) if one is not None)
@@ -173,15 +184,14 @@ def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:
     model, file = trained(), tmp_path / "model.json"
     file.write_text(json.dumps(encode(model)), encoding="utf-8")
     assert load(file) == model and file.stat().st_size < 2_000_000
-    asked = [product(64, 64, 64)], SETTING, ["quick f32"]
-    assert load(file).predict(*asked) == model.predict(*asked)
+    assert asked(load(file), product(64, 64, 64), "quick f32") == asked(model, product(64, 64, 64), "quick f32")
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     good = encode(LearnedCosts(NAMES, ("a f32",), Forest((STUMP,)), {"a f32": 1.5}))
     file = tmp_path / "model.json"
     file.write_text(json.dumps(good), encoding="utf-8")
-    assert load(file).predict([product(8, 8, 8)], SETTING, ["a f32"])[0][0] is not None
+    assert asked(load(file), product(8, 8, 8), "a f32")[0] is not None
     deep = {"trees": [encode(replace(STUMP, features=(10_000,)))]}
     for broken in (
         {"names": ["one"]},
@@ -203,7 +213,9 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
 
 
 def test_the_roofline_stands_for_what_no_model_knows() -> None:
-    found, floor = by_roofline(product(64, 64, 64), SETTING), SETTING.roofline_ms(product(64, 64, 64))
+    (found,) = asked(Roofline(), product(64, 64, 64), "unheard-of f32")
+    floor = least_ms(product(64, 64, 64), SETTING)
+    assert found is not None and found.source == "roofline"
     assert found.low_ms < floor < found.ms < found.high_ms and found.high_ms / found.low_ms >= 50
 
 
@@ -212,9 +224,9 @@ def test_the_roofline_is_that_of_the_arithmetic(flag: str, times: float) -> None
     """Else it would be no bound: a product of bfloat16 takes half of the time, and with tiles a sixteenth."""
     work, device = product(1024, 1024, 1024), replace(host(), peaks=Peaks(100.0, 1e9), instructions=frozenset([flag]))
     setting = Setting(device, device.threads)
-    assert setting.roofline_ms(work, bfloat16=True) == pytest.approx(setting.roofline_ms(work) / times, rel=0.01)
+    assert least_ms(work, setting, bfloat16=True) == pytest.approx(least_ms(work, setting) / times, rel=0.01)
     narrow = Setting(replace(device, peaks=Peaks(1e9, 10.0)), device.threads)
-    assert narrow.roofline_ms(work, bfloat16=True) == pytest.approx(narrow.roofline_ms(work) / 2, rel=0.02)
+    assert least_ms(work, narrow, bfloat16=True) == pytest.approx(least_ms(work, narrow) / 2, rel=0.02)
 
 
 def test_the_shipped_model_is_small_and_knows_the_backends() -> None:
@@ -222,7 +234,7 @@ def test_the_shipped_model_is_small_and_knows_the_backends() -> None:
     assert SHIPPED.stat().st_size < 1_000_000
     assert {"native", "onnxruntime", "openvino", "torch"} <= {name.split()[0] for name in found.implementations}
     assert {"made", "measurements", "networks", "machines", "backends", "errors by network"} <= set(found.provenance)
-    small, large = (found.predict([product(n, n, n)], SETTING, found.implementations)[0] for n in (32, 1024))
+    small, large = (asked(found, product(n, n, n), *found.implementations) for n in (32, 1024))
     assert all(one is not None and two is not None and one.ms < two.ms for one, two in zip(small, large, strict=True))
 
 

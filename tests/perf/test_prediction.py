@@ -6,7 +6,9 @@ import pytest
 
 from bricolage.perf.merge_gain import EngineModel, Merged
 from bricolage.perf.prediction import Predictor, merged_samples, owners
+from bricolage.perf.roofline import NOMINAL
 from bricolage.perf.transfer import MeasuredTransferCosts
+from bricolage.work.cost import Work
 from bricolage.work.implementation import Assignment, Endpoint, Implementation, KernelConfig
 from bricolage.work.placement import price
 from bricolage.work.transfer import NoTransferCosts
@@ -19,6 +21,11 @@ SINGLES = [offer(1 << number, "a", 1.5) for number in range(4)]
 FREE = NoTransferCosts()
 
 
+def region(predictor: Predictor, bits: int, implementation: Implementation) -> float | None:
+    (found,) = predictor.estimate([Work(implementation=implementation, region=bits)], NOMINAL)
+    return None if found is None else found.ms
+
+
 def test_a_placement_of_known_regions_is_predicted() -> None:
     predictor = Predictor(CHAIN, SINGLES, EngineModel(), FREE)
     assert predictor.placement(tuple(one.assignment for one in SINGLES)) == 6.0
@@ -28,25 +35,25 @@ def test_a_placement_with_an_unknown_region_has_no_finite_prediction() -> None:
     """One that was timed end to end before its regions were."""
     predictor = Predictor(CHAIN, SINGLES, EngineModel(), FREE)
     assert predictor.placement((Assignment(0b0111, A), Assignment(0b1000, UNKNOWN))) == float("inf")
-    assert predictor.region(0b1000, UNKNOWN) is None
+    assert region(predictor, 0b1000, UNKNOWN) is None
     assert predictor.implementations == (A,)
 
 
 def test_a_measured_region_is_taken_as_measured_the_fastest_of_several() -> None:
     candidates = [*SINGLES, offer(0b0011, "a", 2.5), offer(0b0011, "a", 2.0)]
-    assert Predictor(CHAIN, candidates, EngineModel({A: 0.5}), FREE).region(0b0011, A) == 2.0
+    assert region(Predictor(CHAIN, candidates, EngineModel({A: 0.5}), FREE), 0b0011, A) == 2.0
 
 
 def test_an_unmeasured_region_is_merged_from_the_largest_parts() -> None:
     model = EngineModel({A: 0.5}, {A: 0.8})
     predictor = Predictor(CHAIN, [*SINGLES, offer(0b0011, "a", 2.5)], model, FREE)
-    assert predictor.region(0b0111, A) == pytest.approx(0.5 + 0.8 * (2.0 + 1.0))
-    assert predictor.region(0b1100, A) == pytest.approx(0.5 + 0.8 * (1.0 + 1.0))
-    assert predictor.region(0b0111, B) is None
+    assert region(predictor, 0b0111, A) == pytest.approx(0.5 + 0.8 * (2.0 + 1.0))
+    assert region(predictor, 0b1100, A) == pytest.approx(0.5 + 0.8 * (1.0 + 1.0))
+    assert region(predictor, 0b0111, B) is None
 
 
 def test_the_same_backend_on_another_device_is_not_known() -> None:
-    assert Predictor(CHAIN, SINGLES, EngineModel(), FREE).region(1, replace(A, device="cpu:0-1")) is None
+    assert region(Predictor(CHAIN, SINGLES, EngineModel(), FREE), 1, replace(A, device="cpu:0-1")) is None
 
 
 def test_transfers_are_paid_for_each_tensor_that_others_computed() -> None:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, PlannedSchedule, RewriteStep, ranges
-from bricolage.plan.throughput import Server, Throughput
+from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion
+from bricolage.plan.ranges import ranges
+from bricolage.plan.rewriting import RewriteStep
+from bricolage.plan.schedules import PlannedSchedule
+from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.work.implementation import KernelConfig
 
 
@@ -115,11 +118,11 @@ def _disturbances(draw: st.DrawFn) -> Disturbance:
 
 
 @st.composite
-def _servers(draw: st.DrawFn) -> Server:
-    hints = typing.get_type_hints(Server, include_extras=True)
+def _servers(draw: st.DrawFn) -> ServingConfig:
+    hints = typing.get_type_hints(ServingConfig, include_extras=True)
     given = {name: draw(of_type(hints[name])) for name in hints}
     given["accepted"] = given["accepted"] and None not in (given["rate"], given["p99_ms"])
-    return Server(**given)
+    return ServingConfig(**given)
 
 
 @st.composite
@@ -139,6 +142,6 @@ _OWN: Mapping[Any, Any] = {
     KernelConfig: _configs,
     Bucket: _buckets,
     Disturbance: _disturbances,
-    Server: _servers,
+    ServingConfig: _servers,
     Throughput: _throughputs,
 }

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.throughput import Server, Throughput
+from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.work.implementation import Implementation
 
-FAST = Server(
+FAST = ServingConfig(
     "openvino f32, 2 streams of 1 thread", "openvino f32", "copies", 2, 1, 1, 100.0, (90.0, 110.0), 15.0, 21.0, 1e-7, True,
     raced=True, implementation=Implementation("openvino"),
 )  # fmt: skip
-SOON = Server(
+SOON = ServingConfig(
     "native f32, 1 stream of 2 threads", "native f32", "copies", 1, 2, 1, 80.0, (70.0, 90.0), 10.0, 12.0, 0.0, True
 )
-LOST = Server("torch f32 queue", "torch f32", "queue", 0, 2, 1, reason="failed: it has no queue")
+LOST = ServingConfig("torch f32 queue", "torch f32", "queue", 0, 2, 1, reason="failed: it has no queue")
 FOUND = Throughput(
     (FAST, SOON, LOST), FAST.name, FAST.name, 1.0, (1.0, 1.0), False, (FAST.name, SOON.name), 50.0, "batch"
 )
@@ -27,7 +27,7 @@ FOUND = Throughput(
 
 @given(rate=st.floats(0, 1e15), late=st.floats(0, 1e18), streams=st.integers(0, 1024), batch=st.integers(1, 1 << 20))
 def test_through_json_and_back(rate: float, late: float, streams: int, batch: int) -> None:
-    server = Server("a", "b", "plan", streams, 1, batch, rate, (0.0, rate), late / 2, late, None, True)
+    server = ServingConfig("a", "b", "plan", streams, 1, batch, rate, (0.0, rate), late / 2, late, None, True)
     found = Throughput(
         (server, LOST), "a", LOST.name, 1.25, (1.1, 1.3), True, ("a",), no_batches="a row depends on others"
     )

@@ -21,8 +21,8 @@ from bricolage.plan.plan import (
     Quality,
     TensorSpec,
     Transfer,
-    ranges,
 )
+from bricolage.plan.ranges import ranges
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 
 VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "tvm": "0.27.0"}

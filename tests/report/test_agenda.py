@@ -29,7 +29,7 @@ def with_agenda() -> Bucket:
 
 def test_sentences_lead_with_what_was_measured() -> None:
     assert agenda.sentences(with_agenda()) == [
-        "measured besides: rewritten graph (saved 3.1 %)",
+        "also measured: rewritten graph (saved 3.1 %)",
         "left out, since it could save 0.4 % at most: whole model on xla f32, tvm f32",
         "no time for what could save 9.0 % at most: kernel tuning",
     ]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import report_samples as samples
 
 from bricolage.graph.graph import Graph
-from bricolage.plan.plan import Bucket, Plan, PlannedSchedule, ScheduleAttempt
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.report import concurrency
 from bricolage.report.facts import regions
 from bricolage.report.html import render

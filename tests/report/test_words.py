@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import report_samples as samples
 
-from bricolage.plan.plan import DecidedBy, Disturbance, ModelUse, Proof
+from bricolage.plan.field_types import DecidedBy
+from bricolage.plan.plan import Disturbance, ModelUse, Proof
 from bricolage.report import explain, html, tables, words
 
 

@@ -16,11 +16,11 @@ from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import chosen, named, rules
 from bricolage.rewrite.fuel import Fuel
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from tests.rewrite.checking import check_equal, check_valid
 
-x = Any("x")
+x = AnyValue("x")
 
 
 def kinds(model: ir.Model) -> list[str]:

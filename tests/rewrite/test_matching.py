@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.rewrite.matching import Match, PatternMatcher
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.rule import Example
 
-a, b, x = Any("a"), Any("b"), Any("x")
+a, b, x = AnyValue("a"), AnyValue("b"), AnyValue("x")
 
 
 def matches(model: ir.Model, *roots: Op) -> list[Match]:
@@ -45,12 +45,12 @@ def test_a_square_matches_once() -> None:
 
 def test_optional_inputs() -> None:
     model = Example("float[2] x", "t = Clip(x) y = Clip(t, , h)", {"h": 1.0}).model()
-    pattern = op.Clip(x, Any("low", optional=True), Weight("high", optional=True))
+    pattern = op.Clip(x, AnyValue("low", optional=True), Weight("high", optional=True))
     assert names(matches(model, pattern)) == [
         {"x": "x", "low": None, "high": None},
         {"x": "t", "low": None, "high": "h"},
     ]
-    assert not matches(model, op.Clip(x, Any("low"), Any("high")))
+    assert not matches(model, op.Clip(x, AnyValue("low"), AnyValue("high")))
     assert len(matches(model, op.Clip(x))) == 1, "inputs that the pattern does not name must be absent"
 
 
@@ -91,7 +91,7 @@ def test_a_named_operator_is_the_same_everywhere() -> None:
 
 def test_outputs_other_than_the_first() -> None:
     model = Example("float[2,4] x", "p, q = Split<axis=1, num_outputs=2>(x) y = Relu(q)").model()
-    sizes = Any("sizes", optional=True)
+    sizes = AnyValue("sizes", optional=True)
     assert len(matches(model, op.Relu(op.Split(x, sizes, output=1)))) == 1
     assert not matches(model, op.Relu(op.Split(x, sizes)))
 

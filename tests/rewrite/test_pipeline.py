@@ -7,7 +7,7 @@ import pytest
 
 from bricolage.errors import UnsupportedOpset
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import EnabledRule, RewriteConfig
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.pipeline import PipelineRunner, cost_based_rules, newer_opsets, operator_signature

@@ -6,7 +6,7 @@ import pytest
 
 from bricolage.graph.graph import Graph
 from bricolage.perf.roofline import OperatorRoofline
-from bricolage.plan.plan import RewriteConfig
+from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.search.graph_search import search_graphs

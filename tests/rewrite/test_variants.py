@@ -3,10 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.graph import Graph
+from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
-from bricolage.graph.work import VIEWS
-from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig, RewriteStep
+from bricolage.perf.roofline import NOMINAL
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
+from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.variants import (
     REWRITTEN,
@@ -20,6 +23,7 @@ from bricolage.rewrite.variants import (
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
+from tests.rewrite.search.models import by_type
 
 PARALLEL = """<ir_version: 8, opset_import: ["" : 18]> net (float[4,16] x) => (float[4,8] y, float[4,8] z) {
     a = MatMul(x, u) b = MatMul(x, v) y = Relu(a) z = Tanh(b) }"""
@@ -37,9 +41,8 @@ def prepared(text: str) -> Graph:
 PRODUCTS = ("MatMul", "Conv")
 
 
-def one_each(operator: Operator) -> float:
-    """Products are dear to start, all else is cheap."""
-    return 1.0 if operator.op_type in PRODUCTS else 0.0 if operator.op_type in VIEWS else 0.1
+ONE_EACH = by_type(dict.fromkeys(PRODUCTS, 1.0) | dict.fromkeys(VIEWS, 0.0), 0.1)
+"""Products are dear to start, all else is cheap."""
 
 
 def same(graph: Graph, variant: GraphVariant) -> bool:
@@ -63,26 +66,33 @@ def test_a_search_finds_what_is_cheaper_and_can_be_repeated() -> None:
     graph = prepared(PARALLEL)
     assert rewritten_variants(graph) == ()
     original = GraphVariant(ORIGINAL, graph)
-    found = searched_variants(graph, one_each, SearchOptions(seconds=20.0), [original])
+    found = searched_variants(graph, ONE_EACH, NOMINAL, SearchOptions(seconds=20.0), [original])
     best = found[0]
     assert sum(operator.op_type in PRODUCTS for operator in best.graph.operators) == 1
-    assert best.predicted_ms == pytest.approx(sum(map(one_each, best.graph.operators)))
-    assert best.predicted_ms < sum(map(one_each, graph.operators))
+    assert best.predicted_ms == pytest.approx(price(ONE_EACH, NOMINAL, best.graph.operators))
+    assert best.predicted_ms < price(ONE_EACH, NOMINAL, graph.operators)
     assert same(graph, best)
     repeated = recreated_variant(graph, best.name, best.steps)
     assert repeated is not None and repeated.key == best.key and same(graph, repeated)
-    assert searched_variants(graph, one_each, SearchOptions(seconds=20.0), [original, *found]) == ()
+    assert searched_variants(graph, ONE_EACH, NOMINAL, SearchOptions(seconds=20.0), [original, *found]) == ()
 
 
 def test_nothing_is_found_where_nothing_is_cheaper() -> None:
     graph = prepared(PARALLEL)
-    assert searched_variants(graph, lambda _: 1.0, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)]) == ()
+    assert (
+        searched_variants(
+            graph, by_type({}, 1.0), NOMINAL, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)]
+        )
+        == ()
+    )
 
 
 def test_steps_that_no_longer_apply_make_nothing() -> None:
     graph = prepared(PARALLEL)
     assert recreated_variant(graph, "searched-1", [RewriteStep("no-such-rule", 0, ("y",), ())]) is None
-    (best, *_) = searched_variants(graph, one_each, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)])
+    (best, *_) = searched_variants(
+        graph, ONE_EACH, NOMINAL, SearchOptions(seconds=20.0), [GraphVariant(ORIGINAL, graph)]
+    )
     assert recreated_variant(prepared(TRANSPOSED), best.name, best.steps) is None
     assert recreated_variant(graph, REWRITTEN, ()) is None
     original = recreated_variant(graph, ORIGINAL, ())

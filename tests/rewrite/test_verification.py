@@ -9,14 +9,14 @@ import pytest
 from bricolage.errors import FalseRule
 from bricolage.rewrite.catalogue import FAMILIES, written
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Roots, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Roots, Weight, op
 from bricolage.rewrite.proof import Proved
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.verification import verify
 
-x, y, z, w = (Any(name) for name in "xyzw")
+x, y, z, w = (AnyValue(name) for name in "xyzw")
 UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum", "log-sum-exp-into-log-softmax"}
 """Rules that rest on laws that the prover does not model (docs/rewriting-proof.md), or on limits."""
 
@@ -70,7 +70,7 @@ FALSE: dict[str, Rule] = {
         sample("float[2,3] x", "t = Transpose(x) u = Softmax<axis=-1>(t) y = Transpose(u)"),
     ),
     "reshape": Planted(
-        op.Reshape(op.Transpose(x), Any("s")),
+        op.Reshape(op.Transpose(x), AnyValue("s")),
         lambda op, m: op.Reshape(m["x"], m["s"]),
         sample("float[2,3] x", "t = Transpose(x) y = Reshape(t, s)", s=[6]),
     ),
@@ -142,7 +142,7 @@ FALSE: dict[str, Rule] = {
         sample("float[2] x, float[2] z", "s = Neg(x) t = Neg(z) y = Max(s, t)"),
     ),
     "reduction": Planted(
-        op.ReduceMean(op.Mul(x, z), Any("a"), name="mean"),
+        op.ReduceMean(op.Mul(x, z), AnyValue("a"), name="mean"),
         lambda op, m: op.Mul(*(op.copy(m.node("mean"), m[name], m["a"]) for name in "xz")),
         sample("float[2,3] x, float[2,3] z", "t = Mul(x, z) y = ReduceMean(t, a)", a=[1]),
     ),

@@ -22,17 +22,8 @@ from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.plan import (
-    ORIGINAL,
-    Bucket,
-    Contestant,
-    Plan,
-    PlannedRegion,
-    Provenance,
-    Quality,
-    TensorSpec,
-    ranges,
-)
+from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
+from bricolage.plan.ranges import ranges
 from bricolage.verify.reference import evaluate
 from bricolage.work import bits
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement

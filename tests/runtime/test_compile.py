@@ -14,11 +14,11 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available, RegionModel, Resources
 from bricolage.backends.kernel import Kernel
 from bricolage.cache import compiled_directory
+from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import host, selected
 from bricolage.errors import BackendFailed, MissingBackend, Refused
 from bricolage.graph.store import Store
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, RegionTask, TimingPolicy

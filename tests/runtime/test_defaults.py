@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     run = Executable(planned(tmp_path / "run"), tmp_path / "run")
     with pytest.raises(WrongShape, match="'k'"):
         run(X, k=K)
-    with pytest.raises(UnknownInput, match="it may be given, too: k"):
+    with pytest.raises(UnknownInput, match="optional: k"):
         run(X, w=K)
 
 

@@ -20,7 +20,7 @@ import pytest
 from bricolage.device.host import host
 from bricolage.errors import ForkedProcess
 from bricolage.options import Options
-from bricolage.plan.plan import PlannedSchedule
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime import forks
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation

@@ -24,7 +24,8 @@ from bricolage.graph import store
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
-from bricolage.plan.plan import Plan, PlannedSchedule
+from bricolage.plan.plan import Plan
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
 from bricolage.work.implementation import Assignment, Implementation

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from benchmarks.schedule_instances import graph_of
 from bricolage.schedule.bounds import TypedTasks
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.speedup import SpeedupCurve, fixed
 from bricolage.work.graph import WorkGraph
 
 TIMES = st.integers(1, 20).map(float)
@@ -25,14 +24,14 @@ def graphs(draw: st.DrawFn, most: int = 7) -> WorkGraph:
 @st.composite
 def moldable(draw: st.DrawFn, most: int = 7, cores: int = 4) -> ScheduleProblem:
     graph, count = draw(graphs(most)), draw(st.integers(1, cores))
-    curves = []
+    times = []
     for _ in range(len(graph)):
         ms = draw(TIMES)
         points = [(1, ms)]
         for number in range(2, count + 1):
             points.append((number, points[-1][1] * draw(st.sampled_from([0.5, 0.75, 1.0, 1.25]))))
-        curves.append({"cpu": SpeedupCurve(tuple(points))})
-    return ScheduleProblem(graph, tuple(curves), {"cpu": count})
+        times.append({"cpu": tuple(ms for _, ms in points)})
+    return ScheduleProblem(graph, tuple(times), {"cpu": count})
 
 
 @st.composite
@@ -40,12 +39,12 @@ def heterogeneous(draw: st.DrawFn, most: int = 6) -> ScheduleProblem:
     """Two devices of one core; some tasks run on one of them only."""
     shape = draw(graphs(most))
     sizes = {(t.producer, t.consumers[0]): draw(st.integers(0, 12)) for t in shape.tensors}
-    curves = []
+    times = []
     for _ in range(len(shape)):
         able = draw(st.sampled_from([("cpu", "gpu"), ("cpu", "gpu"), ("cpu",), ("gpu",)]))
-        curves.append({device: fixed(draw(TIMES)) for device in able})
+        times.append({device: (draw(TIMES),) for device in able})
     graph = graph_of(shape.predecessors, sizes)
-    return ScheduleProblem(graph, tuple(curves), UNITS, lambda _from, _to, size: float(size))
+    return ScheduleProblem(graph, tuple(times), UNITS, lambda _from, _to, size: float(size))
 
 
 @st.composite
@@ -53,13 +52,13 @@ def several(draw: st.DrawFn, most: int = 4) -> ScheduleProblem:
     """Two devices, one of them with two cores that tasks may share out; results have to be moved."""
     shape = draw(graphs(most))
     sizes = {(t.producer, t.consumers[0]): draw(st.integers(0, 12)) for t in shape.tensors}
-    curves = []
+    times = []
     for _ in range(len(shape)):
         ms = draw(TIMES)
         speedup = draw(st.sampled_from([0.5, 0.75, 1.0]))
-        curves.append({"cpu": SpeedupCurve(((1, ms), (2, ms * speedup))), "gpu": fixed(draw(TIMES))})
+        times.append({"cpu": (ms, ms * speedup), "gpu": (draw(TIMES),)})
     graph = graph_of(shape.predecessors, sizes)
-    return ScheduleProblem(graph, tuple(curves), {"cpu": 2, "gpu": 1}, lambda _from, _to, size: float(size))
+    return ScheduleProblem(graph, tuple(times), {"cpu": 2, "gpu": 1}, lambda _from, _to, size: float(size))
 
 
 @st.composite
@@ -107,11 +106,11 @@ def shortest(problem: ScheduleProblem) -> float:
             sources: Sequence[int] = problem.graph.predecessors[task]
             if task in done or any(source not in done for source in sources):
                 continue
-            for device, curve in problem.curves[task].items():
+            for device in problem.times[task]:
                 arrived = max((done[s][1] + problem.delay(s, task, done[s][0], device) for s in sources), default=0.0)
                 for cores in range(1, problem.cores[device] + 1):
                     lanes = sorted(free[device])
-                    end = max(arrived, lanes[cores - 1]) + curve.at(cores)
+                    end = max(arrived, lanes[cores - 1]) + problem.ms(task, device, cores)
                     go({**done, task: (device, end)}, {**free, device: [end] * cores + lanes[cores:]})
 
     go({}, {device: [0.0] * count for device, count in problem.cores.items()})

@@ -15,7 +15,6 @@ from bricolage.schedule.lists import list_schedule
 from bricolage.schedule.path_bound import PathBound, new_b_2
 from bricolage.schedule.problem import Allotment, ScheduleProblem
 from bricolage.schedule.schedule import check
-from bricolage.schedule.speedup import fixed
 from tests.schedule.problems import ancestors, paths, typed
 
 SLACK = 1 + 1e-9
@@ -38,8 +37,8 @@ def by_definition(tasks: TypedTasks) -> float:
 
 
 def as_problem(tasks: TypedTasks) -> ScheduleProblem:
-    curves = tuple({device: fixed(ms)} for ms, device in zip(tasks.ms, tasks.device, strict=True))
-    return ScheduleProblem(tasks.graph, curves, tasks.cores)
+    times = tuple({device: (ms,)} for ms, device in zip(tasks.ms, tasks.device, strict=True))
+    return ScheduleProblem(tasks.graph, times, tasks.cores)
 
 
 def ordered(tasks: TypedTasks, seed: int) -> None:
@@ -97,7 +96,7 @@ def test_paths_that_later_tasks_make_alike_become_one() -> None:
 
 
 def test_volume_that_only_some_devices_can_do_counts_for_them() -> None:
-    either, one = {"a": fixed(4.0), "b": fixed(4.0)}, {"a": fixed(4.0)}
+    either, one = {"a": (4.0,), "b": (4.0,)}, {"a": (4.0,)}
     graph = graph_of([[], [], []])
     assert lower_bound(ScheduleProblem(graph, (one, one, either), {"a": 1, "b": 1})) == 8.0
     assert lower_bound(ScheduleProblem(graph, (either,) * 3, {"a": 1, "b": 1})) == 6.0

@@ -18,7 +18,6 @@ from bricolage.schedule.lists import list_schedule
 from bricolage.schedule.moldable import METHODS, cpa, cpr, sequential
 from bricolage.schedule.problem import Allotment, ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.speedup import SpeedupCurve, fixed
 from bricolage.schedule.stages import ios, wavefront
 from tests.schedule.problems import heterogeneous, moldable, several, shortest
 
@@ -38,7 +37,7 @@ TOPCUOGLU = ScheduleProblem(
         [[s - 1 for s, t in EDGES if t == task] for task in range(1, 11)],
         {(s - 1, t - 1): w for (s, t), w in EDGES.items()},
     ),
-    tuple({f"p{index}": fixed(float(ms)) for index, ms in enumerate(row)} for row in TIMES),
+    tuple({f"p{index}": (float(ms),) for index, ms in enumerate(row)} for row in TIMES),
     {"p0": 1, "p1": 1, "p2": 1},
     lambda _from, _to, size: float(size),
 )
@@ -103,7 +102,7 @@ def test_a_search_that_stops_early_knows_what_nothing_falls_below(problem: Sched
 def test_tasks_that_do_not_differ_start_by_number() -> None:
     """Twenty alike on two kinds of cores: without that, subsets of them would be states of their own."""
     graph = graph_of([[] for _ in range(20)])
-    alike = tuple({"cpu": fixed(7.0), "gpu": fixed(3.0)} for _ in range(20))
+    alike = tuple({"cpu": (7.0,), "gpu": (3.0,)} for _ in range(20))
     found = exact(ScheduleProblem(graph, alike, {"cpu": 2, "gpu": 1}))
     assert found.proven and found.nodes < 2_000
     assert found.schedule.makespan_ms == 35.0
@@ -112,7 +111,7 @@ def test_tasks_that_do_not_differ_start_by_number() -> None:
 def test_exact_says_when_it_stopped_early() -> None:
     problem = ScheduleProblem(
         graph_of([[] for _ in range(14)]),
-        tuple({"cpu": fixed(1.0 + 1.37 * (i * 7 % 11))} for i in range(14)),
+        tuple({"cpu": (1.0 + 1.37 * (i * 7 % 11),)} for i in range(14)),
         {"cpu": 3},
     )
     found = exact(problem, most_nodes=20)
@@ -130,14 +129,12 @@ def test_the_example_of_the_heft_paper() -> None:
     check(TOPCUOGLU, peft(TOPCUOGLU))
 
 
-def halving(ms: float) -> dict[str, SpeedupCurve]:
-    return {"cpu": SpeedupCurve(((1, ms), (2, ms / 2)))}
+def halving(ms: float) -> dict[str, tuple[float, float]]:
+    return {"cpu": (ms, ms / 2)}
 
 
 def test_a_task_that_gains_nothing_from_more_cores_runs_beside_another() -> None:
-    problem = ScheduleProblem(
-        graph_of([[], [], [0, 1]]), ({"cpu": fixed(4.0)}, {"cpu": fixed(4.0)}, halving(2.0)), {"cpu": 2}
-    )
+    problem = ScheduleProblem(graph_of([[], [], [0, 1]]), ({"cpu": (4.0,)}, {"cpu": (4.0,)}, halving(2.0)), {"cpu": 2})
     assert sequential(problem).makespan_ms == 9.0
     assert all(method(problem).makespan_ms == 5.0 for name, method in MOLDABLE.items() if name != "sequential")
 
@@ -167,26 +164,26 @@ def test_duet_is_never_worse_than_one_device(problem: ScheduleProblem, seed: int
     del seed
     both = ScheduleProblem(
         problem.graph,
-        tuple({device: curves.get(device, fixed(9.0)) for device in problem.cores} for curves in problem.curves),
+        tuple({device: times.get(device, (9.0,)) for device in problem.cores} for times in problem.times),
         problem.cores,
         problem.transfer,
     )
     found = duet(both)
     check(both, found)
     for device in both.cores:
-        assert found.makespan_ms <= sum(curves[device].at(1) for curves in both.curves) * (1 + 1e-9)
+        assert found.makespan_ms <= sum(times[device][0] for times in both.times) * (1 + 1e-9)
 
 
 def test_phases_alternate_between_one_task_and_branches() -> None:
     problem = ScheduleProblem(
-        graph_of([[], [0], [1], [0], [2, 3], [4]]), tuple({"cpu": fixed(1.0)} for _ in range(6)), {"cpu": 1}
+        graph_of([[], [0], [1], [0], [2, 3], [4]]), tuple({"cpu": (1.0,)} for _ in range(6)), {"cpu": 1}
     )
     assert phases(problem.graph) == [(1,), (0b110, 0b1000), (0b10000,), (0b100000,)]
 
 
 def test_duet_puts_branches_on_both_devices_where_that_pays() -> None:
     graph = graph_of([[], [0], [0], [1, 2]])
-    even = tuple({"cpu": fixed(10.0), "gpu": fixed(10.0)} for _ in range(4))
+    even = tuple({"cpu": (10.0,), "gpu": (10.0,)} for _ in range(4))
     assert duet(ScheduleProblem(graph, even, {"cpu": 1, "gpu": 1})).makespan_ms == 30.0
     dear = ScheduleProblem(graph, even, {"cpu": 1, "gpu": 1}, lambda _from, _to, _size: 50.0)
     assert duet(dear).makespan_ms == 40.0
@@ -194,6 +191,6 @@ def test_duet_puts_branches_on_both_devices_where_that_pays() -> None:
 
 def test_a_branch_that_runs_nowhere_as_a_whole_is_refused() -> None:
     graph = graph_of([[], [0], [1], [0], [2, 3]])
-    curves = ({"cpu": fixed(1.0)}, {"cpu": fixed(1.0)}, {"gpu": fixed(1.0)}, {"cpu": fixed(1.0)}, {"cpu": fixed(1.0)})
+    times = ({"cpu": (1.0,)}, {"cpu": (1.0,)}, {"gpu": (1.0,)}, {"cpu": (1.0,)}, {"cpu": (1.0,)})
     with pytest.raises(ValueError, match="no device runs all"):
-        duet(ScheduleProblem(graph, curves, {"cpu": 1, "gpu": 1}))
+        duet(ScheduleProblem(graph, times, {"cpu": 1, "gpu": 1}))

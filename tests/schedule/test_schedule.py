@@ -9,11 +9,10 @@ import pytest
 from benchmarks.schedule_instances import graph_of
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Interval, Schedule, check
-from bricolage.schedule.speedup import SpeedupCurve, fixed
 
-HALVED = {"cpu": SpeedupCurve(((1, 4.0), (2, 2.0)))}
+HALVED = {"cpu": (4.0, 2.0)}
 PROBLEM = ScheduleProblem(
-    graph_of([[], [0], [0]], {(0, 1): 3}), (HALVED, {**HALVED, "gpu": fixed(1.0)}, HALVED), {"cpu": 2, "gpu": 1},
+    graph_of([[], [0], [0]], {(0, 1): 3}), (HALVED, {**HALVED, "gpu": (1.0,)}, HALVED), {"cpu": 2, "gpu": 1},
     lambda _from, _to, size: float(size),
 )  # fmt: skip
 GOOD = Schedule(
@@ -55,11 +54,11 @@ def test_every_task_must_be_there() -> None:
 
 def test_problems_that_nothing_solves_are_refused() -> None:
     graph = graph_of([[]])
-    for curves, cores, told in [
-        ((), {"cpu": 1}, "curves of 0"),
-        (({"cpu": fixed(1.0)},), {"cpu": 0}, "no cores"),
+    for times, cores, told in [
+        ((), {"cpu": 1}, "times of 0"),
+        (({"cpu": (1.0,)},), {"cpu": 0}, "no cores"),
         (({},), {"cpu": 1}, "none of the devices"),
-        (({"gpu": fixed(1.0)},), {"cpu": 1}, "not there"),
+        (({"gpu": (1.0,)},), {"cpu": 1}, "not there"),
     ]:
         with pytest.raises(ValueError, match=told):
-            ScheduleProblem(graph, curves, cores)
+            ScheduleProblem(graph, times, cores)

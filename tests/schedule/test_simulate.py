@@ -11,10 +11,9 @@ from bricolage.schedule.heterogeneous import heft
 from bricolage.schedule.moldable import cpa
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.simulate import BandwidthContention, retimed
-from bricolage.schedule.speedup import SpeedupCurve, fixed
 from tests.schedule.problems import heterogeneous, moldable
 
-APART = ScheduleProblem(graph_of([[], []]), ({"cpu": fixed(10.0)}, {"cpu": fixed(20.0)}), {"cpu": 2})
+APART = ScheduleProblem(graph_of([[], []]), ({"cpu": (10.0,)}, {"cpu": (20.0,)}), {"cpu": 2})
 
 
 @given(problem=moldable(9))
@@ -60,13 +59,13 @@ def test_tasks_that_ask_memory_for_too_much_slow_each_other() -> None:
 
 
 def test_one_that_asks_for_more_than_there_is_is_slowed_alone() -> None:
-    single = ScheduleProblem(graph_of([[]]), ({"cpu": fixed(10.0)},), {"cpu": 1})
+    single = ScheduleProblem(graph_of([[]]), ({"cpu": (10.0,)},), {"cpu": 1})
     found = retimed(single, cpa(single), contention=BandwidthContention((200e6,), 10.0))
     assert found.makespan_ms == pytest.approx(20.0), "its time was measured where memory gave more"
 
 
 def test_memory_gives_what_a_task_was_seen_to_take() -> None:
-    curve = SpeedupCurve(((1, 10.0), (2, 8.0)))
+    curve = (10.0, 8.0)
     single = ScheduleProblem(graph_of([[]]), ({"cpu": curve},), {"cpu": 2})
     contention = BandwidthContention.seen([200e6], single, 10.0)
     assert contention.gbytes == pytest.approx(25.0)

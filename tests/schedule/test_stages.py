@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from benchmarks.schedule_instances import BLOCKS, graph_of
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import check
-from bricolage.schedule.speedup import fixed
 from bricolage.schedule.stages import StageCosts, best_stages, ios, wavefront
 from bricolage.work.graph import WorkGraph
 from tests.schedule.problems import graphs, moldable
@@ -105,9 +104,7 @@ def test_the_best_stages_are_no_worse_than_the_greedy_ones(problem: ScheduleProb
 
 
 def test_more_groups_than_cores_wait_for_each_other() -> None:
-    problem = ScheduleProblem(
-        graph_of([[] for _ in range(3)]), tuple({"cpu": fixed(2.0)} for _ in range(3)), {"cpu": 2}
-    )
+    problem = ScheduleProblem(graph_of([[] for _ in range(3)]), tuple({"cpu": (2.0,)} for _ in range(3)), {"cpu": 2})
     assert StageCosts(problem)((1, 2, 4)) == 4.0 and wavefront(problem).makespan_ms == 4.0
 
 

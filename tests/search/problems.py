@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bricolage.work.bits import members
 from bricolage.work.bits import of as bitset
+from bricolage.work.cost import Estimate
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 from bricolage.work.placement import Candidate
@@ -23,8 +24,9 @@ class PairCosts:
 
     factors: tuple[tuple[float, ...], ...]
 
-    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
-        return self.factors[BACKENDS.index(producer.backend)][BACKENDS.index(consumer.backend)] * size
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> Estimate:
+        factor = self.factors[BACKENDS.index(producer.backend)][BACKENDS.index(consumer.backend)]
+        return Estimate.of(factor * size, "measured")
 
 
 def offer(region: int, backend: str, cost_ms: float, config: str = "f32", *, merges: bool = True) -> Candidate:
@@ -103,7 +105,9 @@ def total_cost(graph: WorkGraph, chosen: Sequence[Candidate], transfers: Transfe
             if any(candidate.region >> c & 1 for c in tensor.consumers) and tensor.producer >= 0:
                 source = next(other for other in chosen if other.region >> tensor.producer & 1)
                 if source is not candidate:
-                    total += transfers(source.implementation.endpoint, candidate.implementation.endpoint, tensor.bytes)
+                    total += transfers(
+                        source.implementation.endpoint, candidate.implementation.endpoint, tensor.bytes
+                    ).ms
     return total
 
 

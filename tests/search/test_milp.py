@@ -7,6 +7,7 @@ from bricolage.errors import NoCover, NoPlacement
 from bricolage.search.exact import solve
 from bricolage.search.milp import ProgrammeResult, solve_milp
 from bricolage.search.pruning import prune_dominated, usable
+from bricolage.work.transfer import NoTransferCosts
 from tests.search.problems import (
     PairCosts,
     brute_force,
@@ -49,7 +50,7 @@ def test_equals_variable_elimination_beyond_brute_force() -> None:
 
 def test_cycles_are_cut_off() -> None:
     graph, candidates = crossing()
-    found = solve_all(graph, candidates, lambda *_: 0.0)
+    found = solve_all(graph, candidates, NoTransferCosts())
     assert found.cuts >= 1
     assert found.placement is not None
     assert found.placement.total_ms == pytest.approx(5.0)

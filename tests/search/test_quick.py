@@ -4,6 +4,7 @@ from hypothesis import given, settings
 
 from bricolage.search.pruning import usable
 from bricolage.search.quick import quick_covers
+from bricolage.work.cost import Estimate
 from tests.search.problems import brute_force, chain_candidates, chains, executable, problems, total_cost
 
 
@@ -23,7 +24,7 @@ def test_covers_are_executable_and_none_is_better_than_the_optimum(problem) -> N
 def test_one_cover_prefers_each_backend() -> None:
     graph = chains(3)
     candidates = chain_candidates(3, backends=("a", "b"))
-    found = quick_covers(graph, usable(graph, candidates), lambda *_: 1.0, 10**6, 10**8)
+    found = quick_covers(graph, usable(graph, candidates), lambda *_: Estimate.of(1.0, "measured"), 10**6, 10**8)
     backends = [{choice.implementation.backend for choice in cover} for cover in found]
     assert {"a"} in backends
     assert {"b"} in backends

@@ -11,10 +11,10 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.graph.graph import Graph
 from bricolage.perf.roofline import OperatorRoofline
-from bricolage.plan.plan import RewriteConfig
+from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.retrace import Configured, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Operators, Result, Rule
 from bricolage.rewrite.search.graph_search import search_graphs
@@ -49,7 +49,7 @@ class WrongSquare(Rule):
     enabling = True
 
     def patterns(self) -> list[Op]:
-        return [op.Abs(Any("x"))]
+        return [op.Abs(AnyValue("x"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Mul(match["x"], match["x"])

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bricolage.backends import registry
+from bricolage.costs.database import Database
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import BadOption
-from bricolage.measure.database import Database
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector

@@ -12,17 +12,17 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.backends import registry
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.plan.plan import EnabledRule, RewriteConfig
+from bricolage.plan.rewriting import EnabledRule, RewriteConfig
 from bricolage.progress import Silent
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.rule import Example

@@ -5,5 +5,5 @@ from bricolage.work.transfer import NoTransferCosts
 
 
 def test_free_transfers_are_free() -> None:
-    assert NoTransferCosts()(Endpoint("a"), Endpoint("b"), 1 << 30) == 0.0
+    assert NoTransferCosts()(Endpoint("a"), Endpoint("b"), 1 << 30).ms == 0.0
     assert NoTransferCosts() == NoTransferCosts()

@@ -1,1 +1,1 @@
-"""`optimize`, `load`, `Executable`: what `import bricolage` offers."""
+"""The functions that the commands call. `import bricolage` offers `optimize`; the others may change without notice."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from bricolage._version import __version__
 from bricolage.codec import encode
-from bricolage.measure.database import Database
-from bricolage.measure.entries import SCHEMA
-from bricolage.perf.learned.features import Setting
+from bricolage.costs.database import Database
+from bricolage.costs.entries import SCHEMA
 from bricolage.perf.learned.model import LearnedCosts
 from bricolage.perf.learned.training import Errors, Sample, left_out, train
+from bricolage.work.cost import Setting
 
 
 @dataclass(frozen=True)

@@ -9,26 +9,26 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
 from bricolage.api.sources import PreparedBucket, Source
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
+from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.driver.decide import decide
 from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
-from bricolage.measure.database import Database
 from bricolage.measure.log import MeasurementLog
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.perf.track_record import shipped
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import JUDGEMENT
+from bricolage.verify.tensors import digest
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,10 +69,9 @@ def decide_bucket(
         if made.name != ORIGINAL:
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
-    variants = context.variants(opened, bucket.graph)
     session = context.session(opened, bucket.graph, log)
     arrays, origin = context.inputs(opened, bucket.graph, session)
-    found = decide(session, variants, arrays, opened.digest)
+    found = decide(session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if session.measurer.log.lost:
         _LOG.warning(
@@ -95,7 +94,7 @@ def decision_key(
     throughput, the batch sizes to try."""
     given = None
     if opened.inputs is not None:
-        given = {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in opened.inputs.items()}
+        given = digest("", opened.inputs)
     facts = {
         "graph": Identities(bucket.graph).key(bucket.graph.everything),
         "model": opened.digest,

@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.api.sub_graphs import divide
-from bricolage.device.description import DescribedDevices, ScaledTimes, read_devices
-from bricolage.device.device import Peaks
+from bricolage.device.description import read_devices
 from bricolage.errors import BadDevices
+from bricolage.perf.described import Scaled
+from bricolage.perf.speedup import MeasuredCurves
 from bricolage.schedule.bounds import TypedTasks, lower_bound
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
 from bricolage.schedule.heterogeneous import heft, peft
 from bricolage.schedule.path_bound import new_b_2
-from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.problem import ScheduleProblem, task_times
 from bricolage.schedule.schedule import Move, Schedule, check, moves
-from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import contracted
 from bricolage.work import bits
-from bricolage.work.graph import WorkGraph
+from bricolage.work.cost import Work
+from bricolage.work.workload import workload_of
 
 _EXACT_UP_TO = 20
 """Sub-graphs; the search over all schedules proves little beyond."""
@@ -86,17 +87,20 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
         SubGraph(region.title, region.operators, dict(curve.points))
         for region, curve in zip(divided.plan.buckets[0].regions, curves, strict=True)
     )
-    tasks = [
-        _on_devices(described, number, divided.graph, region, curve, divided.device.peaks)
-        for number, (region, curve) in enumerate(zip(divided.regions, curves, strict=True))
+    machine = described.machine
+    works = [
+        Work(workload_of(divided.graph.operators[one] for one in bits.members(region)), key=str(number))
+        for number, region in enumerate(divided.regions, 1)
     ]
+    here = MeasuredCurves({work.key: curve for work, curve in zip(works, curves, strict=True)})
+    costs = Scaled(here, described.times, divided.device, tuple(range(1, len(divided.cores) + 1)))
+    tasks = task_times(works, machine.devices, costs)
     for number, able in enumerate(tasks):
         if not able:
             raise BadDevices(
                 path=devices, reason=f"none of them runs sub-graph {number + 1} ({sub_graphs[number].title})"
             )
-    machine = described.machine
-    nothing = {machine.devices[0].name: SpeedupCurve(((1, 0.0),))}
+    nothing = {machine.devices[0].name: (0.0,)}
     problem = ScheduleProblem(
         contracted(divided.graph, divided.regions, [one.title for one in sub_graphs]),
         (nothing, *tasks, nothing),
@@ -105,36 +109,6 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
     )
     found = _predicted(problem, certified=not machine.links)
     return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem))
-
-
-def _on_devices(
-    described: DescribedDevices, number: int, graph: WorkGraph, region: int, measured: SpeedupCurve, peaks: Peaks
-) -> dict[str, SpeedupCurve]:
-    """The curve of a sub-graph on each device that runs it."""
-    fastest = min(ms for _, ms in measured.points)
-    found = {}
-    for device in described.machine.devices:
-        times = described.times[device.name]
-        given = times.ms.get(str(number + 1))
-        if {graph.operators[one].op_type for one in bits.members(region)} & times.without:
-            continue
-        if given is not None:
-            found[device.name] = SpeedupCurve(((1 if device.kind != "cpu" else device.threads, given),))
-            continue
-        scale = _scale(times, graph, region, peaks)
-        points = measured.points if device.kind == "cpu" else ((1, fastest),)
-        found[device.name] = SpeedupCurve(tuple((cores, ms * scale) for cores, ms in points))
-    return found
-
-
-def _scale(times: ScaledTimes, graph: WorkGraph, region: int, peaks: Peaks) -> float:
-    """Of a sub-graph: the scales of its operators, weighted by what each takes at least here (the roofline)."""
-    mine = [graph.operators[one] for one in bits.members(region)]
-    weights = [peaks.floor_ms(one.flops, one.bytes) for one in mine]
-    if not sum(weights):
-        weights = [1.0] * len(mine)
-    scales = [times.factor(one.op_type) for one in mine]
-    return sum(weight * scale for weight, scale in zip(weights, scales, strict=True)) / sum(weights)
 
 
 def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
@@ -160,5 +134,5 @@ def _upper(problem: ScheduleProblem, schedule: Schedule) -> float | None:
     intervals = schedule.intervals
     if any(len(one.lanes) > 1 for one in intervals):
         return None
-    ms = tuple(problem.curves[task][one.device].at(1) for task, one in enumerate(intervals))
+    ms = tuple(problem.ms(task, one.device, 1) for task, one in enumerate(intervals))
     return new_b_2(TypedTasks(problem.graph, ms, tuple(one.device for one in intervals), problem.cores))

@@ -17,15 +17,12 @@ from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.catalogue import rules
-from bricolage.trust.bisect import Culprit, Diagnosis, bisect
+from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect
 from bricolage.trust.program import SubjectProgram
 from bricolage.trust.reduce import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits as bitset
-
-BUDGET_S = 300.0
-"""For making a model smaller, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def _reduced(
     program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
     """The first culprit that fails by itself, made smaller; None where there is none."""
-    stop = Deadline(options.budget_s if options.budget_s is not None else BUDGET_S)
+    stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
     for suspect, graph, numbers in _suspects(program, found.culprits):
         own = oracle if graph is oracle.graph else place.oracle(graph)
         reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(own, numbers)
@@ -89,7 +86,7 @@ def _reduced(
     return None
 
 
-def _suspects(program: SubjectProgram, culprits: tuple[Culprit, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
+def _suspects(program: SubjectProgram, culprits: tuple[FaultyChange, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
     """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
     found: list[tuple[Suspect, Graph, list[int]]] = []
     for one in culprits:

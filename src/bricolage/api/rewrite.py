@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -17,16 +18,18 @@ from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
-from bricolage.perf.roofline import OperatorCost, OperatorRoofline
+from bricolage.perf.roofline import NOMINAL, OperatorRoofline
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, FailedMatch
 from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.retrace import Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.trust.rewriting import first_wrong
 from bricolage.verify.reference import Evaluate
+from bricolage.work.cost import CostModel
 
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
@@ -85,7 +88,7 @@ def rewrite(
     seed: int = 0,
     example_inputs: Any = None,
     search: SearchOptions | None = None,
-    cost: OperatorCost | None = None,
+    cost: CostModel | None = None,
     own: Sequence[Rule] = (),
     budget_s: float | None = None,
     memory_limit_mb: int | None = None,
@@ -102,7 +105,7 @@ def rewrite(
             operators for what older ones write out.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
         search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
-        cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
+        cost: what the search minimises, asked operator by operator; an estimate from its work where it is not given.
         own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
         budget_s: seconds that one evaluation in float64 may take where that is more than `measure.reference.reference_limit`
             allows anyway.
@@ -124,7 +127,7 @@ def rewrite(
     """
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
-    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
+    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
     sizes = _sizes(original, shapes or {})
     start = prepare(original, sizes)
     made = how.make(limit)
@@ -195,7 +198,7 @@ def checked(
         raise _culprit(made, check, found.error)
     _check_edges(original, made, sizes, seed, evaluate)
     end = prepare(made.model, sizes)
-    estimate = OperatorRoofline(sizes=dict(sizes))
+    estimate = partial(price, OperatorRoofline(), NOMINAL, sizes=sizes)
     return Rewritten(
         externalised(made.model, original),
         made.applications,
@@ -205,7 +208,7 @@ def checked(
         dict(sizes),
         found.error,
         check.bound,
-        (sum(map(estimate, start.operators)), sum(map(estimate, end.operators))),
+        (estimate(start.operators), estimate(end.operators)),
         made.searched,
     )
 
@@ -266,9 +269,14 @@ class _ModelRewriter:
     """The way from the original to a rewritten model."""
 
     def __init__(
-        self, original: ir.Model, rules: Sequence[Rule], options: SearchOptions | None, cost: OperatorCost
+        self,
+        original: ir.Model,
+        rules: Sequence[Rule],
+        options: SearchOptions | None,
+        costs: CostModel,
+        sizes: Mapping[str, int],
     ) -> None:
-        self._rules, self._options, self._cost = rules, options, cost
+        self._rules, self._options, self._costs, self._sizes = rules, options, costs, sizes
         self.simplified = original.clone()
         simplify(self.simplified)
 
@@ -281,7 +289,7 @@ class _ModelRewriter:
                 value=limit,
                 advice="Equality saturation applies rules in no order; search otherwise",
             )
-        found = search_graphs(self.simplified, self._rules, self._cost, self._options)
+        found = search_graphs(self.simplified, self._rules, self._costs, self._options, sizes=self._sizes)
         best = found.best
         if len(best.steps) < len(best.applications):
             return RewriteTrace(best.model, best.applications, found, None)

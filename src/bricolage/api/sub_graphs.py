@@ -21,16 +21,19 @@ from bricolage.errors import ForeignArtifact, Refused, UnsupportedType
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
+from bricolage.measure.in_place import step_ms
+from bricolage.perf.speedup import SpeedupCurve
 from bricolage.plan import artifact
-from bricolage.plan.plan import Plan, PlannedRegion, PlannedSchedule, numbers, ranges
+from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.plan.ranges import numbers, ranges
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.step import steps_of
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import PlanSource, first_implementation
-from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import chains
 from bricolage.verify.inputs import generate
 from bricolage.work import bits
@@ -73,7 +76,7 @@ class Divided:
     def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
         """Of each sub-graph, timed in place on the first core, then on more for as long as that makes it faster; each time is the
         median of so many runs."""
-        return curves_in_place(self.plan, 0, self.directory, self.inputs, self.cores, runs)
+        return curves_in_place(self.plan, 0, self.cores, lambda plan: step_ms(plan, self.directory, self.inputs, runs))
 
 
 def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided:
@@ -132,7 +135,7 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
         implementation = mine.implementation
         if region.bits != bits.of(numbers(mine.operators)):
             implementation = of_part(source, region, implementation)
-        amount = work(region)
+        amount = workload(region)
         made.append(
             PlannedRegion(
                 implementation,

@@ -25,6 +25,7 @@ from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, P
 from bricolage.backends.operator_features import features, operator_key, operator_kind, type_key
 from bricolage.backends.quarantine import QuarantineEntry, entries
 from bricolage.graph.graph import Graph, Operator, bodies
+from bricolage.graph.operator_kinds import operator_types
 
 FOLDER = Path(__file__).parent / "capabilities"
 EVERYTHING = "*"
@@ -41,7 +42,7 @@ _EPILOGUE_WORDS = (
 )
 _EPILOGUE = frozenset(_EPILOGUE_WORDS.split())
 _PREFIX_LIMIT = 12
-_CONTROL = frozenset(["If", "Loop", "Scan"])
+_CONTROL = frozenset(operator_types("control"))
 
 
 @dataclass(frozen=True)

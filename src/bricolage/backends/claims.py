@@ -24,7 +24,7 @@ class Pattern:
     """A graph over operators, read from its root (the last operator) to its inputs.
 
     `types` are the accepted operator types of the root; empty accepts any. `inputs` are matched to the root's inputs
-    in order, in either order for commutative operators; None stands for any value that is not part of the region. Where
+    in order, in either order for commutative operators; None means any value that is not part of the region. Where
     a `label` stands several times, it is one operator that several others read.
     """
 

@@ -111,7 +111,7 @@ class Iree(Backend):
 
 @cache
 def _device(threads: int, alone: bool) -> Any:
-    """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin beside others."""
+    """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin while other processes run."""
     import iree.runtime as rt
 
     if threads == 1:

@@ -52,7 +52,7 @@ TUNED: Mapping[str, tuple[Scalar, ...]] = {
     "iree-llvmcpu-distribution-size": (16, 32, 128, 256),
     "iree-opt-aggressively-propagate-transposes": (True,),
 }
-"""Options of the compiler that a tuner may choose, and their values besides the usual ones."""
+"""Options of the compiler that a tuner may choose, and their values other than the default ones."""
 ENTRY = "region"
 """Name of the program's only function."""
 _TITLE = "IREE"

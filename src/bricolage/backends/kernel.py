@@ -25,7 +25,7 @@ class Kernel(ABC):
 
     takes_turns: bool = False
     """Whether calls that are bound to arrays of their own may be made from several threads at a time, and run one after
-    another all the same: then nobody need keep callers apart, and the next one's work begins before its caller wakes up."""
+    another all the same: then callers need not be kept apart, and the next one's work begins before its caller wakes up."""
 
     def replica(self, resources: Resources) -> Kernel | None:
         """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;

@@ -40,8 +40,8 @@ _BASELINES = {"x86_64": "x86-64", "AMD64": "x86-64"}
 
 @dataclass(frozen=True)
 class LlvmTarget:
-    """What LLVM is told of a processor: the architecture's baseline, and what this one has besides. Never the processor's own
-    name: it stands for all that the model was sold with, and a hypervisor may have taken some of it away."""
+    """What LLVM is told of a processor: the architecture's baseline, and the features of this one. Never the processor's own
+    name: that implies all features of the model, and a hypervisor may have taken some of it away."""
 
     cpu: str
     features: tuple[str, ...]

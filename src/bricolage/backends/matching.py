@@ -27,7 +27,7 @@ def objections(backend: Backend, graph: Graph, operator: Operator) -> list[str]:
 
 
 Bound = Mapping[str, "ir.Value | int"]
-"""What the names of a pattern stand for: values outside the region, and numbers of operators in it."""
+"""The names of a pattern with what they match: values outside the region, and numbers of operators in it."""
 
 
 def _depth(pattern: Pattern) -> int:
@@ -156,7 +156,7 @@ class Matcher:
 
     def _tree(self, pattern: Pattern, operator: Operator, bound: Bound) -> Iterator[tuple[int, Bound]]:
         """Ways in which the pattern matches with its root at `operator`: the operators that it covers, and what its names stand
-        for. `bound`: what names stand for already."""
+        for. `bound`: names that are matched already."""
         if pattern.types and (operator.op_type not in pattern.types or operator.domain != pattern.domain):
             return
         if pattern.label:

@@ -30,7 +30,7 @@ from bricolage.backends.patterns import LAYER_NORM
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
-from bricolage.graph.work import ANCHORS
+from bricolage.graph.operator_kinds import ANCHORS
 from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
@@ -54,7 +54,7 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
     _PREPACK: (False,),
     _LEVEL: ("basic", "extended"),  # without layouts of its own, or without fusions either
 }
-"""Session options that a tuner may choose, and their values besides the usual ones."""
+"""Session options that a tuner may choose, and their values other than the default ones."""
 
 
 class OnnxRuntime(Backend):

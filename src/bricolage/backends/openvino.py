@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -37,6 +38,9 @@ from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
+
+if TYPE_CHECKING:
+    from openvino import CompiledModel, Core, InferRequest, Model, Tensor
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",
@@ -143,8 +147,8 @@ class OpenVino(Backend):
 
     def _compiled(
         self, region: RegionModel, config: KernelConfig, resources: Resources, asked: Mapping[str, str]
-    ) -> tuple[Any, Any]:
-        """The compiled model and the model as read. `asked`: settings beside those that every use of ours has."""
+    ) -> tuple[Model, CompiledModel]:
+        """The compiled model and the model as read. `asked`: settings in addition to those of every use of ours."""
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in _TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
@@ -193,7 +197,7 @@ def _latency(resources: Resources) -> dict[str, str]:
     return {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": pinning}
 
 
-def _kept(folder: Path, model: Any, settings: dict[str, str]) -> Any:
+def _kept(folder: Path, model: Model, settings: dict[str, str]) -> CompiledModel:
     """A compiled model whose compiled form OpenVINO finds in a folder of its own, or has put there."""
     if sealed.intact(folder):
         return _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(folder)})
@@ -219,7 +223,7 @@ _ON_THE_WAY = frozenset(
 )
 
 
-def _round_masks(model: Any) -> None:
+def _round_masks(model: Model) -> None:
     """Rounds float32 inputs of the model that are added to attention scores.
 
     OpenVINO's fused attention reads them as bfloat16 whatever they are (seen in 2026.4.1: errors of 50 to 100 %). Any
@@ -243,7 +247,7 @@ def _round_masks(model: Any) -> None:
                 todo.extend(producer.inputs())
 
 
-def _places(region: RegionModel, model: Any) -> list[int | None]:
+def _places(region: RegionModel, model: Model) -> list[int | None]:
     """Positions of the region's inputs in OpenVINO's model; None for those dropped, of which only the type mattered."""
     if len(model.inputs) == len(region.inputs):  # by position, since an input that is also a result loses its name
         return list(range(len(region.inputs)))
@@ -251,23 +255,24 @@ def _places(region: RegionModel, model: Any) -> list[int | None]:
     return [read.get(info.name) for info in region.inputs]
 
 
-def _unwritten(compiled: Any) -> list[int]:
+def _unwritten(compiled: CompiledModel) -> list[int]:
     """Positions of inputs that are results unchanged. OpenVINO never writes those into the output tensors given."""
     inputs = [port.get_node().get_friendly_name() for port in compiled.inputs]
     sources = [result.input_value(0).get_node() for result in compiled.get_runtime_model().get_results()]
     return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]
 
 
-def library() -> Any:
+def library() -> ModuleType:
     """The `openvino` module, loaded with its telemetry off."""
     telemetry.disable()
     import openvino
 
-    return openvino
+    module: ModuleType = openvino
+    return module
 
 
 @cache
-def _core() -> Any:
+def _core() -> Core:
     """One per process: plugins and thread pools are loaded once."""
     return library().Core()
 
@@ -280,7 +285,7 @@ def _reason(error: RuntimeError) -> str:
 
 
 class _Kernel(Kernel):
-    def __init__(self, region: RegionModel, compiled: Any, places: Sequence[int | None]) -> None:
+    def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
         self._compiled = compiled
         self._places = places
         self._inputs = region.inputs
@@ -290,7 +295,7 @@ class _Kernel(Kernel):
         request = self._request(inputs)
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
             request.set_output_tensor(position, _tensor(info, array))
-        # Without `share_outputs` every call copies the outputs once more into arrays that nobody reads.
+        # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
@@ -299,7 +304,7 @@ class _Kernel(Kernel):
         request.infer(None, False, True)
         return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
 
-    def _request(self, inputs: Sequence[Array]) -> Any:
+    def _request(self, inputs: Sequence[Array]) -> InferRequest:
         request = self._compiled.create_infer_request()
         for place, info, array in zip(self._places, self._inputs, inputs, strict=True):
             if place is not None:
@@ -310,10 +315,10 @@ class _Kernel(Kernel):
 class _Queue(RequestQueue):
     """`openvino.AsyncInferQueue` with as many requests as the compiled model says are best."""
 
-    def __init__(self, region: RegionModel, compiled: Any, places: Sequence[int | None]) -> None:
+    def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
         self._requests = library().AsyncInferQueue(compiled)
         self._places, self._region = places, region
-        self._keep: list[Any] = []  # the requests refer to the tensors' memory
+        self._keep: list[Tensor] = []  # the requests refer to the tensors' memory
         self.lanes = len(self._requests)
         self.streams = int(compiled.get_property("NUM_STREAMS"))
 
@@ -354,7 +359,7 @@ class _Copy(Kernel):
         return [np.array(inputs[self._position])]
 
 
-def _tensor(info: TensorInfo, array: Array) -> Any:
+def _tensor(info: TensorInfo, array: Array) -> Tensor:
     """An OpenVINO tensor over the array's own memory."""
     openvino = library()
     assert info.dtype is not None
@@ -363,7 +368,7 @@ def _tensor(info: TensorInfo, array: Array) -> Any:
     return openvino.Tensor(array, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))
 
 
-def _array(info: TensorInfo, tensor: Any) -> Array:
+def _array(info: TensorInfo, tensor: Tensor) -> Array:
     """A copy of an OpenVINO tensor."""
     data = np.array(tensor.data)
     return data if data.dtype == info.numpy else data.view(info.numpy)

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.backends.interface import OperatorKind
+from bricolage.graph.operator_kinds import operator_types
 
 RUNTIME = " runtime"
 """Suffix of a type key: parameters (see `PARAMETERS`) are values of the run, not constants."""
@@ -20,7 +21,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
         ("LayerNormalization", "Conv", "ConvTranspose", "Gemm", "QuantizeLinear", "DequantizeLinear"), (1, 2)
     ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), (1, 2, 3)),
+    **dict.fromkeys(operator_types("recurrent"), (1, 2, 3)),
     **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
     "RMSNormalization": (1,),
     "Slice": (1, 2, 3, 4),
@@ -37,11 +38,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
     "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "DeformConv": (1, 3),
-    **dict.fromkeys(
-        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"),
-        (1,),
-    ),
-    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), (1,)),
+    **dict.fromkeys(operator_types("reduction"), (1,)),
 }
 """Positions of the inputs that models almost always give as constants: shapes, axes, bounds, weights. Many engines need
 them at compile time, so a case is tried with constants and with run-time values, and the two are told apart."""

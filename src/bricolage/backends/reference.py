@@ -1,6 +1,6 @@
 """The float64 reference as a backend: runs any region slowly and right, rounded to the types that the model states.
 
-It claims nothing and is offered to nobody, so no plan has it: it stands in where a part of a program must not be at fault.
+It claims nothing and is never offered, so no plan has it: it runs parts of a program that must not be at fault.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from bricolage.work.implementation import KernelConfig, Scalar
 
 @dataclass(frozen=True)
 class RegionModel:
-    """A region on disk: a small ONNX file beside a shared weights file (external data)."""
+    """A region on disk: a small ONNX file next to a shared weights file (external data)."""
 
     path: Path
 

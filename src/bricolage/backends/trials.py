@@ -1,4 +1,4 @@
-"""Trials: configurations of a region's kernels, timed in turns with the usual one, in the process at hand.
+"""Trials: configurations of a region's kernels, timed in turns with the default one, in this process.
 
 A tuner asks for *builds*: each has another choice for some of the tasks, the others being as usual. Backends that can time kernels
 one by one put many choices into a build; the others have the region as their only task.
@@ -66,11 +66,11 @@ class Trials(ABC):
 
     @abstractmethod
     def usual(self, rounds: int) -> Mapping[str, float]:
-        """Milliseconds of each task's kernels as usual, all kernels of a task together; medians of so many rounds."""
+        """Milliseconds of each task's kernels as by default, all kernels of a task together; medians of `rounds` rounds."""
 
     @abstractmethod
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
-        """What came of each choice of each build. All builds and the usual one take turns for so many rounds."""
+        """What came of each choice of each build. All builds and the default one take turns for `rounds` rounds."""
 
 
 class Compiler(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,11 @@ _ELEMENTS = frozenset(
     ["bool", "float16", "bfloat16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in _SIZES]
 )
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.runtime import Executable, Tensor
+    from tvm.target import Target
 
 
 class Tvm(Backend):
@@ -114,13 +119,13 @@ def _check_sizes(region: RegionModel) -> None:
                     raise Refused(backend=Tvm.title, reason=f"{node.op_type} of an empty tensor")
 
 
-def _load(library: Path) -> Any:
+def _load(library: Path) -> Executable:
     import tvm
 
     return tvm.runtime.load_module(str(library))
 
 
-def _lowered(region: RegionModel, target: Any) -> Any:
+def _lowered(region: RegionModel, target: Target) -> IRModule:
     """The region as a module of fused tensor programs that are not scheduled yet. Equal regions give equal names.
 
     Raises:
@@ -150,7 +155,7 @@ def _lowered(region: RegionModel, target: Any) -> Any:
         return tvm.ir.transform.Sequential(lower)(module)
 
 
-def build(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
+def build(region: RegionModel, config: KernelConfig, resources: Resources) -> Executable:
     """An executable of the region.
 
     Raises:
@@ -194,7 +199,7 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if line), type(error).__name__)[:300]
 
 
-def _target(threads: int, device: Device) -> Any:
+def _target(threads: int, device: Device) -> Target:
     import tvm
 
     told = llvm_target(device)
@@ -203,7 +208,7 @@ def _target(threads: int, device: Device) -> Any:
 
 
 class _TvmKernel(StaticKernel):
-    def __init__(self, region: RegionModel, executable: Any) -> None:
+    def __init__(self, region: RegionModel, executable: Executable) -> None:
         import tvm
         from tvm import relax
 
@@ -226,7 +231,7 @@ class _TvmKernel(StaticKernel):
         return call
 
 
-def _tensor(array: Array) -> Any:
+def _tensor(array: Array) -> Tensor:
     """The array's memory as a TVM tensor."""
     import tvm
 
@@ -239,7 +244,7 @@ def _tensor(array: Array) -> Any:
     return tvm.runtime.from_dlpack(array)
 
 
-def _array(tensor: Any, like: Array) -> Array:
+def _array(tensor: Tensor, like: Array) -> Array:
     """A TVM tensor's memory as an array of the type of `like`."""
     if like.dtype.kind == "V":
         return np.from_dlpack(tensor._create_view(like.shape, "uint16")).view(like.dtype)

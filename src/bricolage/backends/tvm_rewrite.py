@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from bricolage.backends.tvm_schedule import block_size
+
+if TYPE_CHECKING:
+    from tvm import IRModule, relax, te
 
 _LOG = logging.getLogger(__name__)
 _PACKED_FROM = 1 << 14  # elements of a matrix that no longer stays in the first-level cache
@@ -51,7 +54,7 @@ def explicit_statistics(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def channels_last(module: Any) -> Any:
+def channels_last(module: IRModule) -> IRModule:
     """Convolutions with channels last, which is the order in which their results fill vectors; weights are turned when
     constants are folded. The pass fails on some models; these keep ONNX's order."""
     import tvm
@@ -68,14 +71,14 @@ def channels_last(module: Any) -> Any:
         return module
 
 
-def _calls(module: Any, operator: str) -> bool:
+def _calls(module: IRModule, operator: str) -> bool:
     """Whether the main function calls an operator."""
     import tvm
     from tvm import relax
 
     found: list[str] = []
 
-    def visit(node: Any) -> None:
+    def visit(node: relax.Expr) -> None:
         if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
             found.append(node.op.name)
 
@@ -83,14 +86,14 @@ def _calls(module: Any, operator: str) -> bool:
     return operator in found
 
 
-def rewrite(module: Any) -> Any:
+def rewrite(module: IRModule) -> IRModule:
     """Two operators in better forms (float32 only): erf as a rational function at 3.3e-7 of relative error, because the C
     library's runs one element at a time; and constant right-hand matrices of products cut into panels (`_product`)."""
     from tvm import relax, topi
 
     @relax.expr_functor.mutator
     class Mutator(relax.PyExprMutator):  # type: ignore[misc]
-        def visit_call_(self, call: Any) -> Any:
+        def visit_call_(self, call: relax.Call) -> relax.Expr:
             name = getattr(call.op, "name", "")
             if name not in ("relax.erf", "relax.matmul") or any(str(x.ty.dtype) != "float32" for x in call.args):
                 return super().visit_call_(call)
@@ -109,7 +112,7 @@ def rewrite(module: Any) -> Any:
     return mutator.builder_.get()
 
 
-def _product(builder: Any, left: Any, call: Any) -> Any:
+def _product(builder: relax.BlockBuilder, left: relax.Expr, call: relax.Call) -> relax.Expr | None:
     """A matrix product whose constant right-hand side lies in panels as wide as the blocks of results that `schedule`
     keeps in registers, so that each panel is read front to back (Goto & van de Geijn 2008, section 4.2.3). None where the
     matrix is small, no constant or has no good width."""
@@ -127,7 +130,7 @@ def _product(builder: Any, left: Any, call: Any) -> Any:
         return None
     panels = matrix.value.numpy().reshape(depth, columns // width, width).transpose(1, 0, 2)
 
-    def compute(x: Any, packed: Any) -> Any:
+    def compute(x: te.Tensor, packed: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, depth), "k")
         return te.compute(
             (*shape[:-1], columns),
@@ -138,7 +141,7 @@ def _product(builder: Any, left: Any, call: Any) -> Any:
     return builder.call_te(compute, left, relax.const(np.ascontiguousarray(panels)), primfunc_name_hint="matmul")
 
 
-def outputs_given(module: Any) -> Any:
+def outputs_given(module: IRModule) -> IRModule:
     """Makes the results of `main` arguments that it fills, where each result is a tensor that `main` allocates.
 
     Runs between `CallTIRRewrite`, which makes allocations explicit, and memory planning: the variable of an allocation
@@ -149,7 +152,7 @@ def outputs_given(module: Any) -> Any:
     main = module["main"]
     bindings = {binding.var: binding for block in main.body.blocks for binding in block.bindings}
 
-    def source(expression: Any) -> Any:
+    def source(expression: relax.Expr) -> relax.Expr:
         while isinstance(expression, relax.Var) and isinstance(
             getattr(bindings.get(expression), "value", None), relax.Var
         ):

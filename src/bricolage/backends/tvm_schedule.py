@@ -9,28 +9,31 @@ know only matrix-vector products and softmax-like chains. The rules here cover t
 *chain*  TVM's rule for softmax and normalisations: everything under one parallel loop.
 *spread* anything else: each loop nest in parallel over its outer loops, contiguous inner loops in vectors.
 
-Beside them stands what MetaSchedule's own rules for processors make, with their choices drawn at random (*sampled*).
+`tvm_sampling` has the alternative: MetaSchedule's own rules for processors, with their choices drawn at random (*sampled*).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.s_tir import SBlock, Schedule
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+    from tvm.target import Target
+    from tvm.tirx import PrimFunc
 
 _VECTOR_BITS = 512
 _REGISTERS = 24  # of the 32 vector registers; the rest hold operands
 _WIDTHS = (1, 2, 4)  # vectors side by side in a block of results; LLVM takes other numbers apart
 _NARROWEST = 4  # elements of a vector that is still worth it
 _SPATIAL, _REDUCTION = 0, 2  # TVM's numbers for axes of results and axes summed over
-_LONGEST_VECTOR = 64  # elements of a loop that a drawn schedule makes one vector
-_INTRINSICS = "tvm.s_tir.tensor_intrin"
+LONGEST_VECTOR = 64  # elements of a loop that a drawn schedule makes one vector
 _PARALLEL_FROM = 1 << 14  # iterations below which waking other threads costs more than it gains
 
 
@@ -63,11 +66,11 @@ TILINGS = tuple(
 """Other ways than the rule of thumb, nearest first."""
 
 
-Choice = Callable[[Any, Any, int], Any]
+Choice = Callable[["PrimFunc", "Target", int], "Schedule | None"]
 """What schedules a tensor program: function, target and threads to a schedule; None where it does not fit."""
 
 
-def schedule(module: Any, target: Any, threads: int, chosen: Mapping[str, Choice] | None = None) -> Any:
+def schedule(module: IRModule, target: Target, threads: int, chosen: Mapping[str, Choice] | None = None) -> IRModule:
     """The module with every tensor program scheduled as was `chosen` for the function of its name, else by the first rule that
     applies. Meaning is never changed: each step is one of TVM's checked schedule primitives, and what one of them declines
     leaves the program as it was."""
@@ -88,18 +91,18 @@ def schedule(module: Any, target: Any, threads: int, chosen: Mapping[str, Choice
     return module
 
 
-def scheduled_by_rule(function: Any, target: Any, threads: int) -> Any:
+def scheduled_by_rule(function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     """A program scheduled by the first rule that applies; None where none does."""
     made = (_applied(rule, function, target, threads) for rule in (_tile, _chain, _spread))
     return next((one for one in made if one is not None), None)
 
 
-def by_tiling(function: Any, target: Any, threads: int, tiling: Tiling) -> Any:
+def by_tiling(function: PrimFunc, target: Target, threads: int, tiling: Tiling) -> Schedule | None:
     """A program scheduled by the rule *tile*, cut up in another way."""
     return _applied(partial(_tile, tiling=tiling), function, target, threads)
 
 
-def _applied(rule: Choice, function: Any, target: Any, threads: int) -> Any:
+def _applied(rule: Choice, function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     import tvm
 
     try:
@@ -108,52 +111,15 @@ def _applied(rule: Choice, function: Any, target: Any, threads: int) -> Any:
         return None  # the primitives' way of saying that the rule does not fit
 
 
-def sampled(function: Any, target: Any, threads: int, seed: int) -> Any:
-    """A program scheduled by MetaSchedule's rules for processors, their choices drawn with `seed`; None where what was drawn
-    does not hold."""
-    from tvm.s_tir import meta_schedule
-    from tvm.s_tir.meta_schedule import postproc, schedule_rule, space_generator
-
-    rules = [
-        schedule_rule.InlineConstantScalars(),
-        schedule_rule.AutoInline(False, True, True, True, True, True),
-        schedule_rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64),
-        schedule_rule.MultiLevelTiling(
-            "SSRSRS",
-            max_innermost_factor=64,
-            reuse_write=schedule_rule.ReuseType(req="may", levels=[1, 2], scope="global"),
-        ),
-        schedule_rule.ParallelizeVectorizeUnroll(
-            max_jobs_per_core=16 if threads > 1 else -1,
-            max_vectorize_extent=_LONGEST_VECTOR,
-            unroll_max_steps=[0, 16, 64],
-        ),
-        schedule_rule.RandomComputeLocation(),
-    ]
-    checks = [
-        postproc.DisallowDynamicLoop(),
-        postproc.RewriteParallelVectorizeUnroll(),
-        postproc.RewriteReductionBlock(),
-    ]
-    space = space_generator.PostOrderApply(sch_rules=rules, postprocs=checks, mutator_probs={})
-    with _without_intrinsics():
-        context = meta_schedule.TuneContext(
-            function, target=target, space_generator=space, rand_state=seed, num_threads=1
-        )
-    designs = context.generate_design_space()
-    drawn = designs[seed % len(designs)]
-    return drawn if all(check.apply(drawn) for check in checks) else None
-
-
-def _blocks(sch: Any) -> list[Any]:
+def _blocks(sch: Schedule) -> list[SBlockRV]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
-def _reduces(sch: Any, block: Any) -> bool:
+def _reduces(sch: Schedule, block: SBlockRV) -> bool:
     return any(variable.iter_type == _REDUCTION for variable in sch.get(block).iter_vars)
 
 
-def _extent(sch: Any, loop: Any) -> int:
+def _extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
@@ -162,25 +128,11 @@ def _divisor(number: int, limit: int) -> int:
     return next(d for d in range(min(number, max(limit, 1)), 0, -1) if number % d == 0)
 
 
-@contextmanager
-def _without_intrinsics() -> Iterator[None]:
-    """A context imports TVM's descriptions of the instructions of all processors, which takes a quarter of a minute; the rules
-    here use none of them."""
-    missing = _INTRINSICS not in sys.modules
-    if missing:
-        sys.modules[_INTRINSICS] = ModuleType(_INTRINSICS)
-    try:
-        yield
-    finally:
-        if missing:
-            del sys.modules[_INTRINSICS]
-
-
 def block_size(
     rows: int, columns: int, lanes: int, cap: int = 1 << 30, *, height: int = 0, vectors: int = 0
 ) -> tuple[int, int]:
     """Rows and columns of results held in registers: the block with the most work per operand loaded. `lanes` is the
-    number of elements in a vector, `cap` the largest number of columns; `height` rows and so many `vectors` are the
+    number of elements in a vector, `cap` the largest number of columns; `height` rows and `vectors` vectors are the
     most where they are not 0."""
     best, score = (1, 1), 0.0
     most = height or _REGISTERS
@@ -194,7 +146,7 @@ def block_size(
     return best
 
 
-def _tile(function: Any, target: Any, threads: int, tiling: Tiling = Tiling()) -> Any:
+def _tile(function: PrimFunc, target: Target, threads: int, tiling: Tiling = Tiling()) -> Schedule | None:
     import tvm
 
     del target
@@ -250,7 +202,9 @@ def _tile(function: Any, target: Any, threads: int, tiling: Tiling = Tiling()) -
     return sch
 
 
-def _inline(sch: Any, blocks: Sequence[Any], position: int, main: Any) -> tuple[list[Any], Any]:
+def _inline(
+    sch: Schedule, blocks: Sequence[SBlockRV], position: int, main: SBlockRV
+) -> tuple[list[SBlockRV], SBlockRV]:
     """Inlines what is around the reduction at `position`. Returns the blocks of padding, and the block that takes the sums."""
     padding = []
     for block in blocks[:position]:
@@ -266,7 +220,7 @@ def _inline(sch: Any, blocks: Sequence[Any], position: int, main: Any) -> tuple[
     return padding, behind
 
 
-def _contiguous(block: Any) -> bool:
+def _contiguous(block: SBlock) -> bool:
     """Whether the last axis of the results also walks contiguously through an operand, and no reduction axis has to."""
     import tvm
 
@@ -287,7 +241,7 @@ def _contiguous(block: Any) -> bool:
     return walks
 
 
-def _shared(block: Any) -> int:
+def _shared(block: SBlock) -> int:
     """Number of leading result axes that index every operand: batches of a batched product."""
     import tvm
 
@@ -307,7 +261,7 @@ def _shared(block: Any) -> int:
     return count
 
 
-def _group_width(block: Any) -> int:
+def _group_width(block: SBlock) -> int:
     """Largest width of a block of results whose columns share their inputs: a group's channels in grouped convolution."""
     if not block.name_hint.startswith("group_conv") or len(block.reads) != 2:
         return 1 << 30
@@ -317,14 +271,14 @@ def _group_width(block: Any) -> int:
     return per_group if per_group > 1 else 1 << 30
 
 
-def _chain(function: Any, target: Any, threads: int) -> Any:
+def _chain(function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     from tvm.s_tir.dlight.cpu import Reduction
 
     del threads
     return Reduction().apply(function, target, False)
 
 
-def _spread(function: Any, target: Any, threads: int) -> Any:
+def _spread(function: PrimFunc, target: Target, threads: int) -> Schedule | None:
     import tvm
 
     del target
@@ -341,7 +295,7 @@ def _spread(function: Any, target: Any, threads: int) -> Any:
     return sch
 
 
-def _spread_block(sch: Any, block: Any, threads: int) -> None:
+def _spread_block(sch: Schedule, block: SBlockRV, threads: int) -> None:
     """Parallel outer result loops and a vector innermost, where that is contiguous."""
     loops = sch.get_loops(block)
     kinds = [variable.iter_type for variable in sch.get(block).iter_vars]
@@ -360,7 +314,7 @@ def _spread_block(sch: Any, block: Any, threads: int) -> None:
         sch.parallel(sch.fuse(*outer))
 
 
-def _turned(block: Any) -> int | None:
+def _turned(block: SBlock) -> int | None:
     """Which result axis runs along the memory of an operand that the last result axis jumps through."""
     variables = [variable.var for variable in block.iter_vars]
     for read in block.reads:
@@ -371,7 +325,7 @@ def _turned(block: Any) -> int | None:
     return None
 
 
-def _transpose(sch: Any, loops: list[Any], other: int) -> list[Any]:
+def _transpose(sch: Schedule, loops: list[LoopRV], other: int) -> list[LoopRV]:
     """Small squares, so that every cache line that is touched is used up; returns the loops around them."""
     row, column = loops[other], loops[-1]
     sides = _divisor(_extent(sch, row), 16), _divisor(_extent(sch, column), 16)
@@ -384,7 +338,7 @@ def _transpose(sch: Any, loops: list[Any], other: int) -> list[Any]:
     return outer
 
 
-def _vector(sch: Any, loop: Any) -> None:
+def _vector(sch: Schedule, loop: LoopRV) -> None:
     """Vectors in a loop whose length allows whole ones; LLVM's own vectoriser gets the others."""
     extent = _extent(sch, loop)
     width = _divisor(extent, 64)

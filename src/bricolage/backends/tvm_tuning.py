@@ -12,14 +12,24 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
-from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, sampled, scheduled_by_rule
+from bricolage.backends.tvm_sampling import sampled
+from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, scheduled_by_rule
 from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.runtime import Tensor
+    from tvm.target import Target
+    from tvm.tirx import PrimFunc
+
+_Bound: TypeAlias = tuple[Callable[[], object], "list[Tensor]"]
+"""A call of a program, and its arguments."""
 
 SEEDS = 512
 """Numbers that a sampled program may have."""
@@ -49,16 +59,16 @@ def choice_of(text: Scalar) -> Choice:
 
 
 def choices() -> tuple[Scalar, ...]:
-    """All that a tensor program may be scheduled by, besides the rules of thumb."""
+    """All ways to schedule a tensor program other than the rules of thumb."""
     return (*map(str, TILINGS), *(f"sample {seed}" for seed in range(1, SEEDS + 1)))
 
 
-def tasks(module: Any) -> list[TuningTask]:
+def tasks(module: IRModule) -> list[TuningTask]:
     """One for each program of a module; equal programs are one task."""
     return [_task(names, function) for names, function in distinct(module)]
 
 
-def _task(names: Sequence[str], function: Any) -> TuningTask:
+def _task(names: Sequence[str], function: PrimFunc) -> TuningTask:
     text = str(function)
     shapes = [[int(size) for size in parameter.shape] for parameter in function.params]
     sizes = {f"elements of {position}": max(1, math.prod(shape)) for position, shape in enumerate(shapes)}
@@ -73,10 +83,10 @@ class TvmTrials(Trials):
     tasks_a_build = 1
     builds_at_once = _BUILDS_AT_ONCE
 
-    def __init__(self, module: Any, target: Any, threads: int) -> None:
+    def __init__(self, module: IRModule, target: Target, threads: int) -> None:
         self._target, self._threads = target, threads
         self._functions = {names[0]: (len(names), function) for names, function in distinct(module)}
-        self._usual: dict[str, tuple[Callable[[], object], list[Any]] | None] = {}
+        self._usual: dict[str, _Bound | None] = {}
 
     def usual(self, rounds: int) -> Mapping[str, float]:
         found: dict[str, float] = {}
@@ -106,12 +116,12 @@ class TvmTrials(Trials):
         turns = [(milliseconds(usual[0]), milliseconds(made[0])) for _ in range(rounds)]
         return KernelTiming(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
 
-    def _usually(self, name: str) -> tuple[Callable[[], object], list[Any]] | None:
+    def _usually(self, name: str) -> _Bound | None:
         if name not in self._usual:
             self._usual[name] = self._built(self._functions[name][1], scheduled_by_rule)
         return self._usual[name]
 
-    def _built(self, function: Any, choice: Choice) -> tuple[Callable[[], object], list[Any]] | None:
+    def _built(self, function: PrimFunc, choice: Choice) -> _Bound | None:
         """A call of the program as a choice schedules it, and its arguments; None where it cannot be."""
         import tvm
 
@@ -129,18 +139,18 @@ class TvmTrials(Trials):
         return lambda: built(*arguments), arguments
 
 
-def _numbers(tensor: Any) -> np.ndarray:
+def _numbers(tensor: Tensor) -> np.ndarray:
     """A TVM tensor's numbers; those of bfloat16 as they are stored."""
     array: np.ndarray = tensor.numpy()
     return array
 
 
-def distinct(module: Any) -> list[tuple[list[str], Any]]:
+def distinct(module: IRModule) -> list[tuple[list[str], PrimFunc]]:
     """The tensor programs of a module, equal ones once, with the names of all their functions in order."""
     import tvm
     import tvm_ffi
 
-    found: dict[int, list[tuple[list[str], Any]]] = {}
+    found: dict[int, list[tuple[list[str], PrimFunc]]] = {}
     for variable, function in sorted(module.functions_items(), key=lambda one: str(one[0].name_hint)):
         if not isinstance(function, tvm.tirx.PrimFunc):
             continue
@@ -155,12 +165,12 @@ def distinct(module: Any) -> list[tuple[list[str], Any]]:
     return [one for same in found.values() for one in same]
 
 
-def _arguments(function: Any) -> list[Any]:
+def _arguments(function: PrimFunc) -> list[Tensor]:
     """Numbers for every buffer of a program."""
     import tvm
 
     rng = np.random.default_rng(0)
-    made: list[Any] = []
+    made: list[Tensor] = []
     for parameter in function.params:
         shape, dtype = [int(size) for size in parameter.shape], str(parameter.dtype)
         if dtype.startswith(("float", "bfloat")):

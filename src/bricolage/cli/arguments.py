@@ -16,7 +16,8 @@ import typer
 
 from bricolage.cli import values
 from bricolage.errors import BadOption, MissingFile
-from bricolage.options import Options, parse_seconds
+from bricolage.option_words import parse_seconds
+from bricolage.options import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,12 +36,12 @@ Shapes = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random inputs.")]
 
 Trial = Annotated[
-    str, typer.Option("--trial", metavar="TIME", help="Longest time to compile a program, and to run it: 60s, 5m.")
+    str, typer.Option("--trial", metavar="TIME", help="Time limit to compile a program and to run it: 60s, 5m.")
 ]
 
-Threads = Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")]
+Threads = Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; default: all.")]
 
-Unclaimed = Annotated[bool, typer.Option("--unclaimed", help="Give backends operators that they do not claim, too.")]
+Unclaimed = Annotated[bool, typer.Option("--unclaimed", help="Also try operators that a backend does not claim.")]
 PROGRAM_OPTIONS = (
     *("precision", "tolerance", "threads", "backends", "shapes", "rewrite", "seed", "isa", "cores"),
     "memory_limit_mb",

@@ -80,7 +80,7 @@ def _explain_self_checks(found: list[dict[str, Any]]) -> None:
     others = [facts for facts in found if "self_check" in facts]
     if others:
         output.show(
-            "\nWhere the table is of another version, a self-check of the operators at hand decides what is used. "
+            "\nWhere the table is of another version, a self-check of the model's operators decides what is used.  "
             "What makes the table again, in a checkout of the sources:"
         )
     for facts in others:

@@ -19,7 +19,7 @@ def bisect(
     model: a.ModelOrArtifact,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Write regions at fault there, and the C of their kernels."),
+        typer.Option("-o", "--output", metavar="DIR", help="Folder for the faulty regions and the C of their kernels."),
     ] = None,
     data: a.Inputs = None,
     unclaimed: a.Unclaimed = False,

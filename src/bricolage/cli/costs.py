@@ -15,7 +15,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.api.cost_model import TrainedCostModel
-    from bricolage.measure.entries import Entry
+    from bricolage.costs.entries import Entry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,13 +30,15 @@ _DAY = 86400.0
 def list_costs(
     backend: Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Only this backend.")] = None,
     region: Annotated[str | None, typer.Option("--region", metavar="KEY", help="Only this region.")] = None,
-    failures: Annotated[bool, typer.Option("--failures", help="Only what failed, with the reason.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, newest first.")] = 50,
+    failures: Annotated[bool, typer.Option("--failures", help="Failures only, each with its reason.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Number of measurements to list, newest first.")
+    ] = 50,
     as_json: a.Json = False,
 ) -> None:
     """List measurements, newest first."""
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     with Database() as database:
         entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
@@ -55,14 +57,14 @@ def list_costs(
 @guarded
 def export_costs(
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file instead of stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
     ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Write every measurement as one line of JSON, for another machine of the same make."""
     del as_json  # lines of JSON are what it prints anyway
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     output.check_writable(out)
     with Database() as database:
@@ -78,12 +80,14 @@ def export_costs(
 @app.command("import")
 @guarded
 def import_costs(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `bricolage costs export` wrote.", show_default=False)
+    ],
     as_json: a.Json = False,
 ) -> None:
     """Take measurements over; where one is known already, the better-sampled stays."""
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
 
     if not file.is_file():
         raise errors.MissingFile(path=file)
@@ -103,13 +107,13 @@ def import_costs(
 @guarded
 def prune_costs(
     older_than: Annotated[
-        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Also what is older.")
+        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Include older measurements.")
     ] = None,
     other_versions: Annotated[
-        bool, typer.Option("--other-versions", help="Also what was measured on versions that are not installed.")
+        bool, typer.Option("--other-versions", help="Include measurements of versions that are not installed.")
     ] = False,
     other_hardware: Annotated[
-        bool, typer.Option("--other-hardware", help="Also what was measured on other machines.")
+        bool, typer.Option("--other-hardware", help="Include measurements from other machines.")
     ] = False,
     failures: Annotated[
         bool, typer.Option("--failures", help="Also every failure, so that it is tried again.")
@@ -118,8 +122,8 @@ def prune_costs(
 ) -> None:
     """Remove expired failures and measurements of older formats, and what the options name."""
     from bricolage.cli import output
+    from bricolage.costs.database import Database
     from bricolage.device.host import host
-    from bricolage.measure.database import Database
 
     with Database() as database:
         removed = database.prune(
@@ -151,7 +155,7 @@ def train_model(
     """Learn what regions take from what was measured, and say how far predictions for unseen networks are off."""
     from bricolage.api.cost_model import to_json, train_costs
     from bricolage.cli import output
-    from bricolage.measure.database import Database
+    from bricolage.costs.database import Database
     from bricolage.perf.learned.installed import own_model
 
     out = out if out is not None else own_model()

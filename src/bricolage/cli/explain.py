@@ -8,12 +8,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.codec import JsonObject
 from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ Operator = Annotated[
 ]
 Everything = Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")]
 Kernels = Annotated[
-    bool, typer.Option("--kernels", help="Compile here, and list and time, the kernels of regions on `native`.")
+    bool, typer.Option("--kernels", help="Compile, time and list here the kernels of regions that run on `native`.")
 ]
-Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")]
+Dump = Annotated[Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Folder for the C of these kernels.")]
 Rules = Annotated[
     bool,
-    typer.Option("--rules", help="Instead, which rewrites apply to its graph or nearly do. Takes an ONNX model too."),
+    typer.Option(
+        "--rules", help="Show instead the rewrites that apply, or nearly apply, to its graph. Takes an ONNX model too."
+    ),
 ]
 
 
@@ -62,7 +65,7 @@ def explain(
         output.make_folder(dump)
     look_inside = kernels or dump is not None
     plan, graphs, directory = _read(artifact)
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
         from bricolage.report.throughput import overview
 
@@ -119,7 +122,7 @@ def _explain_rules(source: Path, as_json: bool) -> None:
         output.show(rewriting.uses(found))
 
 
-def _inside(made: Anatomy) -> dict[str, Any]:
+def _inside(made: Anatomy) -> JsonObject:
     from bricolage.codec import encode
 
     return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
@@ -142,7 +145,7 @@ def report(
         typer.Option("-o", "--output", metavar="FILE", help="The page; the artifact's name with .html by default."),
     ] = None,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Compile and time the kernels of regions on `native` here, and show them.")
+        bool, typer.Option("--kernels", help="Compile, time and show here the kernels of regions that run on `native`.")
     ] = False,
     as_json: a.Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Ended(BaseException):
-    """A signal asks for an end now: unlike Ctrl-C, whose first one asks for the best plan so far, since whoever sends this
+    """A signal asks for an end now: unlike Ctrl-C, whose first one asks for the best plan so far, since the sender of this
     one waits for some seconds only. No stage catches it, so every clean-up runs."""
 
     def __init__(self, number: int) -> None:

@@ -52,7 +52,7 @@ def prepare(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more, and where the time went.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more, and where the time went.")] = False,
     cache: Annotated[
         Path | None,
         typer.Option("--cache", metavar="DIR", help=f"Folder for measurements and compiled code; default ${VARIABLE}."),

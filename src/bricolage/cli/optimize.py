@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bricolage.plan.plan import Bucket, Plan
 
 _SERVERS = 12
-"""Ways to answer requests that are listed, beside those that raced."""
+"""Serving configurations that are listed in addition to those that raced."""
 
 Output = Annotated[
     Path | None,
@@ -32,7 +32,7 @@ def optimize(
     out: Output = None,
     data: a.Inputs = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
-    replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,
+    replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if a stored decision exists.")] = False,
     as_json: a.Json = False,
     *,
     options: Options,

@@ -89,7 +89,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file through a temporary one beside it, so that it is there whole or not at all.
+    """Writes a file through a temporary one in the same folder: it is there whole or not at all.
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.

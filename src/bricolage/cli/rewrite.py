@@ -191,7 +191,7 @@ def _check_combination(
 
 
 def _sizes(words: list[str] | None) -> dict[str, int]:
-    from bricolage.options import parse_shapes
+    from bricolage.option_words import parse_shapes
 
     sizes = parse_shapes(words or [])
     for name, several in sizes.items():
@@ -296,11 +296,11 @@ def verify_rules(
 @guarded
 def generate_rules(
     out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.", show_default=False)
+        Path, typer.Option("-o", "--output", metavar="FILE", help="File for the rules.", show_default=False)
     ],
     derived: Annotated[
         Path | None,
-        typer.Option("--derived", metavar="FILE", help="Where the substitutions that follow from them go."),
+        typer.Option("--derived", metavar="FILE", help="File for the substitutions that follow from the rules."),
     ] = None,
     max_operators: Annotated[
         int, typer.Option("--max-operators", metavar="N", min=1, max=4, help="Operators on a side, at most.")

@@ -31,7 +31,10 @@ Trace = Annotated[
     ),
 ]
 Requests = Annotated[
-    int, typer.Option("--requests", metavar="N", help="Serve so many requests, and print what came of them.", min=0)
+    int,
+    typer.Option(
+        "--requests", metavar="N", help="Number of requests to serve; prints rate, latency and errors.", min=0
+    ),
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", help="Requests in flight at once.", min=1)]
 Point = Annotated[
@@ -39,11 +42,11 @@ Point = Annotated[
     typer.Option(
         "--operating-point",
         metavar="FIELDS",
-        help="How they are served: streams=2,threads=1,batch=8,max_delay_ms=2,queue=64. Default: the plan's.",
+        help="Operating point: streams=2,threads=1,batch=8,max_delay_ms=2,queue=64. Default: the plan's.",
     ),
 ]
 AnyMachine = Annotated[
-    bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
+    bool, typer.Option("--any-machine", help="Run an artifact that was made on other hardware or versions.")
 ]
 
 

@@ -30,7 +30,7 @@ def schedule(
         typer.Option("--devices", metavar="FILE", help="Devices that a file describes (TOML, JSON)."),
     ] = None,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Only predict what each method makes of --devices; nothing is written.")
+        bool, typer.Option("--simulate", help="Only predict each method's schedule on --devices; nothing is written.")
     ] = False,
     trace: Annotated[
         Path | None,

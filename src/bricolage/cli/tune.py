@@ -43,7 +43,7 @@ Order = Annotated[
 ]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", metavar="N", help="End a search after N choices, even where the budget allows more."),
+    typer.Option("--trials", metavar="N", help="End a search after N choices, even if the budget allows more."),
 ]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
 

@@ -25,14 +25,12 @@ from bricolage.conformance.compare import difference
 from bricolage.conformance.generated import generated, without_weights
 from bricolage.conformance.retype import TYPES, retyped
 from bricolage.conformance.suite import Case, detached
+from bricolage.graph.operator_kinds import operator_types
 from bricolage.graph.reference_operators import CORRECTED
 
 OLDEST_OPSET = 18
 """Prepared models have at least this opset."""
 _OLDEST_IR = 10
-_RANDOM = frozenset(
-    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
-)
 _BASES = 4  # cases that are re-typed for one operator and type
 
 
@@ -82,7 +80,9 @@ def trials(
         beside: also the generated cases, which stand beside those of the suite and its re-typed ones.
     """
     found = [detached(case) for case in found]
-    singles = [case for case in found if case.single and case.model.graph.node[0].op_type not in _RANDOM]
+    singles = [
+        case for case in found if case.single and case.model.graph.node[0].op_type not in operator_types("random")
+    ]
     made: list[OperatorTrial] = []
     suite = [*singles, *_retyped(singles)]
     for case in (*suite, *generated(suite)) if beside else suite:

@@ -9,7 +9,7 @@ from bricolage.device.device import Link
 
 @dataclass(frozen=True)
 class Ring:
-    """Workers in a ring of equal links, as it was measured among some of them; and what goes on beside an all-reduce.
+    """Workers in a ring of equal links, as it was measured among some of them; and the slowdown of what runs during an all-reduce.
 
     In an all-reduce each of p workers sends 2 (p - 1) / p of the bytes, in 2 (p - 1) messages (Patarasuk and Yuan, "Bandwidth
     Optimal All-reduce Algorithms", JPDC 2009).
@@ -30,15 +30,15 @@ class Ring:
     """A factor of the all-reduce's own time, then."""
 
     def all_reduce_ms(self, size: float) -> float:
-        """Milliseconds of an all-reduce of so many bytes."""
+        """Milliseconds of an all-reduce of `size` bytes."""
         return self.latency_ms + self.ms_per_byte * size
 
     def send_ms(self, size: float) -> float:
-        """Milliseconds of a message of so many bytes from one worker to the next."""
+        """Milliseconds of a message of a number of bytes from one worker to the next."""
         return self.link.ms(size)
 
     def among(self, workers: int, gbytes: float | None) -> Ring:
-        """The same among so many workers, at another bandwidth of their links if one is given."""
+        """The same among a number of workers, at another bandwidth of their links if one is given."""
         own = self.ms_per_byte / _share(self.workers)
         per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
         return replace(

@@ -50,7 +50,7 @@ class Device:
     """Within its machine: "cpu" is the whole processor, "cpu:0-1" a group of its cores."""
     kind: Kind
     model: str
-    """The processor's name; "described" where a file stands for the device."""
+    """The processor's name; "described" where a file describes the device."""
     instructions: frozenset[str]
     """Processor flags, as Linux names them, that backends may use."""
     cores: tuple[int, ...]
@@ -60,7 +60,7 @@ class Device:
     memory_bytes: int
     """0 where a description does not say."""
     peaks: Peaks
-    """Nominal, from instruction set and clock, unless somebody measured them; infinite where nothing is known."""
+    """Nominal, from instruction set and clock, unless they were measured; infinite where nothing is known."""
     caches: Caches = Caches()
     """Of one core."""
     system: str = "Linux"
@@ -123,7 +123,7 @@ class Device:
         return replace(self, instructions=left, isa=isa, peaks=replace(self.peaks, gflops=gflops))
 
     def group(self, cores: Sequence[int]) -> Device:
-        """A device of some of its cores, for work that runs beside other work.
+        """A device of some of its cores, for work that shares the machine with other work.
 
         Raises:
             BadOption: one is not among them.
@@ -160,7 +160,7 @@ class Link:
     latency_us: Annotated[float, Within(0.0, 1e9)] = 0.0
 
     def ms(self, size: float) -> float:
-        """Time to move so many bytes, milliseconds."""
+        """Time to move a number of bytes, milliseconds."""
         return self.latency_us / 1e3 + size / self.gbytes / 1e6
 
 
@@ -193,7 +193,7 @@ class Machine:
                 raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")
 
     def move_ms(self, source: str, target: str, size: int) -> float:
-        """Time to bring so many bytes from one device's memory to another's, milliseconds."""
+        """Time to bring a number of bytes from one device's memory to another's, milliseconds."""
         link = next((one for one in self.links if one.between in ((source, target), (target, source))), None)
         return 0.0 if link is None else link.ms(size)
 

@@ -16,15 +16,17 @@ from typing import Literal
 from bricolage.backends.capabilities import quarantined
 from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher
-from bricolage.device.device import Device
+from bricolage.device.device import Device, Peaks
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
+from bricolage.graph.operator_kinds import ANCHORS, VIEWS
 from bricolage.graph.segments import segments
-from bricolage.graph.work import ANCHORS, VIEWS, Work, work
+from bricolage.graph.work import workload
 from bricolage.options import Precision
-from bricolage.perf.roofline import Roofline
+from bricolage.perf.roofline import added_ms
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Implementation
+from bricolage.work.workload import Workload
 
 Level = Literal["operator", "prefix", "segment", "maximal"]
 LARGE: frozenset[Level] = frozenset({"segment", "maximal"})
@@ -39,13 +41,13 @@ class CandidateGroup:
     regions: tuple[int, ...]
     """Bit-sets, disjoint or not; the first one stands for all when measuring."""
     implementations: tuple[Implementation, ...]
-    work: Work
+    work: Workload
     level: Level
     """The widest kind of region that it is."""
 
-    def weight(self, roofline: Roofline) -> float:
+    def weight(self, peaks: Peaks) -> float:
         """Estimated share of the model's time that the group stands for, ms."""
-        return len(self.regions) * roofline.ms(self.work.flops, self.work.bytes)
+        return len(self.regions) * added_ms(peaks, self.work.flops, self.work.bytes)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def find(
                 part = Region(graph, region)
                 offers[region].extend(one for one in suited if backend.suits(one.config, part))
     return Candidates(
-        _group(graph, identities, offers, set(cuts), maximal, Roofline(device.peaks)),
+        _group(graph, identities, offers, set(cuts), maximal, device.peaks),
         tuple(whole),
         tuple(unclaimed),
         tuple(cuts),
@@ -126,7 +128,7 @@ def _group(
     offers: dict[int, list[Implementation]],
     cuts: set[int],
     maximal: set[int],
-    roofline: Roofline,
+    peaks: Peaks,
 ) -> tuple[CandidateGroup, ...]:
     def level(region: int) -> Level:
         if region in cuts and region.bit_count() > 1:
@@ -146,6 +148,8 @@ def _group(
     for key, members in regions.items():
         first = members[0]
         groups.append(
-            CandidateGroup(key, tuple(members), tuple(implementations[key]), work(Region(graph, first)), level(first))
+            CandidateGroup(
+                key, tuple(members), tuple(implementations[key]), workload(Region(graph, first)), level(first)
+            )
         )
-    return tuple(sorted(groups, key=lambda group: (group.level not in LARGE, -group.weight(roofline), group.key)))
+    return tuple(sorted(groups, key=lambda group: (group.level not in LARGE, -group.weight(peaks), group.key)))

@@ -128,7 +128,7 @@ def _model_use(state: State) -> ModelUse | None:
     if not used:
         return None
     return ModelUse(
-        session.costs.title if session.costs is not None else "",
+        session.costs_title,
         sum(len(one.left_out) for one in used),
         sum(len(group.implementations) for one in used for group in one.candidates.groups),
         tuple(sorted({str(implementation) for one in used for implementation in one.forecast.unknown})),

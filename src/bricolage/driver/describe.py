@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
-from bricolage.graph.work import VIEWS, work
+from bricolage.graph.operator_kinds import VIEWS
+from bricolage.graph.work import workload
 from bricolage.perf.prediction import Predictor, owners
-from bricolage.plan.plan import Alternative, PlannedRegion, ranges
+from bricolage.plan.plan import Alternative, PlannedRegion
+from bricolage.plan.ranges import ranges
+from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
 
 
@@ -25,7 +28,7 @@ def planned_regions(
         key = profile.region_key(region)
         alternatives = _alternatives(profile, region, key, predictor)
         own = next((a for a in alternatives if a.implementation == one.implementation), None)
-        amount = work(region)
+        amount = workload(region)
         planned.append(
             PlannedRegion(
                 implementation=one.implementation,
@@ -73,12 +76,12 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
             )
         )
     if not found and predictor is not None:
-        for implementation in predictor.implementations:
-            if profile.candidates.claimed.get(implementation.backend, 0) & region.bits != region.bits:
-                continue
-            ms = predictor.region(region.bits, implementation)
-            if ms is not None:
-                found.append(Alternative(implementation, "predicted", ms))
+        claimed = profile.candidates.claimed
+        able = [one for one in predictor.implementations if claimed.get(one.backend, 0) & region.bits == region.bits]
+        works = [Work(implementation=one, region=region.bits) for one in able]
+        for one, estimate in zip(able, predictor.estimate(works, profile.session.setting), strict=True):
+            if estimate is not None:
+                found.append(Alternative(one, "predicted", estimate.ms))
     return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency
 from bricolage.driver.profile import Profile
-from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
-from bricolage.measure.statistics import Estimate, Latency, Ratio, pooled
+from bricolage.measure.statistics import Ratio, UncertainValue, pooled
 from bricolage.work.implementation import Implementation, Placement
 
 _OF_A_PROCESS = 0.02
@@ -27,16 +28,16 @@ class Evidence:
     """What is known of a contestant besides the race; milliseconds."""
 
     name: str
-    quiet: Estimate | None
+    quiet: UncertainValue | None
     """From all that was measured undisturbed: as a whole in this run and in an earlier one, and the sum of its regions."""
-    disturbed: Estimate | None = None
+    disturbed: UncertainValue | None = None
     """From what was measured beside other processes. It counts only where one of two has nothing else."""
 
     @staticmethod
     def of(name: str, costs: Iterable[Cost], regions_ms: float | None = None) -> Evidence:
         """From times of the whole, failures among them, and from the sum of its regions where that is known."""
-        quiet: list[Estimate] = []
-        disturbed: list[Estimate] = []
+        quiet: list[UncertainValue] = []
+        disturbed: list[UncertainValue] = []
         for cost in costs:
             if cost.latency is None or not cost.latency.low_ms > 0:
                 continue
@@ -46,7 +47,7 @@ class Evidence:
             else:
                 quiet.append(found.widened(_OF_A_PROCESS))
         if regions_ms:
-            quiet.append(Estimate(regions_ms, regions_ms, regions_ms).widened(_OF_A_SUM))
+            quiet.append(UncertainValue(regions_ms, regions_ms, regions_ms).widened(_OF_A_SUM))
         return Evidence(name, pooled(quiet) if quiet else None, pooled(disturbed) if disturbed else None)
 
     @property
@@ -55,7 +56,7 @@ class Evidence:
         best = self.quiet or self.disturbed
         return best.value if best is not None else None
 
-    def speedup(self, other: Evidence) -> Estimate | None:
+    def speedup(self, other: Evidence) -> UncertainValue | None:
         """Over the other contestant, from undisturbed times of both, otherwise from whatever was measured last; None where
         nothing is known of one of them."""
         if self.quiet is not None and other.quiet is not None:
@@ -106,7 +107,7 @@ def weighed(name: str, other: str, ran: Race, through: str, evidence: Mapping[st
     where nothing compares them."""
     raced = ran.ratio(name, other, through=through)
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
-    sources = [Estimate(raced.value, raced.low, raced.high)] if raced is not None else []
+    sources = [UncertainValue(raced.value, raced.low, raced.high)] if raced is not None else []
     if raced is not None and (ran.shaken(name) or ran.shaken(other)):
         sources = [sources[0].widened(_OF_NEIGHBOURS)]
     sources += [known] if known is not None else []
@@ -116,5 +117,5 @@ def weighed(name: str, other: str, ran: Race, through: str, evidence: Mapping[st
     return Ratio(found.value, found.low, found.high, raced.rounds if raced is not None else 0)
 
 
-def _estimate(latency: Latency) -> Estimate:
-    return Estimate(latency.median_ms, latency.low_ms, latency.high_ms)
+def _estimate(latency: Latency) -> UncertainValue:
+    return UncertainValue(latency.median_ms, latency.low_ms, latency.high_ms)

@@ -10,7 +10,6 @@ from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.work.implementation import Implementation
 
-_SEARCH_SECONDS = 1.0
 _GAIN = 0.95
 """A predicted placement counts where its parts come to less than this share of the best whole: predictions of parts are off,
 and the search picks those that are off to its liking."""
@@ -25,10 +24,9 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
     data, offered = profile.oracle.data(profile.graph.everything), list[str]()
     known: dict[Implementation, float] = {}
     unknown: dict[Implementation, float] = {}
-    for one in profile.candidates.whole:
-        if one.backend in slow:
-            continue
-        cost = session.measurer.known(profile.whole_spec(one), session.options.bound, data)
+    quick = [one for one in profile.candidates.whole if one.backend not in slow]
+    asked = [(profile.whole_spec(one), data) for one in quick]
+    for one, cost in zip(quick, session.measurer.cached(asked, session.options.bound), strict=True):
         if cost is not None and cost.ms is not None:
             known[one] = cost.ms
         elif cost is None and one in profile.forecast.unknown:
@@ -49,7 +47,7 @@ def foreseen(profile: Profile) -> float | None:
     profile.leave_out_regions()
     try:
         problem = PlacementProblem(profile, Deadline(0.0))
-        optimum = problem.solve(_SEARCH_SECONDS)
+        optimum = problem.solve(profile.session.options.profile.shares.bound_s)
     except (NoCover, NoPlacement):
         return None
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from bricolage.measure.entries import Cost
+from bricolage.costs.entries import Cost
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _MARGINS = (0.9, 0.6, 0.4)

@@ -4,26 +4,25 @@ the time reaches."""
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from bricolage.backends.interface import Backend
+from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.driver.candidates import LARGE, CandidateGroup, Candidates, find
-from bricolage.driver.forecast import Forecast, Pair, forecast
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops, moved, workload
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask
 from bricolage.options import BOUNDS, Options
-from bricolage.perf.learned.features import Setting
-from bricolage.perf.learned.model import LearnedCosts
-from bricolage.perf.roofline import Roofline
+from bricolage.perf.forecast import Forecast, Pair, forecast
+from bricolage.perf.roofline import added_ms
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
@@ -31,6 +30,7 @@ from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work import bits as bitset
+from bricolage.work.cost import CostModel, Setting, Work
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate
 
@@ -61,10 +61,17 @@ class Session:
     """Computes references."""
     network: str = ""
     """Hash of the model."""
-    costs: LearnedCosts | None = None
-    """A learnt model of what regions take; None where there is none or it is not wanted."""
+    costs: CostModel | None = None
+    """A model of what regions take that nobody has measured; None where there is none or it is not wanted."""
+    costs_title: str = ""
+    """What that model was learnt from, for people."""
     record: TrackRecord = field(default_factory=shipped)
     """What implementations and ways to a faster plan have achieved on other networks."""
+
+    @property
+    def setting(self) -> Setting:
+        """Where everything is measured."""
+        return Setting(self.device, self.options.threads)
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""
@@ -119,13 +126,28 @@ class Profile:
     @cached_property
     def forecast(self) -> Forecast:
         """What is expected of the candidates before anything is measured; by the roofline alone where the session has no model."""
-        setting = Setting(self.session.device, self.session.options.threads)
-        return forecast(self.graph, self.candidates, self.session.costs, setting)
+        everything = workload(self._everything)
+        whole = [Work(everything, one) for one in self.candidates.whole]
+        groups = self.candidates.groups
+        regions = [Work(group.work, one, group.key) for group in groups for one in group.implementations]
+        return forecast(whole, regions, self.session.costs, self.session.setting)
 
     @property
     def fastest(self) -> tuple[Implementation, float] | None:
         """Who runs the whole graph fastest, and its time in ms."""
         return min(self.times.items(), key=lambda item: item[1], default=None)
+
+    def _compile_s(self, one: Implementation) -> float:
+        """What its backend takes until the graph is ready, as far as that is known."""
+        known = self.session.record.compile_s(one.backend, len(self.graph))
+        return math.inf if known is None else known
+
+    @property
+    def usual(self) -> list[Implementation]:
+        """The first configuration of every backend that takes the whole graph and compiles quickly."""
+        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        quick = [one for one in self.candidates.whole if one.backend not in slow]
+        return list({one.backend: one for one in reversed(quick)}.values())[::-1]
 
     # --- what is measured -------------------------------------------------------------------------------------------
 
@@ -133,7 +155,8 @@ class Profile:
         """The whole graph on one implementation, alone in its process."""
         step = Step(implementation, self.session.store.region(self._everything, self.key))
         options = self.session.options
-        return CandidateSpec(self.key, (step,), self._outputs, options.threads, alone=True, device=self.session.device)
+        device, outputs = self.session.device, self._outputs
+        return CandidateSpec(self.key, (step,), outputs, options.threads, alone=True, device=device, kept=True)
 
     def placement_spec(self, placement: Placement, cores: Sequence[tuple[int, ...]] = ()) -> CandidateSpec:
         """A placement end to end, with `cores` of each region where they run side by side. Its identity says how the graph is
@@ -175,18 +198,22 @@ class Profile:
 
     def measure_baselines(self, stop: Stop, *, every: bool = False, first: Sequence[Implementation] = ()) -> None:
         """Times the whole graph, interleaved, on the `first`, or in the first configuration of every backend that takes it and
-        compiles quickly, whatever the clock says (without it there is nothing to ship); with `every`, or where nothing is right,
-        in all configurations of these backends. Then, in these cases, some at a time until `stop` says so, on backends that
-        compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
+        compiles quickly, who compiles fastest first; with `every`, or where nothing is right, in all configurations of these
+        backends, whatever the clock says. Otherwise, where `stop` says so, what has been compiled by then is timed; where that is
+        nothing, who compiles fastest is measured all the same: else there is nothing to ship. Then, in these cases, some at a time
+        until `stop` says so, on backends that compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
         slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         quick = [one for one in self.candidates.whole if one.backend not in slowly]
         others = [one for one in self.candidates.whole if one.backend in slowly]
-        usual = list({one.backend: one for one in reversed(quick)}.values())[::-1]
-        first = quick if every else first or usual
+        first = sorted(quick if every else first or self.usual, key=self._compile_s)
         self.session.progress.start("whole model on each backend", len(first) + every * len(others))
         if first:
-            self.measure_whole(first, lambda: False)
-        if not self.times and (rest := [one for one in quick if one not in first]):
+            self.measure_whole(first, stop if not every else lambda: False)
+            if not self.whole:
+                self.measure_whole(first[:1], lambda: False)
+            if missing := [one for one in first if one not in self.whole]:
+                _LOG.warning("the time was up before %s had their turn", ", ".join(map(str, missing)))
+        if not self.times and (rest := [one for one in quick if one not in self.whole]):
             self.measure_whole(rest, lambda: False)
         step = max(1, self.session.options.threads) * self._machines
         for start in range(0, len(others), step):
@@ -333,6 +360,18 @@ class Profile:
                 if (own := tuple(one for one in group.implementations if (group.key, one) in before - self.left_out))
             ]
 
+    def measure_segments(self, implementations: Sequence[Implementation], stop: Stop) -> None:
+        """Times the segments of the graph on these alone, until `stop` says so."""
+        keys = {self.region_key(Region(self.graph, bits)) for bits in self.candidates.segments}
+        groups = [
+            replace(group, implementations=own)
+            for group in self.candidates.groups
+            if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
+        ]
+        self.session.progress.start("segments in two precisions", sum(len(group.implementations) for group in groups))
+        self.regions.update(self.group_costs(groups, stop))
+        self.session.progress.finish()
+
     def _worth_measuring(self) -> list[CandidateGroup]:
         """Groups with the implementations that are worth measuring; the others are left out from now on."""
         groups, fastest = list(self.candidates.groups), self.fastest
@@ -344,10 +383,13 @@ class Profile:
         kept: list[CandidateGroup] = []
         self.left_out.clear()
         for group in groups:
-            own = expected.worth_measuring(group, standing, right, measured)
+            own = expected.worth_measuring(group.key, group.implementations, standing, right, measured)
             self.left_out |= {(group.key, one) for one in group.implementations if one not in own}
             kept.append(replace(group, implementations=own))
-        gains = {group.key: expected.gain_ms(group, standing, right) for group in groups}
+        gains = {
+            group.key: len(group.regions) * expected.gain_ms(group.key, group.implementations, standing, right)
+            for group in groups
+        }
         return sorted(kept, key=lambda group: (group.level not in LARGE, -gains[group.key]))
 
     def leave_out_regions(self) -> None:
@@ -375,44 +417,34 @@ class Profile:
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores
-        found: dict[Pair, Cost] = {}
-        tasks: list[RegionTask] = []
-        origin: dict[CandidateSpec, Pair] = {}
-        unknown: list[tuple[Region, list[CandidateSpec]]] = []
         options, measurer = self.session.options, self.session.measurer
-        for group in groups:
-            region = Region(self.graph, group.regions[0])
+        asked: list[tuple[int, CandidateSpec, str]] = []
+        regions = [Region(self.graph, group.regions[0]) for group in groups]
+        for number, (group, region) in enumerate(zip(groups, regions, strict=True)):
             outputs = tuple(value.name or "" for value in region.outputs)
             path, data = self.session.store.region(region, group.key), self.oracle.data(region)
-            missing: list[CandidateSpec] = []
             for one in filter(self._promising, group.implementations):
                 spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
-                known = measurer.known(spec, options.bound, data)
-                if known is not None and known.outcome != "wrong":
-                    found[group.key, one] = known
-                    self.session.progress.advance()
-                else:
-                    origin[spec] = (group.key, one)
-                    missing.append(spec)
-            if missing:
-                unknown.append((region, missing))
-        self.oracle.remember(region for region, _ in unknown)
-        for region, missing in unknown:
+                asked.append((number, spec, data))
+        known = measurer.cached([(spec, data) for _, spec, data in asked], options.bound)
+        found: dict[CandidateSpec, Cost] = {}
+        missing: dict[int, list[CandidateSpec]] = {}
+        for (number, spec, _), cost in zip(asked, known, strict=True):
+            if cost is not None and cost.outcome != "wrong":
+                found[spec] = cost
+                self.session.progress.advance()
+            else:
+                missing.setdefault(number, []).append(spec)
+        self.oracle.remember(regions[number] for number in missing)
+        tasks: list[RegionTask] = []
+        for number, specs in missing.items():
+            region = regions[number]
             inputs, expected, bound = self.oracle.files(region)
             data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
-            tasks.append(
-                RegionTask(
-                    inputs,
-                    expected,
-                    bound,
-                    tuple(missing),
-                    data,
-                    limits,
-                    partial(workload, region, self.session.network),
-                )
-            )
-        costs = measurer.measure(tasks, self.note, stop)
-        return found | {origin[spec]: cost for spec, cost in costs.items()}
+            described = partial(workload, region, self.session.network)
+            tasks.append(RegionTask(inputs, expected, bound, tuple(specs), data, limits, described))
+        found |= measurer.measure(tasks, self.note, stop)
+        return {(spec.region_key, spec.steps[0].implementation): cost for spec, cost in found.items()}
 
     @property
     def _machines(self) -> int:
@@ -467,8 +499,8 @@ class Profile:
 
     def shares(self) -> list[float]:
         """What each operator may take of the whole graph's time, by its work."""
-        roofline = Roofline(self.session.device.peaks, start_us=1.0)
-        weights = [roofline.ms(flops(o), moved(o)) for o in self.graph.operators]
+        peaks = self.session.device.peaks
+        weights = [added_ms(peaks, flops(o), moved(o), start_us=1.0) for o in self.graph.operators]
         total = sum(weights)
         return [weight / total for weight in weights]
 

@@ -15,7 +15,7 @@ from bricolage.measure.throughput import ServedLoad
 from bricolage.options import available_cores
 from bricolage.plan.operating_point import OperatingPoint, counted
 from bricolage.plan.step import steps_of
-from bricolage.plan.throughput import Kind, Server
+from bricolage.plan.throughput import Kind, ServingConfig
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 
@@ -79,11 +79,11 @@ class ServingCandidate:
         alone = self.streams == 1 and len({step.implementation.backend for step in steps}) == 1
         return CandidateSpec(self.name, steps, outputs, self.threads, alone, device, serving=serving)
 
-    def server(self, served: ServedLoad, raced: bool = False, reason: str = "") -> Server:
+    def server(self, served: ServedLoad, raced: bool = False, reason: str = "") -> ServingConfig:
         """As an entry of the plan."""
         cost = served.cost
         accepted = cost.outcome == "ok" and served.p99_ms is not None
-        return Server(
+        return ServingConfig(
             name=self.name,
             program=self.program,
             kind=self.kind,

@@ -13,7 +13,8 @@ from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.perf.calibrated import Calibrated
 from bricolage.perf.prediction import Predictor
 from bricolage.plan.agenda import AgendaItem
-from bricolage.plan.plan import ORIGINAL, PlannedSchedule, Proof, ScheduleAttempt, Transfer
+from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle

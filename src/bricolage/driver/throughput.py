@@ -18,7 +18,7 @@ from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.measure.throughput import ServedLoad, serve
 from bricolage.plan.plan import other_tool
-from bricolage.plan.throughput import Server, Throughput
+from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.search.pareto import front
 from bricolage.work.implementation import Implementation
 
@@ -103,7 +103,7 @@ class ThroughputSearch:
         c cores cannot become more than c times as many; so whoever is that much slower is out of reach. Compilers that are
         slow have to come near."""
         profile = batch.profile
-        profile.measure_baselines(deadline)
+        profile.measure_baselines(deadline.at_least(self.session.options.profile.shares.baselines_s))
         check_baselines(profile)
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())
@@ -303,7 +303,9 @@ class ThroughputSearch:
         )
         return found if other is None else _beside_other(found, ran, chosen, other)
 
-    def _server(self, one: TriedCandidate, ran: Race | None, best: TriedCandidate, chosen: TriedCandidate) -> Server:
+    def _server(
+        self, one: TriedCandidate, ran: Race | None, best: TriedCandidate, chosen: TriedCandidate
+    ) -> ServingConfig:
         reason = ""
         p99, limit = one.served.p99_ms, self.limit_ms
         ratio = None if one is best else _ratio(ran, one, best)

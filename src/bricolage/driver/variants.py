@@ -10,8 +10,10 @@ from bricolage.driver.state import Challenger, State
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
+from bricolage.graph.work import workload
 from bricolage.perf.calibrated import CalibrationSample
-from bricolage.plan.plan import ORIGINAL, Bucket, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.ranges import numbers
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Placement
@@ -46,12 +48,12 @@ def made_again(bucket: Bucket, graph: Graph) -> GraphVariant | None:
 def samples(profile: Profile) -> list[CalibrationSample]:
     """Everything that was measured of a graph, each region with the time of its fastest implementation."""
     fastest = profile.fastest
-    found = [] if fastest is None else [CalibrationSample.of(profile.graph.everything, fastest[1])]
+    found = [] if fastest is None else [CalibrationSample(workload(profile.graph.everything).operators, fastest[1])]
     for group in profile.candidates.groups:
         costs = (profile.regions.get((group.key, one)) for one in group.implementations)
         ms = min((cost.ms for cost in costs if cost is not None and cost.ms is not None), default=None)
         if ms is not None:
-            found.append(CalibrationSample.of(Region(profile.graph, group.regions[0]), ms))
+            found.append(CalibrationSample(group.work.operators, ms))
     return found
 
 

@@ -22,14 +22,14 @@ class NotUpgradable(Exception):
 
 
 @dataclass(frozen=True)
-class Rule:
+class Adapter:
     """Rewrites one operator from the opset before `to` to opset `to`, in place."""
 
     to: int
     apply: Callable[[ir.Node], None]
 
 
-RULES: dict[str, list[Rule]] = {}
+RULES: dict[str, list[Adapter]] = {}
 """Rules by operator type, in ascending order of opset."""
 
 
@@ -74,7 +74,7 @@ def _all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 def _rule(to: int, *types: str) -> Callable[[Callable[[ir.Node], None]], Callable[[ir.Node], None]]:
     def register(apply: Callable[[ir.Node], None]) -> Callable[[ir.Node], None]:
         for op_type in types:
-            RULES.setdefault(op_type, []).append(Rule(to, apply))
+            RULES.setdefault(op_type, []).append(Adapter(to, apply))
             RULES[op_type].sort(key=lambda rule: rule.to)
         return apply
 

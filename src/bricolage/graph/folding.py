@@ -12,20 +12,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.graph.folding_cost import FoldingBudget, folding_steps
 from bricolage.graph.graph import bodies, describe
+from bricolage.graph.operator_kinds import RANDOM
 
 _LOG = logging.getLogger(__name__)
-RANDOM = frozenset(
-    [
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Bernoulli",
-        "Multinomial",
-        "Dropout",
-    ]
-)
-"""Operators that may answer differently each time."""
 
 
 def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:

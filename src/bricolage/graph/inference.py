@@ -15,6 +15,7 @@ from onnx_ir.passes.common import ShapeInferencePass
 from bricolage.graph.contributed import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
+from bricolage.graph.operator_kinds import operator_types
 
 _ALIKE = {
     "GroupNormalization": "InstanceNormalization",
@@ -23,7 +24,7 @@ _ALIKE = {
 }
 """Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as
 many inputs of the same types, it does, and that is their first input's, too."""
-_POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
+_POOLS = frozenset(operator_types("pool"))
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
 second, which takes the same types and broadcasts alike."""
@@ -34,7 +35,7 @@ _REPAIRS = 64
 _ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
 """The other operators of which onnx writes out every element, and how many are not waited for: they are seconds, and 2^31 of them
 take more memory than machines have."""
-_TYPE_OF = re.compile(r"(input|output) typestr: (\w+), has unsupported type: (\S+)")
+_TYPE_OF = re.compile(r"(\w+) typestr: (\w+), has unsupported type: (\S+)")
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
 
@@ -274,5 +275,5 @@ def told(line: str) -> str:
     op_type, _, name = where.partition(", node name: ")
     for mark in ("[ShapeInferenceError]", "[TypeInferenceError]"):
         what = what.replace(mark, "")
-    what = _TYPE_OF.sub(r"its \1 of type \2 may not be \3", what.strip().rstrip("."))
+    what = _TYPE_OF.sub(r"its \1 (of type \2) may not be \3", what.strip().rstrip("."))
     return f"operator '{name or op_type}' ({op_type}): {what}" if op_type else what

@@ -5,25 +5,12 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from bricolage.graph.graph import Graph
+from bricolage.graph.operator_kinds import CONVOLUTIONS, PRODUCTS, RECURRENT
 from bricolage.graph.work import flops
 
 NetworkKind: TypeAlias = Literal["convolutional", "matrix", "recurrent", "other"]
 
-_RECURRENT = frozenset(["LSTM", "GRU", "RNN", "Loop", "Scan"])
-_CONVOLUTIONS = frozenset(["Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "FusedConv"])
-_PRODUCTS = frozenset(
-    [
-        "MatMul",
-        "Gemm",
-        "Einsum",
-        "Attention",
-        "MatMulInteger",
-        "QLinearMatMul",
-        "FusedMatMul",
-        "FusedGemm",
-        "MatMulNBits",
-    ]
-)
+_REPEATED = RECURRENT | {"Loop", "Scan"}
 _MOST = 0.5
 """Share of the floating-point operations that makes the kind."""
 
@@ -32,15 +19,15 @@ def network_kind(graph: Graph) -> NetworkKind:
     """ "recurrent" where anything is repeated step by step, since each step waits for the one before; else by the operators that do
     more than half of the floating-point operations."""
     kinds = {operator.op_type for operator in graph.operators}
-    if kinds & _RECURRENT:
+    if kinds & _REPEATED:
         return "recurrent"
     work = {True: 0, False: 0}
     total = 0
     for operator in graph.operators:
         own = flops(operator)
         total += own
-        if operator.op_type in _CONVOLUTIONS | _PRODUCTS:
-            work[operator.op_type in _CONVOLUTIONS] += own
+        if operator.op_type in CONVOLUTIONS | PRODUCTS:
+            work[operator.op_type in CONVOLUTIONS] += own
     if work[True] > _MOST * total:
         return "convolutional"
     return "matrix" if work[False] > _MOST * total else "other"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from bricolage.graph.operator_kinds import CONVOLUTIONS, RECURRENT, operator_types
+
 IMAGE, SEQUENCE, SIGNAL, VOLUME = "image", "sequence", "signal", "volume"
 USUAL = {
     IMAGE: (224, 256, 320, 384, 512, 640, 128, 64, 32, 96, 299, 227, 28),
@@ -41,10 +43,11 @@ _WORDS = {
     VOLUME: {"depth"},
 }
 _BATCH = {"batch", "batchsize", "bs", "n", "b"}
-_POOLING = frozenset({"MaxPool", "AveragePool", "LpPool"})
-_SPATIAL = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize", "Upsample", *_POOLING})
+_SURELY_BATCH = {"batch", "batchsize"}
+"""Also where they are not the first: recurrent networks have time before them."""
+_POOLING = frozenset(operator_types("pool"))
+_SPATIAL = CONVOLUTIONS | _POOLING | {"Resize", "Upsample"}
 _BY_RANK = {3: SIGNAL, 4: IMAGE, 5: VOLUME}
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _ELEMENTWISE = frozenset(
     {"Cast", "Identity", "Add", "Sub", "Mul", "Div", "Relu", "Clip", "Neg", "Abs", "QuantizeLinear"}
 )
@@ -108,13 +111,14 @@ def hint(model: ir.Model, name: str, places: Sequence[tuple[ir.Value, int]], nam
             if fixed is not None:
                 return Hint(fixed=fixed, because=because)
             kind = kind or _kind_of_reader(node, index, at)
-            if node.op_type in _RECURRENT and index == 0 and not _number(node, "layout", 0):
+            if node.op_type in RECURRENT and index == 0 and not _number(node, "layout", 0):
                 time_major |= at == 0
                 columns |= at == 1
     if not kind and (nameless or _means_nothing(name)):
         kind = next((found for value, axis in places if (found := _kind_of_place(value, axis))), "")
     begins = all(axis == 0 for _, axis in places) and all(len(value.shape or ()) > 1 for value, _ in places)
-    by_name = not nameless and named_batch(name) and any(axis == 0 for _, axis in places)
+    sure = any(axis == 0 for _, axis in places) or any(word in _SURELY_BATCH for word in words(name))
+    by_name = not nameless and named_batch(name) and sure
     by_place = begins and not time_major and (nameless or not kind) and (nameless or _means_nothing(name))
     if by_name or columns or (by_place and _outputs_begin_open(model)):
         return Hint(batch=True)
@@ -142,7 +146,7 @@ def _kind_of_reader(node: ir.Node, index: int, axis: int) -> str:
     rank = len(value.shape) if value is not None and value.shape is not None else 0
     if node.op_type in _SPATIAL and index == 0 and axis > 1:
         return _BY_RANK.get(rank, "")
-    if node.op_type in _RECURRENT and index == 0 and axis == _number(node, "layout", 0):
+    if node.op_type in RECURRENT and index == 0 and axis == _number(node, "layout", 0):
         return SEQUENCE
     if axis == 1 and (node.op_type, index) in (("Gather", 1), ("EmbedLayerNormalization", 0)):
         return SEQUENCE
@@ -227,7 +231,7 @@ def total_stride(model: ir.Model) -> int:
     for node in model.graph:
         came = max((strides.get(value, 1.0) for value in node.inputs if value is not None), default=1.0)
         own = max(node.attributes["strides"].as_ints(), default=1) if "strides" in node.attributes else 1
-        if node.op_type in ("Conv", "ConvInteger", "QLinearConv", *_POOLING):
+        if node.op_type in _POOLING or node.op_type in operator_types("convolution"):
             came *= own
         elif node.op_type == "ConvTranspose":
             came = max(came / own, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bricolage.graph.graph import Graph, Region, describe
-from bricolage.graph.work import work
+from bricolage.graph.work import workload
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
 
 
@@ -11,7 +11,7 @@ def to_work(graph: Graph) -> WorkGraph:
     """What the searches see of a graph: numbered work and bytes, nothing of `onnx_ir`."""
     operators = []
     for operator in graph.operators:
-        amount = work(Region(graph, 1 << operator.number))
+        amount = workload(Region(graph, 1 << operator.number))
         operators.append(WorkOperator(operator.name, amount.flops, amount.bytes, operator.op_type))
     tensors = [
         WorkTensor(

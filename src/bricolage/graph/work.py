@@ -9,58 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
 from bricolage.graph.graph import Operator, Region, describe
+from bricolage.graph.identity import operator_key
+from bricolage.graph.operator_kinds import MOVEMENT, VIEWS
+from bricolage.graph.properties import SYMBOLIC_SIZE
+from bricolage.work.cost import Work
 from bricolage.work.workload import OperatorWork, Workload
-
-
-@dataclass(frozen=True)
-class Work:
-    """Floating-point operations and bytes."""
-
-    flops: int
-    bytes: int
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.bytes + other.bytes)
-
-
-MOVEMENT = frozenset(
-    [
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Concat",
-        "Split",
-        "Slice",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Expand",
-        "Tile",
-        "Pad",
-        "Identity",
-        "Cast",
-        "CastLike",
-        "Shape",
-        "Size",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "ScatterElements",
-        "ScatterND",
-        "Constant",
-        "ConstantOfShape",
-    ]
-)
-"""Operators that compute nothing: they only move or rename data."""
-VIEWS = frozenset(["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size"])
-"""Operators that need not even move data."""
 
 
 def _shape(operator: Operator, index: int) -> tuple[int, ...]:
@@ -162,25 +120,6 @@ _FLOPS: dict[str, Callable[[Operator], int]] = {
     "RMSNormalization": lambda operator: 5 * _outputs(operator),
     "BatchNormalization": lambda operator: 2 * _outputs(operator),
 }
-ANCHORS = frozenset(
-    [
-        "Conv",
-        "ConvInteger",
-        "QLinearConv",
-        "ConvTranspose",
-        "MatMul",
-        "MatMulInteger",
-        "QLinearMatMul",
-        "FusedMatMul",
-        "Gemm",
-        "FusedGemm",
-        "LSTM",
-        "GRU",
-        "RNN",
-        "Attention",
-    ]
-)
-"""Operators that carry nearly all the work of a model; patterns grow from them."""
 
 
 def flops(operator: Operator) -> int:
@@ -202,10 +141,12 @@ def moved(operator: Operator) -> int:
     return sum(describe(value).bytes for value in (*operator.inputs, *operator.outputs))
 
 
-def work(region: Region) -> Work:
-    """Work of a region: the operations of its operators, and the bytes that enter and leave it (constants included)."""
-    ends = (*region.inputs, *region.constants, *region.outputs)
-    return Work(sum(map(flops, region.operators)), sum(describe(value).bytes for value in ends))
+def operator_work(operator: Operator, sizes: Mapping[str, int] | None = None) -> Work:
+    """An operator by itself, whether or not it lies in a graph. `sizes`: of symbolic dimensions; `SYMBOLIC_SIZE` for others."""
+    bound = Operator(operator.number, _bound(operator.node, sizes or {}), operator.version)
+    constants = frozenset(value for value in bound.inputs if value.const_value is not None)
+    own = _operator_work(bound, constants)
+    return Work(Workload((own,), own.read, own.constant, own.written), key=operator_key(operator))
 
 
 def workload(region: Region, network: str = "") -> Workload:
@@ -242,3 +183,31 @@ def _operator_work(operator: Operator, constants: frozenset[ir.Value]) -> Operat
 _LONGEST_KIND = 100
 _WITH_KERNEL = frozenset(["Conv", "ConvInteger", "ConvTranspose"])
 """Operators whose second input ends in the sizes of a kernel, where no attribute says them."""
+
+
+def _bound(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
+    """The operator on values whose symbolic dimensions have sizes; itself where there are none."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if all(describe(value).static for value in values):
+        return node
+    copies: dict[ir.Value, ir.Value] = {}
+    for value in values:
+        info = describe(value)
+        if info.shape is None:
+            shape = None
+        else:
+            shape = ir.Shape([d if isinstance(d, int) else sizes.get(d, SYMBOLIC_SIZE) for d in info.shape])
+        copies[value] = ir.Value(name=value.name, type=value.type, shape=shape, const_value=value.const_value)
+    bound = ir.Node(
+        node.domain,
+        node.op_type,
+        [None if value is None else copies[value] for value in node.inputs],
+        [attribute for attribute in node.attributes.values() if attribute.type not in _BODIES],
+        num_outputs=len(node.outputs),
+    )
+    for value, own in zip(node.outputs, bound.outputs, strict=True):
+        own.name, own.type, own.shape = value.name, value.type, copies[value].shape
+    return bound
+
+
+_BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)

@@ -7,18 +7,22 @@ Arrays of all libraries share Python's arithmetic, comparison and indexing opera
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-Array = Any
-Dtype = Any
+from bricolage.lowering.common import Array, Dtype
+
+Functions: TypeAlias = Any
+"""A module, or an object, whose functions carry numpy's names."""
+Step: TypeAlias = Callable[[Array, Array], tuple[Array, Array]]
+"""Of a scan: (carry, slices) to (carry, output)."""
 
 
 class Arrays(Protocol):
     """One array library in one mode (the floating types may be widened)."""
 
-    lib: Any
+    lib: Functions
     """The module whose element-wise functions carry numpy's names (`exp`, `arctan`, `floor` ...)."""
 
     # --- types and construction
@@ -50,23 +54,23 @@ class Arrays(Protocol):
         """Floats to what the ONNX type holds that the model states, where the library has widened them; their type stays. Where
         nothing is widened, x itself."""
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:
         """A numpy array as an array, where `like` is."""
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Dtype, like: Array | None = None) -> Array:
+    def full(self, shape: Sequence[int], value: Array, dtype: Dtype, like: Array | None = None) -> Array:
         """An array of one value."""
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: Dtype) -> Array:
+    def arange(self, start: Array, stop: Array, step: Array, dtype: Dtype) -> Array:
         """start, start + step ... before `stop`; 1-d."""
 
     # --- element-wise
-    def where(self, condition: Array, a: Any, b: Any) -> Array:
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
         """a where the condition holds, otherwise b; all three broadcast."""
 
-    def maximum(self, a: Any, b: Any) -> Array:
+    def maximum(self, a: Array, b: Array) -> Array:
         """Element-wise; NaN if either is NaN."""
 
-    def minimum(self, a: Any, b: Any) -> Array:
+    def minimum(self, a: Array, b: Array) -> Array:
         """Element-wise; NaN if either is NaN."""
 
     def truncate_divide(self, a: Array, b: Array) -> Array:
@@ -75,7 +79,7 @@ class Arrays(Protocol):
     def fmod(self, a: Array, b: Array) -> Array:
         """Remainder with the sign of a."""
 
-    def power(self, a: Array, b: Any) -> Array:
+    def power(self, a: Array, b: Array) -> Array:
         """a to the power b, in the type of a."""
 
     def erf(self, x: Array) -> Array:
@@ -149,7 +153,7 @@ class Arrays(Protocol):
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         """x repeated along every axis."""
 
-    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Any) -> Array:
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Array) -> Array:
         """`widths` elements of one value before and behind, for each axis."""
 
     def slice_axis(self, x: Array, axis: int, start: int, stop: int | None, step: int) -> Array:
@@ -162,16 +166,16 @@ class Arrays(Protocol):
         """Elements below the k-th diagonal of the last two axes become 0."""
 
     # --- gathering and scattering
-    def take(self, x: Array, indices: Any, axis: int) -> Array:
+    def take(self, x: Array, indices: Array, axis: int) -> Array:
         """Slices of x along an axis: shape x[:axis] + indices + x[axis + 1:]."""
 
     def take_along(self, x: Array, indices: Array, axis: int) -> Array:
         """One element of x for each of `indices`, which has the rank of x (ONNX GatherElements)."""
 
-    def index(self, x: Array, indices: tuple[Any, ...]) -> Array:
+    def index(self, x: Array, indices: tuple[Array, ...]) -> Array:
         """Elements at the positions given by one index array for each leading axis."""
 
-    def scatter(self, x: Array, indices: tuple[Any, ...], updates: Any, reduction: str) -> Array:
+    def scatter(self, x: Array, indices: tuple[Array, ...], updates: Array, reduction: str) -> Array:
         """x with `updates` at such positions; `reduction` is none, add, mul, max or min."""
 
     # --- linear algebra
@@ -213,7 +217,7 @@ class Arrays(Protocol):
         """x (N, C, ...) and w (C, M / groups, ...) to (N, M, ...), without padding: the gradient of a convolution."""
 
     # --- control
-    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
         """Runs `step(carry, x)` over the leading axis: the last carry and the stacked results."""
 
     def nonzero(self, x: Array) -> Array:

@@ -12,7 +12,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -22,8 +22,19 @@ from bricolage.errors import InvalidGraph
 NEWEST_OPSET = 28
 """The last opset whose operators were read when these lowerings were written."""
 
-Array = Any
-"""A tensor of the array library at hand."""
+Array: TypeAlias = Any
+"""An array of the framework that a lowering runs on, or a number. Frameworks have no common static type: see `arrays.Arrays`."""
+Dtype: TypeAlias = Any
+"""An element type of that framework."""
+Results: TypeAlias = Array | tuple[Array, ...]
+"""Of an operator: one array, or one for each output."""
+AttributeValue: TypeAlias = Any
+"""A number, text, numpy array or tuple. An operator's keyword-only parameters give the types of its attributes."""
+Attributes: TypeAlias = dict[str, AttributeValue]
+HostValue: TypeAlias = Any
+"""A Python number, or nested tuples of numbers: what an input that decides shapes is given as."""
+OperatorFunction: TypeAlias = Callable[..., Results]
+"""`f(xp, *inputs, **attributes)`."""
 
 SCALAR_LIMIT = 64
 """Constants of at most this many elements are treated as part of the program, larger ones as data."""
@@ -43,7 +54,7 @@ class OperatorLowering:
     domain: str
     since: int
     until: int
-    function: Callable[..., Any]
+    function: OperatorFunction
     host: frozenset[str] = frozenset()
     data_dependent: str = ""
     inputs: tuple[str, ...] = ()
@@ -79,13 +90,13 @@ class Registry:
         domain: str = "",
         data_dependent: str = "",
         unless: Callable[[ir.Node], str | None] | None = None,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> Callable[[OperatorFunction], OperatorFunction]:
         """Register a function for the opsets `since` to `until`, both included.
 
         `unless` gets a node and returns why the function cannot serve it, or None.
         """
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def register(function: OperatorFunction) -> OperatorFunction:
             inputs, variadic, attributes, required = _read_signature(function)
             entry = OperatorLowering(
                 name,
@@ -128,7 +139,7 @@ MICROSOFT = "com.microsoft"
 contributed = functools.partial(PORTABLE.operator, domain=MICROSOFT)
 
 
-def _read_signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool, set[str], set[str]]:
+def _read_signature(function: OperatorFunction) -> tuple[tuple[str, ...], bool, set[str], set[str]]:
     inputs: list[str] = []
     variadic = False
     attributes: set[str] = set()
@@ -156,12 +167,12 @@ def schema_version(domain: str, name: str, opset: int) -> int | None:
         return None
 
 
-def attributes_of(node: ir.Node) -> dict[str, Any]:
+def attributes_of(node: ir.Node) -> Attributes:
     """Attributes as plain Python values (tensors as numpy, lists as tuples); graphs are left out.
 
     Names that Python reserves get a trailing underscore, as parameters do (`lambda_`).
     """
-    values: dict[str, Any] = {}
+    values: Attributes = {}
     for attribute in node.attributes.values():
         if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
             continue
@@ -188,7 +199,7 @@ def opset_for(node: ir.Node, imports: dict[str, int]) -> int:
     return int(imports.get(domain, imports.get("ai.onnx", 1) if not domain else 1))
 
 
-def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+def constant_of(value: ir.Value | None) -> np.ndarray | None:
     """The value of an initializer or of a Constant node, as numpy; None when it is not known."""
     if value is None:
         return None
@@ -200,7 +211,7 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def constant_node_value(node: ir.Node) -> np.ndarray[Any, Any] | None:
+def constant_node_value(node: ir.Node) -> np.ndarray | None:
     """What a Constant node holds; None for strings and sparse tensors."""
     values = attributes_of(node)
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
@@ -276,10 +287,10 @@ def normalise_axes(axes: Iterable[int] | int | None, rank: int) -> tuple[int, ..
     return tuple(front_axis(rank, int(a)) for a in listed)
 
 
-def to_host(value: np.ndarray[Any, Any]) -> Any:
+def to_host(value: np.ndarray) -> HostValue:
     """A numpy value as Python number (rank 0) or nested tuples."""
 
-    def freeze(x: Any) -> Any:
+    def freeze(x: HostValue) -> HostValue:
         return tuple(freeze(item) for item in x) if isinstance(x, list) else x
 
     return freeze(np.asarray(value).tolist())

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bricolage.errors import InvalidGraph
 
-Table = np.ndarray[Any, Any]
+Table = np.ndarray
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ def _nearest(x: Table, mode: str) -> Table:
         return np.ceil(x - 0.5)
     if mode == "round_prefer_ceil":
         return np.floor(x + 0.5)
-    return np.floor(x) if mode == "floor" else np.ceil(x)
+    whole: Table = np.floor(x) if mode == "floor" else np.ceil(x)
+    return whole
 
 
 def cubic(x: Table, a: float) -> Table:

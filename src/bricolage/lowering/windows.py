@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,9 @@ class WindowTable:
     index: [windows, taps], clipped into the input; inside: the tap lies on the input; padded: on the input or its pads.
     """
 
-    index: np.ndarray[Any, Any]
-    inside: np.ndarray[Any, Any]
-    padded: np.ndarray[Any, Any]
+    index: np.ndarray
+    inside: np.ndarray
+    padded: np.ndarray
 
 
 def window_table(size: int, k: int, stride: int, dilation: int, pad: tuple[int, int], ceil: bool) -> WindowTable:
@@ -35,7 +34,7 @@ def window_table(size: int, k: int, stride: int, dilation: int, pad: tuple[int, 
     return WindowTable(np.clip(index, 0, max(size - 1, 0)), inside, padded)
 
 
-def combine(tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def combine(tables: Sequence[np.ndarray]) -> np.ndarray:
     """AND of per-axis masks [o, k] as one mask [o1, o2, ..., k1, k2, ...]."""
     dims = len(tables)
     result = np.ones((1,) * (2 * dims), bool)

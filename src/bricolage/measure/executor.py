@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bricolage.backends.trials import Build
-from bricolage.measure.entries import Cost
+from bricolage.costs.entries import Cost
 from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
 from bricolage.plan.step import Step

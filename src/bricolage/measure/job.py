@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bricolage.measure.entries import Cost, Outcome
+from bricolage.costs.entries import Cost, Outcome
 from bricolage.measure.specs import CandidateSpec, Regime
 from bricolage.measure.worker_process import WorkerProcess
 from bricolage.verify.compare import Deviation

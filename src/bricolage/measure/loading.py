@@ -138,7 +138,7 @@ class Loader:
             threads=job.spec.threads,
             alone=job.spec.alone,
             caching=self._caching,
-            ephemeral=not self.pool.sharing,
+            ephemeral=not (self.pool.sharing or job.spec.kept),
             cores=[list(some) for some in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
         )

@@ -14,9 +14,10 @@ from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
+from bricolage.codec import encode
+from bricolage.costs.database import Database
+from bricolage.costs.entries import EXPIRING, Cost, CostKey
 from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
-from bricolage.measure.database import Database
-from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.executor import Executor
 from bricolage.measure.job import Job, JobState
 from bricolage.measure.loading import Loader
@@ -87,6 +88,25 @@ class _Results:
         self._progress(Event(kind, spec, cost, len(self.costs), len(self._tasks)))
 
 
+@dataclass(frozen=True)
+class _Recalled:
+    """What the database knows of a candidate, as far as it can be used."""
+
+    timed: Cost | None
+    """Its latency or failure."""
+    deviation: Deviation | None
+    """On the weights and inputs at hand."""
+
+    def cost(self, bound: float) -> Cost | None:
+        """Judged by this bound; None where something is missing."""
+        found = self.deviation
+        if found is not None and found.excess > bound:
+            return judged(_with(Cost("ok"), found), bound)
+        if self.timed is None or (self.timed.outcome == "ok" and found is None):
+            return None
+        return _with(self.timed, found)
+
+
 class Measurer:
     """Measures candidates. Holds the pool's workers alive between calls, since importing a framework takes seconds."""
 
@@ -119,7 +139,7 @@ class Measurer:
         self._told: dict[tuple[CostKey, str], Deviation] = {}
         """How far answers were off that other machines compared in this run, by key and data: good for choosing among regions. It
         is not kept, and what ships is compared here."""
-        self._retrying = retrying
+        self._retrying, self._caching = retrying, caching
         self._versions: dict[str, str] = {}
         self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching, log=self.log)
 
@@ -140,24 +160,25 @@ class Measurer:
             alone=spec.alone,
         )
 
-    def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
-        """What the database knows of a candidate on these weights and inputs, judged by this bound. None when it has
-        to be measured, or (where the cost that `latency` gives is "ok") at least compared."""
-        key = self.key(spec)
-        found = self.database.deviation(key, data) or self._told.get((key, data))
-        if found is not None and found.excess > bound:
-            return judged(_with(Cost("ok"), found), bound)
-        cost = self._latency(spec, key)
-        if cost is None or (cost.outcome == "ok" and found is None):
-            return None
-        return _with(cost, found)
+    def cached(self, asked: Sequence[tuple[CandidateSpec, str]], bound: float) -> list[Cost | None]:
+        """What the database knows of candidates on weights and inputs (their digest), judged by this bound. None when one has
+        to be measured, or (where its time is known) at least compared."""
+        return [one.cost(bound) for one in self._recalled(asked)]
 
-    def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
+    def _recalled(self, asked: Sequence[tuple[CandidateSpec, str]]) -> list[_Recalled]:
+        keys = [(self.key(spec), data) for spec, data in asked]
+        costs, deviations = self.database.costs(key for key, _ in keys), self.database.deviations(keys)
+        return [
+            _Recalled(
+                self._usable(spec, key, costs[key]) if key in costs else None,
+                deviations.get((key, data)) or self._told.get((key, data)),
+            )
+            for (spec, _), (key, data) in zip(asked, keys, strict=True)
+        ]
+
+    def _usable(self, spec: CandidateSpec, key: CostKey, cost: Cost) -> Cost | None:
         """The stored latency or failure. None if it is expired, uncertain, was measured under load in an earlier run, or comes from
         another machine and is about a whole model or a failure."""
-        cost = self.database.get(key)
-        if cost is None:
-            return None
         elsewhere = cost.foreign and (spec.alone or (cost.outcome in EXPIRING and key not in self.finished))
         if self.outdated(cost, key) or elsewhere:
             return None
@@ -204,23 +225,31 @@ class Measurer:
             self._measure_chunk([jobs for _, jobs in chunk], results.finish, should_stop)
         return results.costs
 
+    def compile_ahead(self, specs: Sequence[CandidateSpec]) -> None:
+        """Has workers compile what will be measured, where the cache keeps their code, while this process goes on."""
+        for spec in specs:
+            backends = [registry.get(step.implementation.backend) for step in spec.steps]
+            if spec.kept and self._caching and not self.pool.sharing and all(one.travels != "no" for one in backends):
+                facts = {"steps": [encode(step) for step in spec.steps], "threads": spec.threads, "alone": spec.alone}
+                self.pool.ahead(spec.regime, "compile_ahead", **facts)
+
     def _unknown(self, tasks: Sequence[RegionTask], results: _Results) -> list[tuple[RegionTask, list[Job]]]:
         """What has to be measured or compared, by region; `results` hears of what is known."""
         todo: list[tuple[RegionTask, list[Job]]] = []
-        queued: set[CandidateSpec] = set()
+        first = {spec: task for task in reversed(tasks) for spec in task.candidates}
+        recalled = dict(zip(first, self._recalled([(spec, task.data) for spec, task in first.items()]), strict=True))
         for task in tasks:
             jobs: list[Job] = []
             for spec in task.candidates:
-                if spec in queued:
+                if spec not in recalled:
                     continue
-                queued.add(spec)
-                cost = self.known(spec, task.bound, task.data)
+                known = recalled.pop(spec)
+                cost = known.cost(task.bound)
                 if cost is not None:
                     results.finish("known", spec, cost)
                     continue
                 others = () if task.variations is None or spec.serving is not None else task.variations()
-                known = self._latency(spec, self.key(spec))
-                given = (task.inputs, task.expected, task.bound, spec.regime, task.limits, others, known)
+                given = (task.inputs, task.expected, task.bound, spec.regime, task.limits, others, known.timed)
                 jobs.append(Job(spec, *given))
             if jobs:
                 todo.append((task, jobs))

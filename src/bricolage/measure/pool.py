@@ -23,9 +23,9 @@ from types import TracebackType
 from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.codec import encode
+from bricolage.costs.entries import OUTCOMES, Outcome
 from bricolage.device import memory
 from bricolage.measure import cores
-from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.executor import Executor
 from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
 from bricolage.measure.loop import Tell
@@ -103,7 +103,7 @@ class Pool:
     def clear(self) -> None:
         """Nothing of the last decision is loaded any more."""
         for worker in list(self._workers.values()):
-            if worker.alive and worker.pending is None:
+            if worker.alive and worker.pending is None and worker.loads:
                 self.ask(worker, _CLEAR_LIMIT_S, "clear")
         self.recycle()
 
@@ -175,13 +175,23 @@ class Pool:
         self._write(worker, {"command": command, **facts})
 
     @staticmethod
-    def _write(worker: WorkerProcess, line: object) -> None:
+    def _write(worker: WorkerProcess, line: object) -> bool:
+        """Whether the worker could be told."""
         data = (json.dumps(line) + "\n").encode()
         try:
             while data:
                 data = data[worker.commands.write(data) :]
         except BrokenPipeError:
             _LOG.debug("worker %d is gone; its end is seen when its answer is read", worker.process.pid)
+            return False
+        return True
+
+    def ahead(self, regime: Regime, command: str, **facts: object) -> None:
+        """Has the worker of a regime, which is started now if it does not run, carry out a command before those to come, while this
+        process goes on. Nobody hears the answer: what comes of it, and whether it ends the worker, shows later."""
+        worker = self.worker(regime)
+        if worker.pending is None and self._write(worker, {"command": command, **facts}):
+            worker.ahead += 1
 
     def wait(self, timeout_s: float) -> list[tuple[WorkerProcess, Answer]]:
         """Answers that have arrived, waiting at most `timeout_s` for the first. Limits are enforced here.
@@ -245,9 +255,11 @@ class Pool:
                 return None
             worker.buffer = rest
             facts = json.loads(line)
-            if "told" not in facts:
+            if "told" not in facts and worker.ahead:
+                worker.ahead -= 1
+            elif "told" not in facts:
                 return self._answered(worker, facts)
-            if worker.pending is not None:
+            elif worker.pending is not None:
                 worker.pending.started = time.monotonic()
                 worker.pending.tell(facts["told"])
 

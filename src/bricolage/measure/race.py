@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.latency import Latency, enough
 from bricolage.device import memory
-from bricolage.measure.entries import Cost
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
-from bricolage.measure.statistics import THRESHOLD, Latency, Ratio, enough, paired_ratio
+from bricolage.measure.statistics import THRESHOLD, Ratio, paired_ratio
 from bricolage.measure.turns import Turns, take_turns
 from bricolage.verify.variations import Variation
 

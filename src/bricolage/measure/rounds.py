@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
+from bricolage.costs.latency import Latency, enough
 from bricolage.measure.disturbance import DISTURBED, Tally, machine
 from bricolage.measure.job import Job
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
-from bricolage.measure.statistics import THRESHOLD, Latency, enough
+from bricolage.measure.statistics import THRESHOLD
 from bricolage.measure.turns import take_turns
 
 _LONG_MS = 20.0

@@ -27,10 +27,10 @@ from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import cases
 from bricolage.conformance.trials import OperatorTrial, trials
+from bricolage.costs.entries import EXPIRY_S
 from bricolage.device.host import host
 from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
-from bricolage.measure.entries import EXPIRY_S
 from bricolage.measure.pool import Pool
 from bricolage.measure.trials import run_trials
 from bricolage.progress import Progress, Silent

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.measure.entries import Cost
+from bricolage.costs.entries import Cost
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import compare
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bricolage.backends import registry
+from bricolage.costs.entries import EXPIRING, SCHEMA, Cost
+from bricolage.costs.latency import enough
 from bricolage.device.device import Device
-from bricolage.measure.entries import EXPIRING, SCHEMA, Cost
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
-from bricolage.measure.statistics import enough
 from bricolage.measure.turns import take_turns
 from bricolage.options import Precision
 from bricolage.perf.transfer import MeasuredTransferCosts, Pair

@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from bricolage.measure.statistics import Latency, Ratio, paired_ratio
+from bricolage.costs.latency import Latency
+from bricolage.measure.statistics import Ratio, paired_ratio
 
 T = TypeVar("T")
 Round: TypeAlias = Mapping[str, tuple[float, ...]]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from bricolage.costs.entries import Outcome
 from bricolage.device import memory
-from bricolage.measure.entries import Outcome
 from bricolage.measure.launch import Process
 from bricolage.measure.loop import Tell
 from bricolage.measure.specs import Regime
@@ -84,6 +84,8 @@ class WorkerProcess:
         self.buffer = b""
         self.paused = False
         self.alive = True
+        self.ahead = 0
+        """Commands that it was given ahead, and whose answers nobody hears."""
         self.held = 0
         """Bytes of memory that it held when it was last looked at."""
         self.least_free = sys.maxsize

@@ -9,6 +9,7 @@ describes operators inside graphs rather than alone."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,20 +20,15 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 
 from bricolage.device.device import Peaks
-from bricolage.graph.graph import Operator, Region, describe
-from bricolage.graph.identity import operator_key
-from bricolage.graph.work import VIEWS, flops, moved
+from bricolage.graph.operator_kinds import VIEWS, OperatorCategory, category
+from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
+from bricolage.work.workload import OperatorWork
 
-_KINDS = {
-    "Conv": "convolution",
-    "ConvTranspose": "convolution",
-    "MatMul": "product",
-    "Gemm": "product",
-    "Attention": "product",
-    **dict.fromkeys(["LSTM", "GRU", "RNN"], "product"),
-    **dict.fromkeys(
-        ["Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Softmax", "LogSoftmax", "Pow", "Mish"], "function"
-    ),
+_KINDS: Mapping[OperatorCategory, str] = {
+    "convolution": "convolution",
+    "transposed convolution": "convolution",
+    **dict.fromkeys(("product", "attention", "recurrent"), "product"),
+    **dict.fromkeys(("function", "softmax"), "function"),
 }
 _FEATURES = ("start", *(f"{kind} {what}" for kind in ("convolution", "depthwise", "product", "function", "other")
                         for what in ("flops", "bytes")))  # fmt: skip
@@ -49,31 +45,27 @@ _FOLDS = 5
 class CalibrationSample:
     """A measured region: its operators, and milliseconds on the backend that is fastest there."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorWork, ...]
     ms: float
-
-    @staticmethod
-    def of(region: Region, ms: float) -> CalibrationSample:
-        """Of a region."""
-        return CalibrationSample(tuple(region.operators), ms)
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Predicted milliseconds of operators. Made by `calibrate`."""
+    """Predicted milliseconds of operators one after another. Made by `calibrate`."""
 
     coefficients: npt.NDArray[np.float64]
     samples: tuple[CalibrationSample, ...]
     peaks: Peaks = _UNKNOWN
     """Of the device: what is expected where nothing was measured."""
 
-    def __call__(self, operator: Operator) -> float:
-        """Of one operator, ms."""
-        return float(_features(operator) @ self.coefficients)
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """On the device that it was calibrated on."""
+        del on
+        return [Estimate.of(self.predict(one.operators), "calibrated") for one in works]
 
-    def predict(self, operators: Iterable[Operator]) -> float:
+    def predict(self, operators: Iterable[OperatorWork]) -> float:
         """Of a whole graph or region, ms."""
-        return float(sum(self(operator) for operator in operators))
+        return float(sum(float(_features(one) @ self.coefficients) for one in operators))
 
     @cached_property
     def error(self) -> float:
@@ -85,29 +77,26 @@ class Calibrated:
             errors += [abs(model.predict(s.operators) / s.ms - 1.0) for s in self.samples[fold::_FOLDS]]
         return statistics.median(errors) if errors else float("inf")
 
+    def with_operators(self, alone: Mapping[str, float], graph: Iterable[Work]) -> CostModel:
+        """A model of the operators of a graph: first what was measured of them `alone` (ms by key), else this one. Inside a graph
+        they take less, since backends fuse them: all are scaled by this model's time over the measured time of those operators
+        of `graph` that were measured."""
+        known = [one for one in graph if one.key in alone]
+        total = sum(alone[one.key] for one in known)
+        scale = sum(self.predict(one.operators) for one in known) / total if total else 1.0
+        return FirstKnown((Recorded({key: ms * scale for key, ms in alone.items()}), self))
+
 
 @dataclass(frozen=True)
-class MeasuredOpCost:
-    """Milliseconds of one operator: first what was measured of it alone, brought to the scale of operators inside
-    graphs; else what the calibrated model says."""
+class Recorded:
+    """Times by the key of the work."""
 
-    measured: Mapping[str, float]
-    """By `operator_key`, ms, on the scale of whole graphs."""
-    model: Calibrated
+    ms: Mapping[str, float]
 
-    @staticmethod
-    def of(alone: Mapping[str, float], graph: Iterable[Operator], model: Calibrated) -> MeasuredOpCost:
-        """`alone`: measured times of single operators, ms. Inside a graph they take less, since backends fuse them:
-        all are scaled by the model's time over the measured time of those operators of `graph` that were measured."""
-        known = [operator for operator in graph if operator_key(operator) in alone]
-        total = sum(alone[operator_key(operator)] for operator in known)
-        scale = model.predict(known) / total if total else 1.0
-        return MeasuredOpCost({key: ms * scale for key, ms in alone.items()}, model)
-
-    def __call__(self, operator: Operator) -> float:
-        """Of one operator, ms."""
-        ms = self.measured.get(operator_key(operator))
-        return self.model(operator) if ms is None else ms
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Where the times were taken."""
+        del on
+        return [None if (ms := self.ms.get(one.key)) is None else Estimate.of(ms, "measured") for one in works]
 
 
 def calibrate(samples: Sequence[CalibrationSample], peaks: Peaks = _UNKNOWN) -> Calibrated:
@@ -138,21 +127,19 @@ def _what(feature: str) -> str:
     return feature.rpartition(" ")[2]
 
 
-def _features(operator: Operator) -> npt.NDArray[np.float64]:
+def _features(one: OperatorWork) -> npt.NDArray[np.float64]:
     found = np.zeros(len(_FEATURES))
-    if operator.op_type in VIEWS:
+    if one.kind in VIEWS:
         return found
-    kind = _kind(operator)
+    kind = _kind(one)
     found[0] = 1.0
-    found[_FEATURES.index(f"{kind} flops")] = flops(operator)
-    found[_FEATURES.index(f"{kind} bytes")] = moved(operator)
+    found[_FEATURES.index(f"{kind} flops")] = one.flops
+    found[_FEATURES.index(f"{kind} bytes")] = one.bytes
     return found
 
 
-def _kind(operator: Operator) -> str:
-    kind = _KINDS.get(operator.op_type, "other")
-    if kind == "convolution" and operator.op_type == "Conv" and operator.attribute("group", 1) != 1:
-        weight = describe(operator.node.inputs[1]).shape if operator.node.inputs[1] is not None else None
-        if weight is not None and weight[1] == 1:
-            return "depthwise"
+def _kind(one: OperatorWork) -> str:
+    kind = _KINDS.get(category(one.kind), "other")
+    if kind == "convolution" and one.groups != 1 and one.flops == 2 * math.prod(one.shape) * math.prod(one.kernel):
+        return "depthwise"  # each sum is over one channel
     return kind

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bricolage.perf.merge_gain import EngineModel, Merged
 from bricolage.work import bits as bitset
+from bricolage.work.cost import Estimate, Setting, Work
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Endpoint, Implementation, Placement
 from bricolage.work.placement import Candidate
@@ -23,19 +24,20 @@ class Predictor:
         self._graph = graph
         self._model = model
         self._transfers = transfers
-        self._exact: dict[tuple[int, Implementation], float] = {}
+        self._exact: dict[tuple[int, Implementation], Estimate] = {}
         self._singles: dict[Implementation, dict[int, float]] = defaultdict(dict)
         for candidate in candidates:
             key = (candidate.region, candidate.implementation)
-            self._exact[key] = min(candidate.cost_ms, self._exact.get(key, candidate.cost_ms))
+            if key not in self._exact or candidate.cost_ms < self._exact[key].ms:
+                self._exact[key] = Estimate.of(candidate.cost_ms, "measured" if candidate.key else "composed")
             if candidate.region.bit_count() == 1:
                 known = self._singles[candidate.implementation]
                 number = bitset.lowest(candidate.region)
                 known[number] = min(candidate.cost_ms, known.get(number, candidate.cost_ms))
         self._parts: dict[Implementation, list[tuple[int, float]]] = defaultdict(list)
-        for (region, implementation), ms in self._exact.items():
+        for (region, implementation), found in self._exact.items():
             if region.bit_count() > 1:
-                self._parts[implementation].append((region, ms))
+                self._parts[implementation].append((region, found.ms))
         for parts in self._parts.values():
             parts.sort(key=lambda part: (-part[0].bit_count(), part[0]))
 
@@ -44,9 +46,13 @@ class Predictor:
         """Those of which costs are known."""
         return tuple(dict.fromkeys(implementation for _, implementation in self._exact))
 
-    def region(self, region: int, implementation: Implementation) -> float | None:
-        """Predicted time in ms of one region: as measured, or from the largest measured parts that tile it greedily, merged.
-        None when a part is unknown."""
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of regions of the graph on implementations, where the candidates were measured: as measured, or from the largest measured
+        parts that tile it greedily, merged. None when a part is unknown."""
+        del on
+        return [None if (one := work.implementation) is None else self._region(work.region, one) for work in works]
+
+    def _region(self, region: int, implementation: Implementation) -> Estimate | None:
         known = self._exact.get((region, implementation))
         if known is not None:
             return known
@@ -60,7 +66,7 @@ class Predictor:
             if number not in singles:
                 return None
             costs.append(singles[number])
-        return self._model.predict(implementation, costs) if costs else None
+        return Estimate.of(self._model.predict(implementation, costs), "composed") if costs else None
 
     def transfer(self, region: int, consumer: Endpoint, owner: dict[int, Endpoint]) -> float:
         """Predicted time in ms to take over what other regions computed; `owner` maps operators to endpoints."""
@@ -68,7 +74,7 @@ class Predictor:
         for index in self._graph.inputs_of(region):
             tensor = self._graph.tensors[index]
             if tensor.producer >= 0:
-                total += self._transfers(owner[tensor.producer], consumer, tensor.bytes)
+                total += self._transfers(owner[tensor.producer], consumer, tensor.bytes).ms
         return total
 
     def placement(self, placement: Placement) -> float:
@@ -78,8 +84,8 @@ class Predictor:
 
     def timeline(self, placement: Placement) -> Timeline | None:
         """When each region of a placement is predicted to run; None when a part is unknown."""
-        costs = {one: self.region(one.region, one.implementation) for one in placement}
-        known = {one: ms for one, ms in costs.items() if ms is not None}
+        costs = {one: self._region(one.region, one.implementation) for one in placement}
+        known = {one: found.ms for one, found in costs.items() if found is not None}
         if len(known) < len(costs):
             return None
         return timeline(self._graph, placement, known.__getitem__, self._transfers)

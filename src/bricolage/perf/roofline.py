@@ -1,84 +1,75 @@
-"""The roofline as a cost: what work takes at best on a device, from its peaks alone; and what any cost of operators is."""
+"""The roofline as a cost: what work takes at best on a device, from its peaks alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import onnx_ir as ir
-
-from bricolage.device.device import Peaks
-from bricolage.graph.graph import Operator, describe
-from bricolage.graph.properties import SYMBOLIC_SIZE
-from bricolage.graph.work import flops, moved
+from bricolage.device.device import Device, Peaks
+from bricolage.graph.operator_kinds import VIEWS
+from bricolage.work.cost import Estimate, Setting, Work
+from bricolage.work.workload import OperatorWork, Workload
 
 _START_US = 5.0
+_PRIOR = 3.0
+"""Times the roofline that a region typically takes ..."""
+_UNSURE = 10.0
+"""... give or take this factor."""
+NOMINAL = Setting(
+    Device(
+        "nominal", "cpu", "nominal", frozenset(), cores=(0,), physical_cores=1, memory_bytes=0, peaks=Peaks(200.0, 20.0)
+    ),
+    threads=1,
+)
+"""No machine in particular, so that what a search finds by its roofline is the same everywhere."""
+
+
+def added_ms(peaks: Peaks, flops: float, bytes_: float, start_us: float = _START_US) -> float:
+    """Milliseconds of a region by its operations and bytes. The two are added rather than the larger taken: half of what
+    real kernels reach, and never zero for either. For ranking what nobody has measured. `start_us`: entering a backend."""
+    return flops / peaks.gflops / 1e6 + bytes_ / peaks.gbytes / 1e6 + start_us / 1e3
+
+
+def least_ms(workload: Workload, on: Setting, *, bfloat16: bool = False) -> float:
+    """What a region would take if its backend reached what the device can do at best, in float32 or in bfloat16, and moved
+    nothing twice."""
+    device = on.device
+    flops = workload.flops / min(1.0, on.threads / max(1, device.threads))
+    if bfloat16:
+        return added_ms(device.peaks, flops / device.bfloat16_products, workload.bytes / 2)
+    return added_ms(device.peaks, flops, workload.bytes)
+
+
+def moved(one: OperatorWork) -> int:
+    """Bytes of one operator on its own; 0 for views."""
+    return 0 if one.kind in VIEWS else one.bytes
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Times of regions by their operations and bytes. The two are added rather than the larger taken: half of what
-    real kernels reach, and never zero for either. For ranking what nobody has measured."""
+    """What stands for a cost where no model knows the implementation: a few times the roofline, and hardly sure."""
 
-    peaks: Peaks
-    start_us: float = _START_US
-    """For one region, whatever its size: entering a backend."""
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of regions of which it is known what they compute."""
+        return [None if one.workload is None else self._one(one.workload, on) for one in works]
 
-    def ms(self, flops: float, bytes_: float) -> float:
-        """Milliseconds for a region of so many operations and bytes."""
-        return flops / self.peaks.gflops / 1e6 + bytes_ / self.peaks.gbytes / 1e6 + self.start_us / 1e3
-
-
-class OperatorCost(Protocol):
-    """Milliseconds of one operator. Its inputs and outputs have types and shapes, its attributes are those of ONNX; it may
-    lie outside of any graph. At least 0; the same whenever operator and types are the same."""
-
-    def __call__(self, operator: Operator, /) -> float:
-        """Of one operator, ms."""
-        ...
+    @staticmethod
+    def _one(workload: Workload, on: Setting) -> Estimate:
+        ms = _PRIOR * least_ms(workload, on)
+        return Estimate(ms, ms / _UNSURE, ms * _UNSURE, "roofline")
 
 
 @dataclass(frozen=True)
 class OperatorRoofline:
-    """The longer of computing and moving, after a start: what can be said of an operator without measuring. By
-    default of no machine in particular, so that what a search finds with it is the same everywhere."""
+    """For each operator the longer of computing and moving, after a start: what can be said of it without measuring."""
 
-    peaks: Peaks = Peaks(gflops=200.0, gbytes=20.0)
     start_us: float = 2.0
     """That every operator takes, views too."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Of symbolic dimensions."""
 
-    def __call__(self, operator: Operator) -> float:
-        """Of one operator, ms."""
-        bound = Operator(operator.number, _bound(operator.node, self.sizes), operator.version)
-        return self.start_us / 1e3 + self.peaks.floor_ms(flops(bound), moved(bound))
-
-
-def _bound(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
-    """The operator on values whose symbolic dimensions have sizes; itself where there are none."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    if all(describe(value).static for value in values):
-        return node
-    copies: dict[ir.Value, ir.Value] = {}
-    for value in values:
-        info = describe(value)
-        if info.shape is None:
-            shape = None
-        else:
-            shape = ir.Shape([d if isinstance(d, int) else sizes.get(d, SYMBOLIC_SIZE) for d in info.shape])
-        copies[value] = ir.Value(name=value.name, type=value.type, shape=shape, const_value=value.const_value)
-    bound = ir.Node(
-        node.domain,
-        node.op_type,
-        [None if value is None else copies[value] for value in node.inputs],
-        [attribute for attribute in node.attributes.values() if attribute.type not in _BODIES],
-        num_outputs=len(node.outputs),
-    )
-    for value, own in zip(node.outputs, bound.outputs, strict=True):
-        own.name, own.type, own.shape = value.name, value.type, copies[value].shape
-    return bound
-
-
-_BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of operators one after another."""
+        peaks, start_ms = on.device.peaks, self.start_us / 1e3
+        return [
+            Estimate.of(sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline")
+            for work in works
+        ]

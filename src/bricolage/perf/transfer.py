@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from bricolage.work.cost import Estimate
 from bricolage.work.implementation import Endpoint
+from bricolage.work.transfer import FREE
 
 _FALLBACK_MS = 0.02
 _FALLBACK_MS_PER_BYTE = 1 / 4e6
@@ -18,7 +20,7 @@ Pair = tuple[Endpoint, Endpoint]
 
 @dataclass(frozen=True)
 class MeasuredTransferCosts:
-    """Cost in ms to hand `size` bytes from `producer` to `consumer`: `costs(producer, consumer, size)`.
+    """Cost of handing `size` bytes from `producer` to `consumer`: `costs(producer, consumer, size)`.
 
     Between measured sizes the cost is linear in bytes, below the smallest it is constant, above the largest it goes on
     with the last slope; it never falls with size. A pair that was not measured costs as much as the worst measured pair
@@ -31,15 +33,29 @@ class MeasuredTransferCosts:
     failures: Mapping[Pair, str] = field(default_factory=dict)
     """Pairs that do not work in one process, with the reason."""
 
-    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
-        """The time in ms to hand over `size` bytes."""
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> Estimate:
+        """The time to hand over `size` bytes. Between endpoints that were not measured together the interval begins at the fastest
+        pair that was."""
+        key = producer, consumer, size
+        if key not in self._known:
+            self._known[key] = self._estimate(producer, consumer, size)
+        return self._known[key]
+
+    def _estimate(self, producer: Endpoint, consumer: Endpoint, size: int) -> Estimate:
         points = self._rising.get((producer, consumer))
         if points is not None:
-            return _interpolate(points, size)
+            return Estimate.of(_interpolate(points, size), "measured")
         if producer == consumer:
-            return 0.0
-        worst = (_interpolate(known, size) for (a, b), known in self._rising.items() if a != b)
-        return max(worst, default=_FALLBACK_MS + size * _FALLBACK_MS_PER_BYTE)
+            return FREE
+        others = [_interpolate(known, size) for (a, b), known in self._rising.items() if a != b]
+        if not others:
+            return Estimate.of(_FALLBACK_MS + size * _FALLBACK_MS_PER_BYTE, "described")
+        return Estimate(max(others), min(others), max(others), "composed")
+
+    @cached_property
+    def _known(self) -> dict[tuple[Endpoint, Endpoint, int], Estimate]:
+        """What was asked: searches and simulations ask the same again and again."""
+        return {}
 
     @cached_property
     def _rising(self) -> dict[Pair, list[tuple[int, float]]]:

@@ -156,7 +156,7 @@ def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
 def usable(directory: Path) -> bool:
     """Whether a folder is an unpacked artifact as it was when it was unpacked. Models of its regions may lie there, too: their
     names say what is in them."""
-    return sealed.intact(directory, beside=REGION)
+    return sealed.intact(directory, ignored=REGION)
 
 
 def read_plan(file: Path, shown: Path) -> Plan:

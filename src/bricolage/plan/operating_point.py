@@ -35,7 +35,7 @@ class OperatingPoint:
     max_delay_ms: Annotated[float, Within(0.0, LONGEST_DELAY_MS)] = 0.0
     """How long a request waits for company at most while a batch is not full, from when it was submitted."""
     queue: Annotated[int, Within(1, MOST_WAITING)] = 1024
-    """Requests that may wait; `submit` blocks, or refuses, when there are so many."""
+    """Requests that may wait; `submit` blocks, or refuses, when this number waits."""
 
     def __post_init__(self) -> None:
         for name, (kind, limits) in _fields().items():

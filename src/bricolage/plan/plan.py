@@ -6,15 +6,31 @@ memory is a valid one: nothing behind it need ask whether a number is negative o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from bricolage.codec import Length, Matching, Within
+from bricolage.codec import Length, Within
 from bricolage.options import Options
 from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.field_types import (
+    Amount,
+    Count,
+    DecidedBy,
+    Duration,
+    ErrorNumber,
+    GraphFile,
+    Hash,
+    Interval,
+    OperatorRanges,
+    Ratio,
+    Share,
+    Size,
+)
 from bricolage.plan.operating_point import OperatingPoint
+from bricolage.plan.ranges import ranges, spans
+from bricolage.plan.rewriting import RewriteConfig, RewriteStep
+from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.plan.throughput import Throughput
 from bricolage.plan.tuned import TunedKernels
 from bricolage.work.implementation import OWN_ENGINE, Endpoint, Implementation
@@ -23,29 +39,6 @@ ORIGINAL = "original"
 """Name of the graph as it came, among its variants."""
 FORMAT = 2
 """Version of the plan and artifact format. Readers refuse a higher one."""
-MOST_OPERATORS = 10_000_000
-"""Of a graph that is planned."""
-
-Count: TypeAlias = Annotated[int, Within(0, MOST_OPERATORS)]
-"""Of operators, measurements or applications of rules."""
-Amount: TypeAlias = Annotated[int, Within(0, 10**30)]
-"""Operations or bytes."""
-Size: TypeAlias = Annotated[int, Within(0, 2**48)]
-"""Of a dimension, in elements."""
-Duration: TypeAlias = Annotated[float, Within(0.0, 1e18)]
-"""Measured or predicted, in the unit that its name says; finite."""
-Interval: TypeAlias = tuple[Duration, Duration]
-ErrorNumber: TypeAlias = Annotated[float, Within(0.0, math.inf)]
-"""A relative error; infinite where nothing right came out."""
-Ratio: TypeAlias = Annotated[float, Within(-math.inf, math.inf)]
-"""Any number but NaN."""
-Share: TypeAlias = Annotated[float, Within(0.0, 1.0)]
-"""A part of a whole."""
-GraphFile: TypeAlias = Annotated[str, Matching(r"graph-[0-9a-f]{1,64}\.onnx", "name of a graph's file")]
-Hash: TypeAlias = Annotated[str, Matching(r"[0-9a-f]{1,64}", "hash in hexadecimal")]
-OperatorRanges: TypeAlias = Annotated[
-    str, Matching(r"([0-9]{1,8}(-[0-9]{1,8})?(,[0-9]{1,8}(-[0-9]{1,8})?)*)?", 'list of ranges such as "0-12,15"')
-]
 
 
 @dataclass(frozen=True)
@@ -201,116 +194,17 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class RewriteStep:
-    """One application of a rewrite rule, in names of the graph: which of the rule's patterns, the values that it replaces, and
-    what its variables stand for. The same steps on the same graph give the same graph."""
-
-    rule: str
-    pattern: Count
-    roots: tuple[str, ...]
-    bound: tuple[tuple[str, str | None], ...]
-
-
-@dataclass(frozen=True)
 class ModelUse:
     """What a learnt model of costs did in a decision."""
 
     model: str
-    """What it was learnt from; empty where there was none, and the roofline stood for it."""
+    """What it was learnt from; empty where there was none, and the roofline was used instead."""
     left_out: Count
     """Measurements of regions that it made needless ..."""
     offered: Count
-    """... of so many."""
+    """... of this number."""
     unknown: tuple[str, ...] = ()
     """Implementations that offered to run a part of the graph and that it has not seen."""
-
-
-DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence"]
-"""Which evidence decided."""
-OperatorSignature = str
-"""Type, attributes and shapes of an operator. Layers that are alike have one signature."""
-
-
-@dataclass(frozen=True)
-class EnabledRule:
-    """A cost-based rule, by name, applied wherever it can be, but not at operators of some signatures."""
-
-    rule: str
-    not_at: frozenset[OperatorSignature] = frozenset()
-
-    def __str__(self) -> str:
-        signatures = "one operator signature" if len(self.not_at) == 1 else f"{len(self.not_at)} operator signatures"
-        return self.rule + (f" except at {signatures}" if self.not_at else "")
-
-
-@dataclass(frozen=True)
-class RewriteConfig:
-    """What a rewrite pipeline does. The default is what `rewrite.apply.rewrite` does. The same configuration on the
-    same graph gives the same graph."""
-
-    disabled: frozenset[str] = frozenset()
-    """Names of canonicalising rules."""
-    enabled: tuple[EnabledRule, ...] = ()
-    """Cost-based rules, in the order in which they are applied."""
-    opset: Annotated[int, Within(1, 10_000)] | None = None
-    """To which the model is raised first."""
-
-    def __str__(self) -> str:
-        raised = [] if self.opset is None else [f"opset {self.opset}"]
-        left_out = [f"without {name}" for name in sorted(self.disabled)]
-        return ", ".join([*raised, "canonicalising rules", *left_out, *map(str, self.enabled)])
-
-
-Core: TypeAlias = Annotated[int, Within(0, 1_000_000)]
-"""Number of a logical processor."""
-
-
-@dataclass(frozen=True)
-class PlannedSchedule:
-    """Which cores each region has. Regions begin in the order of the plan, as soon as what they read is there and no earlier
-    region holds one of their cores: on disjoint cores they run side by side. Times in milliseconds."""
-
-    cores: tuple[Annotated[tuple[Core, ...], Length(1, 10_000)], ...]
-    """For each region, ascending."""
-    method: str
-    """How it was found."""
-    predicted_ms: Duration
-    lower_ms: Duration
-    """No schedule of these regions takes less, by the times that were measured of them."""
-    upper_ms: Duration
-    """One after the other they take so long."""
-    speedup: Ratio | None = None
-    """Over the plan without it, from paired rounds; None where they did not race."""
-    speedup_ci: tuple[Ratio, Ratio] | None = None
-    ms: tuple[Duration, ...] = ()
-    """Of each region on its cores, as predicted; empty where a plan does not say."""
-
-    def __post_init__(self) -> None:
-        for some in self.cores:
-            if list(some) != sorted(set(some)):
-                raise ValueError(f"the cores {str(some)[:60]} do not ascend")
-        if self.ms and len(self.ms) != len(self.cores):
-            raise ValueError(f"there are times of {len(self.ms)} regions, and cores of {len(self.cores)}")
-
-
-@dataclass(frozen=True)
-class ScheduleAttempt:
-    """What was tried to run parts of a plan side by side, and what came of it. Times in milliseconds."""
-
-    plan: str
-    """Who was divided, or whose regions were taken as they are."""
-    regions: Count
-    whole_ms: Duration
-    """The plan as it stands."""
-    least_ms: Duration
-    """What its branches side by side could come down to at best; from measured times where it has a prediction, else from
-    estimates for each operator."""
-    verdict: str
-    """What came of it."""
-    predicted_ms: Duration | None = None
-    """Of the best schedule; None where none was looked for."""
-    measured_ms: Duration | None = None
-    """Of that, end to end; None where it was not run."""
 
 
 @dataclass(frozen=True)
@@ -322,13 +216,13 @@ class Disturbance:
     stolen: Share = 0.0
     """... and what a hypervisor gave to others."""
     pressure: Share = 0.0
-    """Of the time, that in which somebody waited for a processor; 0 where the kernel does not count it."""
+    """Of the time, that in which a process waited for a processor; 0 where the kernel does not count it."""
     samples: Count = 0
     """That were timed ..."""
     disturbed: Count = 0
     """... those whose threads waited for a processor that others had ..."""
     repeated: Count = 0
-    """... and those that were taken besides, in the place of disturbed ones."""
+    """... and those that replaced disturbed ones."""
 
     def __post_init__(self) -> None:
         if self.disturbed > self.samples or self.repeated > self.samples:
@@ -359,7 +253,7 @@ class Bucket:
     proof: Proof | None = None
     """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
     decided_by: DecidedBy = "race"
-    """The race alone, where it was quiet enough; beside neighbours, the race together with what was known of the
+    """The race alone, where it was quiet enough; under load, the race together with what was known of the
     contestants before; that alone where no race was held."""
     disturbance: Disturbance = Disturbance()
     """What other processes did meanwhile."""
@@ -398,7 +292,8 @@ class Bucket:
     overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
     agenda: tuple[AgendaItem, ...] = ()
-    """What was measured beside the baselines, in this order, and what was left out, with the most that it could have gained."""
+    """What was measured in addition to the baselines, in this order, and what was left out, with the most that it could have
+    gained."""
     best_other: str = ""
     """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
     of before this was asked."""
@@ -469,7 +364,7 @@ class Plan:
     defaults: tuple[TensorSpec, ...] = ()
     """Inputs that a caller may leave out, since the model has values for them."""
     operating_point: OperatingPoint | None = None
-    """How requests are served where nobody says otherwise; None: one after another, on all cores."""
+    """How requests are served by default; None: one after another, on all cores."""
     throughput: Throughput | None = None
     """On what the operating point rests, where requests a second were asked for."""
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
@@ -479,29 +374,3 @@ def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:
     """All operators on one implementation, whose cost as a region is not known."""
     everything = ranges(tuple(range(operators)))
     return PlannedRegion(chosen, everything, operators, "whole model", "", 0, 0, None, measured=False)
-
-
-def ranges(numbers: tuple[int, ...]) -> str:
-    """(0, 1, 2, 5) → "0-2,5". Numbers must ascend."""
-    parts: list[str] = []
-    start = previous = -2
-    for number in (*numbers, -9):
-        if number == previous + 1:
-            previous = number
-            continue
-        if start >= 0:
-            parts.append(f"{start}-{previous}" if previous > start else f"{start}")
-        start = previous = number
-    return ",".join(parts)
-
-
-def spans(text: str) -> Iterator[tuple[int, int]]:
-    """ "0-2,5" → (0, 2), (5, 5): the first and the last number of each range."""
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield int(first), int(last or first)
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Inverse of `ranges`."""
-    return tuple(number for first, last in spans(text) for number in range(first, last + 1))

@@ -22,7 +22,7 @@ class Step:
 def steps_of(
     graph: Graph, placement: Placement, store: Store, identities: Identities | None = None
 ) -> tuple[Step, ...]:
-    """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where somebody has them."""
+    """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where they are known."""
     known = identities or Identities(graph)
     regions = [Region(graph, one.region) for one in placement]
     return tuple(

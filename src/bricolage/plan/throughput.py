@@ -20,7 +20,7 @@ MOST_SERVERS = 10_000
 
 
 @dataclass(frozen=True)
-class Server:
+class ServingConfig:
     """One way to answer requests: a program, how many copies of it run at a time, and what came of it. A request is one row along
     the model's batch dimension, or one call where there is none."""
 
@@ -59,7 +59,7 @@ class Server:
 class Throughput:
     """The decision on an operating point, with its evidence."""
 
-    servers: Annotated[tuple[Server, ...], Length(1, MOST_SERVERS)]
+    servers: Annotated[tuple[ServingConfig, ...], Length(1, MOST_SERVERS)]
     chosen: str
     """Name of the server that ships."""
     best_peer: str
@@ -92,11 +92,11 @@ class Throughput:
             if name not in names:
                 raise ValueError(f"'{name[:60]}' is none of its servers")
 
-    def server(self, name: str) -> Server:
+    def server(self, name: str) -> ServingConfig:
         """The server of that name."""
         return next(one for one in self.servers if one.name == name)
 
     @property
-    def winner(self) -> Server:
+    def winner(self) -> ServingConfig:
         """The server that ships."""
         return self.server(self.chosen)

@@ -1,4 +1,4 @@
-"""What a decision measured beside the baselines and what it left out: rows of a table, and sentences."""
+"""What a decision measured in addition to the baselines and what it left out: rows of a table, and sentences."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _OUTCOMES = {
 
 
 def sentences(bucket: Bucket) -> list[str]:
-    """What was measured beside the baselines; what was not, with the most that it could have gained. Empty where all was measured
-    before."""
+    """What was measured in addition to the baselines, and what was not, with the most that it could have gained. Empty where
+    everything had been measured before."""
     told: list[str] = []
     measured = [one for one in bucket.agenda if one.outcome == "measured"]
     if measured:
         gains = ", ".join(f"{one.name} (saved {words.percent(one.gained)})" for one in measured)
-        told.append(f"measured besides: {gains}")
+        told.append(f"also measured: {gains}")
     out = [one for one in bucket.agenda if one.outcome == "left out"]
     if out:
         most = max(one.most for one in out)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.plan.plan import Bucket, ScheduleAttempt
+from bricolage.plan.plan import Bucket
+from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
 from bricolage.schedule.bounds import lower_bound
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.speedup import fixed
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 
 
@@ -56,5 +56,5 @@ def as_problem(facts: Sequence[RegionFacts], cores: int) -> ScheduleProblem:
     edges = tuple(
         WorkTensor(f"{index}-{after}", index, (after,)) for index, one in enumerate(facts) for after in one.after
     )
-    curves = tuple({"cpu": fixed(one.planned.cost_ms or 0.0)} for one in facts)
-    return ScheduleProblem(WorkGraph(operators, edges), curves, {"cpu": cores})
+    times = tuple({"cpu": (one.planned.cost_ms or 0.0,)} for one in facts)
+    return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})

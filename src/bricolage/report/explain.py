@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bricolage.backends.interface import Anatomy, FusedKernel
-from bricolage.codec import encode
+from bricolage.codec import JsonObject, encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
@@ -85,7 +84,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 
 def measured(bucket: Bucket) -> RenderableType:
-    """The agenda: what could be measured beside the baselines, in the order in which it was, and what it brought."""
+    """The agenda: measurements in addition to the baselines, in order, and what each saved."""
     cells: list[Sequence[str]] = []
     for *numbers, reason in agenda.rows(bucket):
         cells += [numbers, [f"  {reason}", *[""] * (len(numbers) - 1)]]
@@ -226,7 +225,7 @@ def tried(other: Alternative) -> str:
     return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
 
 
-def as_json(facts: RegionFacts) -> dict[str, Any]:
+def as_json(facts: RegionFacts) -> JsonObject:
     """One region for `--json`."""
     return {
         "number": facts.number,

@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bricolage.graph.graph import Graph
-from bricolage.plan.plan import Alternative, Bucket, PlannedRegion, numbers
+from bricolage.plan.plan import Alternative, Bucket, PlannedRegion
+from bricolage.plan.ranges import numbers
 
 
 @dataclass(frozen=True)
 class RegionFacts:
-    """One region. Names, types and neighbours are empty where the graph is not at hand."""
+    """One region. Names, types and neighbours are empty where the graph is missing."""
 
     number: int
     """From 1, in the order of the plan."""

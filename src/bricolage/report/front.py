@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from bricolage.plan.throughput import Server, Throughput
+from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
 from bricolage.report.charts import step, svg
 from bricolage.report.throughput import rate
@@ -20,7 +20,7 @@ _LETTERS = 6.4
 """Width of a letter of a label."""
 
 
-def colour(server: Server, slots: Mapping[str, int]) -> str:
+def colour(server: ServingConfig, slots: Mapping[str, int]) -> str:
     """The colour class of a server: its backend's; plans have their own."""
     own = server.implementation
     return "mix" if own is None else f"c{slots.get(own.backend, 8)}"
@@ -54,7 +54,7 @@ def figure(found: Throughput, slots: Mapping[str, int]) -> str:
         _dot(one, found, x(one.p99_ms or 0.0), y(one.rate or 0.0), colour(one, slots))
         for one in sorted(known, key=lambda one: one.name == found.chosen)
     ]
-    # The ends of the front and what ships have their names beside them; the others say them under the pointer.
+    # The ends of the front and what ships have labels; the others show their names under the pointer.
     named = [*front[:1], *front[-1:], *([found.winner] if found.winner in known else [])]
     parts += _labels(list(dict.fromkeys(named)), found, x, y)
     return "".join((*parts, "</svg>"))
@@ -89,7 +89,7 @@ def _round_times(low: float, high: float) -> list[float]:
     return found
 
 
-def _outline(front: Sequence[Server], x: _Scale, y: _Scale) -> str:
+def _outline(front: Sequence[ServingConfig], x: _Scale, y: _Scale) -> str:
     """What could be had at each latency: steps from one point of the front to the next."""
     if len(front) < 2:
         return ""
@@ -100,7 +100,7 @@ def _outline(front: Sequence[Server], x: _Scale, y: _Scale) -> str:
     return f'<path class="front" d="{path}"/>'
 
 
-def _dot(one: Server, found: Throughput, at_x: float, at_y: float, kind: str) -> str:
+def _dot(one: ServingConfig, found: Throughput, at_x: float, at_y: float, kind: str) -> str:
     told = f"{one.name}: {rate(one.rate)} requests/s, p50 {words.milliseconds(one.p50_ms)}, p99 "
     told += words.milliseconds(one.p99_ms) + (f"; {one.reason}" if one.reason else "")
     ring = " ring" if one.kind == "queue" else ""
@@ -113,8 +113,8 @@ def _dot(one: Server, found: Throughput, at_x: float, at_y: float, kind: str) ->
     )
 
 
-def _labels(named: Sequence[Server], found: Throughput, x: _Scale, y: _Scale) -> list[str]:
-    """Names beside their points; one that would lie on another is moved down."""
+def _labels(named: Sequence[ServingConfig], found: Throughput, x: _Scale, y: _Scale) -> list[str]:
+    """Labels of points; one that would cover another is moved down."""
     parts, taken = [], list[tuple[float, float, float]]()
     for one in sorted(named, key=lambda one: y(one.rate or 0.0)):
         ships = one.name == found.chosen

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from bricolage.codec import JsonObject
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report.words import milliseconds, shape
 
@@ -107,7 +107,7 @@ def exit_sentence(plan: Plan) -> str:
     return f"{lead}no plan beats {_SINGLE}{' for any of these shapes' if several else ''} (exit code 3)"
 
 
-def summary(bucket: Bucket) -> dict[str, Any]:
+def summary(bucket: Bucket) -> JsonObject:
     """Both figures as JSON; null where there is nothing to compare with."""
     other = _winner_over_other(bucket)
     return {
@@ -141,16 +141,16 @@ def _gained(bucket: Bucket, one: Contestant) -> str:
     other, single = over_other(bucket, one), over_single(bucket, one)
     timed = f"{one.name} ({milliseconds(one.median_ms)})"
     if single is not None and one.name != bucket.best_baseline:
-        beside = f"{single}, {_SINGLE}{_doubt(single)}"
+        second = f"{single}, {_SINGLE}{_doubt(single)}"
     else:
-        beside = ""
+        second = ""
     if other is None:
-        return f"{timed}{f' is {beside}' if beside else ' is the fastest here'}. No other tool was timed on this model."
+        return f"{timed}{f' is {second}' if second else ' is the fastest here'}. No other tool was timed on this model."
     if other.name == one.name:
         return f"{timed} is {_OTHER}, and nothing of ours beats it."
-    if other.name == bucket.best_baseline and beside:
+    if other.name == bucket.best_baseline and second:
         return f"{timed} is {other}, {_OTHER} and {_SINGLE}{_doubt(other)}."
-    return f"{timed} is {other}, {_OTHER}{_doubt(other)}.{f' It is {beside}.' if beside else ''}"
+    return f"{timed} is {other}, {_OTHER}{_doubt(other)}.{f' It is {second}.' if second else ''}"
 
 
 def _doubt(one: Speedup) -> str:

@@ -27,7 +27,7 @@ from bricolage.report.tuning import chosen, ranked, sizes
 def render(
     plan: Plan, graphs: Sequence[Graph | None], command: str = "", insides: Sequence[Mapping[int, Anatomy]] = ()
 ) -> str:
-    """The page. `graphs` are the buckets' graphs in order (None where one is not at hand: then regions have no operator
+    """The page. `graphs` are the buckets' graphs in order (None where one is missing: then regions have no operator
     names and no neighbours); `command` is what made the page. `insides` are, for each bucket, the kernels of its regions by
     their numbers, where they shall be shown."""
     environment = Environment(

@@ -1,6 +1,6 @@
 """One colour for each backend, the same in every figure, for light and for dark pages.
 
-The hues are chosen to be told apart by people with the common colour deficiencies too; and names stand beside the
+The hues are chosen to be told apart by people with the common colour deficiencies too; and names accompany the
 colours everywhere, so none is needed to read a figure.
 """
 

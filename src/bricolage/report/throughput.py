@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from bricolage.codec import encode
+from bricolage.codec import JsonObject, encode
 from bricolage.plan.operating_point import OperatingPoint
-from bricolage.plan.throughput import Server, Throughput
+from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
 from bricolage.report.tables import WIDE, plain, plain_table
 
@@ -72,7 +70,7 @@ def limits(found: Throughput) -> list[str]:
     return told
 
 
-def standing(server: Server, found: Throughput) -> str:
+def standing(server: ServingConfig, found: Throughput) -> str:
     """Why it ships or not, or where it stands."""
     if server.reason:
         return server.reason
@@ -82,11 +80,11 @@ def standing(server: Server, found: Throughput) -> str:
 
 
 def table(found: Throughput, width: int, most: int | None = None) -> RenderableType:
-    """Servers with their figures, the most requests first; with `most`, only so many, the chosen one and those that raced among
-    them."""
+    """Servers with their figures, the most requests first; with `most`, at most that number, which includes the chosen
+    one and those that raced."""
     wide = width >= WIDE
     heads = [
-        ("Server", "fold"),
+        ("ServingConfig", "fold"),
         ("Requests/s", "right"),
         ("95 % interval", "right"),
         ("p50", "right"),
@@ -131,6 +129,6 @@ def overview(
     return Group(table(found, width, most), Text(""), line, *(plain(told) for told in limits(found)))
 
 
-def summary(found: Throughput, point: OperatingPoint | None) -> dict[str, Any]:
+def summary(found: Throughput, point: OperatingPoint | None) -> JsonObject:
     """As JSON."""
     return {"operating_point": None if point is None else encode(point), "throughput": encode(found)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 130
 _PHASES = ("forward", "recompute", "backward", "update", "exchange", "idle")
 _THINNEST = 0.25
-"""Pixels: a narrower span is drawn with those beside it."""
+"""Pixels: a narrower span is drawn together with its neighbours."""
 
 
 def phase_bars(found: Prediction) -> str:
@@ -121,7 +121,7 @@ def _short(text: str) -> str:
 
 
 def page(found: Prediction) -> str:
-    """The page: variants beside each other, and of each the course of time and memory; the operators and layers of the step."""
+    """The page: a table of the variants, and for each its timeline and memory; the operators and layers of the step."""
     environment = Environment(
         loader=PackageLoader("bricolage.report"),
         autoescape=True,

@@ -49,7 +49,7 @@ def outlook(found: TunedImplementation) -> str:
     last = found.curve[-1]
     before = max((one.saved for one in found.curve if one.seconds <= _LATELY * last.seconds), default=0.0)
     gained = max(0.0, last.saved - before)
-    return f"the last quarter of the time saved {gained:.1%}: going on for as long may save about as much again"
+    return f"the last quarter of the time saved {gained:.1%}: running as long again may save about the same"
 
 
 def course(found: TunedImplementation) -> str:

@@ -46,7 +46,7 @@ class Names:
         return len(self._given)
 
     def take_back(self, given: int) -> None:
-        """Takes back all names but the first so many, so that what is discarded leaves no trace in later names."""
+        """Takes back all names but the first `given`, so that what is discarded leaves no trace in later names."""
         while len(self._given) > given:
             self._count, name = self._given.pop()
             self._taken.discard(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 
@@ -41,7 +41,20 @@ FAMILIES = (
     "channel_padding",
     GENERATED,
 )
-"""A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""
+"""In the order in which their rules are tried; the last is made from a file."""
+_MODULES: Mapping[str, Sequence[str]] = {
+    "identity": ("identity", "repetition"),
+    "transpose": ("transpose", "transpose_into"),
+    "reshape": ("reshape", "reshape_motion"),
+    "folding": ("folding", "affine_folding"),
+    "strides": ("padding", "strides"),
+    "normalization": ("normalization", "rms_normalization", "softmax"),
+    "rotary": ("rotary", "rotary_pairs"),
+    "attention": ("attention", "attention_heads"),
+    "algebra": ("algebra", "algebra_sums"),
+    "convolution": ("convolution", "convolution_axes"),
+}
+"""Modules of `bricolage.rewrite.rules` of a family, in order, where there are several; else it has the family's name."""
 
 
 @cache
@@ -53,11 +66,12 @@ def rules() -> tuple[Rule, ...]:
 @cache
 def written() -> tuple[Rule, ...]:
     """The rules that are classes, in that order."""
-    return tuple(rule for family in FAMILIES if family != GENERATED for rule in _rules_of(family))
+    modules = (name for family in FAMILIES if family != GENERATED for name in _MODULES.get(family, (family,)))
+    return tuple(rule for name in modules for rule in _rules_of(name))
 
 
-def _rules_of(family: str) -> list[Rule]:
-    module = import_module(f"bricolage.rewrite.rules.{family}")
+def _rules_of(name: str) -> list[Rule]:
+    module = import_module(f"bricolage.rewrite.rules.{name}")
     kinds = [
         kind
         for kind in vars(module).values()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias
 
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 
 Site: TypeAlias = tuple[str, tuple[str, ...]]
 """Where a rule is applied: its name, and the names of the values that it replaces."""

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
     listed,
@@ -70,7 +70,7 @@ def geometry(node: ir.Node) -> tuple[Window, int]:
 
 def linear(*types: str) -> Op:
     """The pattern of such an operator with a constant weight `w`, and a constant or no bias `b`."""
-    return op.one_of(*types)(Any("x"), Weight("w"), Weight("b", optional=True), name="linear")
+    return op.one_of(*types)(AnyValue("x"), Weight("w"), Weight("b", optional=True), name="linear")
 
 
 def channels(node: ir.Node, weight: ir.Value) -> int:

@@ -10,14 +10,14 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
 from bricolage.graph.properties import COMMUTATIVE
-from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight
 
 _HALF_ROUNDINGS = 4  # a constant of a model may be this many roundings of its own type away from the pattern's
 
 
 @dataclass(frozen=True)
 class Match:
-    """What the names of a pattern stand for in a graph.
+    """What the names of a pattern match in a graph.
 
     `roots` are the values that the pattern's roots compute, in its order; `opset` is the default domain's version.
     """
@@ -112,7 +112,7 @@ class PatternMatcher:
                 yield match
             else:
                 self._miss(match, f"{_text(value)} is not the constant {pattern.value:g}")
-        elif isinstance(pattern, Any | Weight):
+        elif isinstance(pattern, AnyValue | Weight):
             if value is None and not pattern.optional:
                 self._miss(match, f"the input '{pattern.name}' is absent")
             elif isinstance(pattern, Weight) and value is not None and not is_known(value):
@@ -169,7 +169,7 @@ class PatternMatcher:
 def way_up(root: Op, bound: Set[str]) -> tuple[str, list[Op]] | None:
     """A bound variable under `root`, and the operators on the way from it up to `root`."""
     for pattern in root.inputs or ():
-        if isinstance(pattern, Any | Weight) and pattern.name in bound:
+        if isinstance(pattern, AnyValue | Weight) and pattern.name in bound:
             return pattern.name, [root]
         if isinstance(pattern, Op):
             below = way_up(pattern, bound)
@@ -179,7 +179,7 @@ def way_up(root: Op, bound: Set[str]) -> tuple[str, list[Op]] | None:
 
 
 def is_number(value: ir.Value, wanted: float) -> bool:
-    """Whether a value is a constant of one element that a `Number` stands for."""
+    """Whether a value is a constant of one element that a `Number` matches."""
     if value.const_value is None or value.const_value.size != 1:
         return False
     array = known(value)

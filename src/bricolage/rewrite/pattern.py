@@ -1,7 +1,7 @@
 """The language in which the left side of a rule is written.
 
 `op.Transpose(op.Transpose(x), name="outer")` looks like the call that computes it and builds a pattern: operators with
-their inputs, down to variables. `Any("x")` matches every value, and the same value wherever its name stands again;
+their inputs, down to variables. `AnyValue("x")` matches every value, and the same value wherever its name stands again;
 `Weight("w")` a value that is known before running; `Number(0.5)` a known value of one element. A pattern describes
 operators of the default domain, in one graph: a value that another graph computes is matched by a variable only.
 """
@@ -17,7 +17,7 @@ class ValuePattern:
 
 
 @dataclass(frozen=True)
-class Any(ValuePattern):
+class AnyValue(ValuePattern):
     """Any value; `optional` matches an omitted input too."""
 
     name: str

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bricolage.frontends import raise_opset
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import EnabledRule, OperatorSignature, RewriteConfig
+from bricolage.plan.rewriting import EnabledRule, OperatorSignature, RewriteConfig
 from bricolage.rewrite.apply import Application, apply_everywhere, rewrite
 from bricolage.rewrite.fuel import Fuel
 from bricolage.rewrite.rule import Rule

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from bricolage.graph.graph import Operator, describe
+from bricolage.graph.operator_kinds import ANCHORS, VIEWS
 from bricolage.graph.properties import SYMBOLIC_SIZE
-from bricolage.graph.work import ANCHORS, VIEWS, flops
+from bricolage.graph.work import flops
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite import edit
 from bricolage.rewrite.builder import GraphBuilder
 from bricolage.rewrite.index import Indexed

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from bricolage.graph.prepare import simplify
-from bricolage.plan.plan import RewriteConfig, RewriteStep
+from bricolage.plan.rewriting import RewriteConfig, RewriteStep
 from bricolage.rewrite.apply import Application, rewrite
 from bricolage.rewrite.fuel import Fuel, Site, site_of
 from bricolage.rewrite.pipeline import PipelineRunner

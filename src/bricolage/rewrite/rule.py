@@ -28,7 +28,7 @@ class MatchFailure(Exception):
 
 class Operators(Protocol):
     """What the right side of a rule is written with: `op.Mul(x, y)` is an operator, its result a value with type and
-    shape. Rules compute no weights: they write operators on weights, and whoever applies them folds these."""
+    shape. Rules compute no weights: they write operators on weights, and the engine that applies them folds these."""
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
         """An operator of the default domain with one output: inputs by position (None is an absent one), attributes by

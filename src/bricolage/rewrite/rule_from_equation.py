@@ -1,6 +1,6 @@
 """Equations of the generator as rules: pattern, check and rewrite are read off the two sides.
 
-An equation holds wherever both sides are well-typed with one result. So its condition is that the shapes at hand are an
+An equation holds wherever both sides are well-typed with one result. So its condition is that the given shapes are an
 instance of the most general ones of both sides (`Typing`): the sizes are solved for, from every value on the left.
 """
 
@@ -15,8 +15,7 @@ import onnx_ir as ir
 from bricolage.rewrite import pattern
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.onnx_ops import ONNX_OPERATORS, Parts
-from bricolage.rewrite.pattern import Any as AnyValue
-from bricolage.rewrite.pattern import Op, Roots
+from bricolage.rewrite.pattern import AnyValue, Op, Roots
 from bricolage.rewrite.predicates import floating, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rulegen.evaluate import concrete, instances

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from bricolage.rewrite.pattern import Any, Op, ValuePattern, op
+from bricolage.rewrite.pattern import AnyValue, Op, ValuePattern, op
 from bricolage.rewrite.predicates import integers, normalised, rank, require, shape
 from bricolage.rewrite.rule import MatchFailure, Operators
 
@@ -61,9 +61,11 @@ def keep(op: Operators, value: ir.Value, positions: Mapping[int, range]) -> ir.V
     return op.Slice(value, op.integers(starts), op.integers(ends), op.integers(list(cut)), *strided)
 
 
-def slice_operands(prefix: str) -> list[Any]:
+def slice_operands(prefix: str) -> list[AnyValue]:
     """Variables for everything but the source, named after `prefix`."""
-    return [Any(f"{prefix} {what}", optional=what in ("axes", "steps")) for what in ("starts", "ends", "axes", "steps")]
+    return [
+        AnyValue(f"{prefix} {what}", optional=what in ("axes", "steps")) for what in ("starts", "ends", "axes", "steps")
+    ]
 
 
 def any_slice(source: ValuePattern, name: str) -> Op:
@@ -79,7 +81,9 @@ def split_at(positions: range, size: int) -> tuple[int, range, int]:
 
 def any_pad(source: ValuePattern, name: str) -> Op:
     """Any Pad of `source`; its filling is the variable `value`."""
-    return op.Pad(source, Any("pads"), Any("value", optional=True), Any("padded axes", optional=True), name=name)
+    return op.Pad(
+        source, AnyValue("pads"), AnyValue("value", optional=True), AnyValue("padded axes", optional=True), name=name
+    )
 
 
 def padding(node: ir.Node) -> tuple[list[int], list[int]]:

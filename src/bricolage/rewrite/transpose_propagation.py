@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from bricolage.graph.operator_kinds import operator_types
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.predicates import axes, integer, integers, listed, normalised, rank, require, shape, sizes, text
 from bricolage.rewrite.rule import MatchFailure, Operators
@@ -285,10 +286,7 @@ def _by_axis(node: ir.Node, perm: Permutation) -> TransposedOperator:
     return TransposedOperator((perm, None), (perm,), build)
 
 
-REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-    "ReduceLogSum", "ReduceLogSumExp",
-)  # fmt: skip
+REDUCTIONS = operator_types("reduction")
 _TRANSPOSED: dict[str, Callable[[ir.Node, Permutation], TransposedOperator]] = {
     **dict.fromkeys((*UNARY, *BINARY, "Where", "Sum", "Mean", "PRelu", "Identity"), _elementwise),
     **dict.fromkeys(("Clip", "QuantizeLinear", "DequantizeLinear"), _first_elementwise),

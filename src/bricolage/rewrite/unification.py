@@ -1,4 +1,4 @@
-"""What the symbols of general shapes stand for, solved for from the shapes at hand."""
+"""Values of the symbols of general shapes, solved for from given shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Known = dict[str, Any]
 
 
 def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
-    """What names stand for, where general shapes are these shapes.
+    """The values of names for which general shapes are these shapes.
 
     Raises:
         MatchFailure: they cannot be.

@@ -12,14 +12,16 @@ from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import OperatorCost
-from bricolage.plan.plan import ORIGINAL, RewriteConfig, RewriteStep
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.rewriting import RewriteConfig, RewriteStep
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.pipeline import PipelineRunner
 from bricolage.rewrite.rule import MatchFailure
+from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.graph_search import replay, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
+from bricolage.work.cost import CostModel, Setting
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,13 +62,19 @@ def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
 
 
 def searched_variants(
-    graph: Graph, cost: OperatorCost, options: SearchOptions, known: Sequence[GraphVariant], *, generated: bool = False
+    graph: Graph,
+    costs: CostModel,
+    on: Setting,
+    options: SearchOptions,
+    known: Sequence[GraphVariant],
+    *,
+    generated: bool = False,
 ) -> tuple[GraphVariant, ...]:
     """The cheapest graphs that a search over all rules finds that lose no accuracy, cheapest first: those that are cheaper than all
     that are `known`. With `generated`, the rules that were found by enumeration take part."""
-    lowest = min(sum(map(cost, variant.graph.operators)) for variant in known)
+    lowest = min(price(costs, on, variant.graph.operators) for variant in known)
     try:
-        result = search_graphs(graph.model, chosen(stable=True, generated=generated), cost, options)
+        result = search_graphs(graph.model, chosen(stable=True, generated=generated), costs, options, on=on)
     except EndlessRewriting as error:
         _LOG.warning("no search for better graphs: %s", error)
         return ()

@@ -1,7 +1,7 @@
 """Rules verified: both sides of every example, proved equal in exact arithmetic.
 
 An example is rewritten without folding, so that the right side is written in operators on weights as the rule wrote it. Weights
-stand for any numbers, symbolic dimensions for a few sizes.
+are any numbers, symbolic dimensions a few sizes.
 """
 
 from __future__ import annotations

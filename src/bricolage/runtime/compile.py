@@ -102,6 +102,6 @@ def compile_program(
 
 
 def _on_cores(resources: Resources, cores: tuple[int, ...]) -> Resources:
-    """Of a step with a schedule: its cores, a thread for each, and others beside it."""
+    """Of a step with a schedule: its cores, a thread for each, shared with other steps."""
     group = resources.device.group(cores)
     return replace(resources, device=group, threads=min(resources.threads, group.threads), alone=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from bricolage.runtime.ready import Ready
 from bricolage.runtime.serving.server import Server
 from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
 from bricolage.runtime.spans import RunSpan
+from bricolage.work.values import ModelValue
 
 _LOOKAHEAD = 2
 """Requests of `map` under way, as a multiple of what all streams run at a time."""
@@ -39,7 +40,7 @@ _LOOKAHEAD = 2
 class TracedRun:
     """A run and what ran when."""
 
-    outputs: Mapping[str, Any]
+    outputs: Mapping[str, ModelValue]
     """By name, as `Executable.run` returns them."""
     spans: tuple[RunSpan, ...]
     """In the order of their starts; `step` counts the regions of the bucket."""
@@ -111,7 +112,7 @@ class Executable:
         """Compiles a bucket now rather than at its first call."""
         self._programs.bucket(bucket)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: ModelValue, **named: ModelValue) -> ModelValue:
         """Outputs for inputs, by position or by name; see the class."""
         ready = self._ready.find(args, named)
         if ready is not None:
@@ -120,7 +121,7 @@ class Executable:
         arrays, deliver = self._request(args, named)
         return deliver(self._run(arrays))
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         ready = self._ready.find((inputs,), {})
         if ready is not None:
@@ -129,7 +130,7 @@ class Executable:
             return dict(zip(names, prepared.run_in_order(arrays), strict=True))
         return self._named(self._run(self._collect(inputs)))
 
-    def backends(self, inputs: Mapping[str, Any]) -> frozenset[str]:
+    def backends(self, inputs: Mapping[str, ModelValue]) -> frozenset[str]:
         """Names of those that run on inputs of these shapes. Compiles what is not compiled yet."""
         return self._programs.select(self._collect(inputs)).backends
 
@@ -153,7 +154,7 @@ class Executable:
         bound.outputs = dict(zip((spec.name for spec in self.plan.outputs), bound.outputs.values(), strict=True))
         return bound
 
-    def trace(self, inputs: Mapping[str, Any]) -> TracedRun:
+    def trace(self, inputs: Mapping[str, ModelValue]) -> TracedRun:
         """As `run`, and when each region really ran, on which thread and core. Where shapes are known only at run time, there
         are no spans."""
         arrays = self._collect(inputs)
@@ -167,7 +168,7 @@ class Executable:
 
     def serve(self, point: OperatingPoint | None = None) -> Self:
         """Starts streams for the requests of `submit` and `map`; without `point`, those of the plan's operating point, or one
-        stream that runs the plan as it is. The first `submit` does so where nobody did. Streams that there are already finish
+        stream that runs the plan as it is. The first `submit` does so if it was not called. Streams that there are already finish
         what they have first.
 
         Raises:
@@ -192,7 +193,9 @@ class Executable:
                 weakref.finalize(self, server.finish).atexit = False  # with the interpreter it ends by itself
         return self
 
-    def submit(self, *args: Any, block: bool = True, timeout: float | None = None, **named: Any) -> Future[Any]:
+    def submit(
+        self, *args: ModelValue, block: bool = True, timeout: float | None = None, **named: ModelValue
+    ) -> Future[ModelValue]:
         """A request with inputs as for a call; its answer, or its error, comes in a future (`asyncio.wrap_future` makes it one of
         asyncio's). Bad inputs are refused at once. Arrays may be written again when this returns. Where the queue is full it
         waits for room, at most `timeout` seconds, and not at all if `block` is false. An input of the name "block" or "timeout" can
@@ -210,12 +213,12 @@ class Executable:
                 return self._serves().submit(*request, block, timeout)
             except ExecutableClosed:
                 if self._closed:
-                    raise  # else somebody has just started other streams
+                    raise  # else another thread has just started other streams
 
-    def map(self, inputs: Iterable[Any], *, ahead: int | None = None) -> Iterator[Any]:
+    def map(self, inputs: Iterable[ModelValue], *, ahead: int | None = None) -> Iterator[ModelValue]:
         """The answers to inputs, in their order, each as a call takes one argument: an array, a mapping, or a tuple for several. At
         most `ahead` of them are under way or waiting to be fetched; by default twice as many as all streams run at a time.
-        Whoever stops fetching cancels what has not begun.
+        To stop fetching cancels what has not begun.
 
         Raises:
             as `submit`, and what a request raised, when its turn has come.
@@ -224,8 +227,8 @@ class Executable:
         most = ahead or _LOOKAHEAD * point.streams * point.batch
         return self._mapped(iter(inputs), max(1, min(most, point.queue)))
 
-    def _mapped(self, inputs: Iterator[Any], most: int) -> Iterator[Any]:
-        under_way: deque[Future[Any]] = deque()
+    def _mapped(self, inputs: Iterator[ModelValue], most: int) -> Iterator[ModelValue]:
+        under_way: deque[Future[ModelValue]] = deque()
         refused: BricolageError | None = None
         try:
             while True:
@@ -288,25 +291,27 @@ class Executable:
         if point.streams == 1 and point.threads == min(self._threads, len(self._device.cores)):
             return lambda _: self._programs
         source, device, known = self._source, self._device, Known()
-        beside = point.streams > 1
-        return lambda n: Programs(source, device.group(groups[n]), point.threads, beside=beside, known=known)
+        shared = point.streams > 1
+        return lambda n: Programs(source, device.group(groups[n]), point.threads, shared=shared, known=known)
 
-    def _request(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[..., Any]]:
+    def _request(
+        self, args: tuple[ModelValue, ...], named: Mapping[str, ModelValue]
+    ) -> tuple[dict[str, ModelValue], Callable[..., ModelValue]]:
         """Inputs of a call as arrays, and what makes its answer of the outputs."""
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
         arrays = signature.collect(self.plan.inputs, by_position, by_name, self.plan.defaults)
         torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
         return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
 
-    def _collect(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _collect(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         return signature.collect(self.plan.inputs, (), inputs, self.plan.defaults)
 
-    def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _named(self, outputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         """As the model returns its outputs, by the names that it has for them."""
         results = signature.mapped(self.plan.outputs, outputs.values())
         return dict(zip((spec.name for spec in self.plan.outputs), results, strict=True))
 
-    def _run(self, arrays: dict[str, Any], spans: list[RunSpan] | None = None) -> dict[str, Any]:
+    def _run(self, arrays: dict[str, ModelValue], spans: list[RunSpan] | None = None) -> dict[str, ModelValue]:
         prepared = self._programs.select(arrays)
         # Which program runs follows from the defaults that are overridden, too; maps are made behind a program.
         if not self.plan.defaults and not self._maps:
@@ -324,7 +329,7 @@ class Executable:
             self._server = None
 
 
-def _delivered(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], torch: bool) -> Any:
+def _delivered(outputs: Mapping[str, ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
     """Outputs as a call returns them: one tensor, or a tuple where the model has several."""
     results = [signature.to_torch(one) if torch else one for one in signature.mapped(specs, outputs.values())]
     return results[0] if len(results) == 1 else tuple(results)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,11 @@ from bricolage.backends import registry
 from bricolage.errors import NotEnoughMemory
 from bricolage.runtime.program import BoundProgram, Program
 from bricolage.runtime.spans import RunSpan
+from bricolage.work.values import ModelValue
 
 _SETS = 2
 """Of buffers: one that runs, and one that is filled or emptied meanwhile."""
-Turn = AbstractContextManager[Any]
+Turn = AbstractContextManager[object]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Prepared:
         """Whether shapes are known before it runs, so that it has buffers."""
         return bool(self._sets)
 
-    def run(self, arrays: Mapping[str, Any], spans: list[RunSpan] | None = None) -> dict[str, Any]:
+    def run(self, arrays: Mapping[str, ModelValue], spans: list[RunSpan] | None = None) -> dict[str, ModelValue]:
         """Outputs by name, fresh; `spans` takes what ran when."""
         if not self._sets:
             with self._turn:
@@ -74,7 +74,7 @@ class Prepared:
 
     def run_in_order(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
         """As `run` of a static program, for arrays that have been checked and are in the order of its inputs; outputs in theirs.
-        What a call costs besides its kernels is here and in `Ready`: some three microseconds."""
+        The overhead of a call is here and in `Ready`: some three microseconds."""
         bound = self._taken()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
@@ -85,7 +85,7 @@ class Prepared:
         finally:
             self._give(bound)
 
-    def run_together(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def run_together(self, parts: Sequence[Part]) -> list[dict[str, ModelValue]]:
         """Outputs of each part. The rows that are left over are filled with the last one; all that the program computes of them is
         thrown away. For programs whose rows do not depend on each other; where shapes are known only at run time, one part after
         another."""
@@ -101,7 +101,7 @@ class Prepared:
                 buffer[first:] = buffer[first - 1]
             with self._turn:
                 bound()
-            found: list[dict[str, Any]] = []
+            found: list[dict[str, ModelValue]] = []
             first = 0
             for part in parts:
                 found.append({n: array[first : first + part.rows].copy() for n, array in bound.outputs.items()})
@@ -111,7 +111,7 @@ class Prepared:
             self._give(bound)
 
     def _taken(self) -> BoundProgram:
-        """A set of buffers that nobody else uses."""
+        """A set of buffers that no other call uses."""
         self.used = monotonic()
         try:
             return self._free.pop()  # without a lock, which costs more than the rest
@@ -151,7 +151,7 @@ class Prepared:
         return not self.program.scheduled and all(registry.get(one).after_fork == "lives" for one in self.backends)
 
     def after_fork(self, turn: Turn) -> None:
-        """In a forked process, where nobody holds `turn`: those who used buffers may be gone."""
+        """In a forked process, where no thread holds `turn`: those that used buffers may be gone."""
         self._turn = nullcontext() if self.program.takes_turns else turn
         self._returned, self._waiting = threading.Condition(), 0
         self._free = list(self._sets)

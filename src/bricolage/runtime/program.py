@@ -22,7 +22,7 @@ from bricolage.errors import InvalidGraph, NotEnoughMemory
 from bricolage.graph.graph import TensorInfo
 from bricolage.runtime.spans import RunSpan
 from bricolage.runtime.streams import Placed, RegionStreams
-from bricolage.schedule.reach import Reach
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
 
@@ -191,7 +191,7 @@ class Program:
 
     def _residences(self, ends: set[str]) -> dict[str, Residence]:
         """As `_lifetimes`, where stages run at the same time."""
-        after = Reach(self._waits()).after
+        after = TransitiveClosure(self._waits()).after
         found: dict[str, Residence] = {}
         for step, stage in enumerate(self.stages):
             for info in stage.outputs:

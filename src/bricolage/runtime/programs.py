@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan, numbers
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan
+from bricolage.plan.ranges import numbers
 from bricolage.plan.step import steps_of
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
@@ -38,13 +38,14 @@ from bricolage.runtime.program import Program
 from bricolage.runtime.sizes import Tried, size_class, trial, trying
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _OTHER_SHAPES = 16
 """Programs kept for shapes outside the buckets; the least recently used is dropped."""
 
 Known = weakref.WeakValueDictionary[Hashable, Program]
-"""Programs by what they were compiled for, as long as somebody has them."""
+"""Programs by what they were compiled for, as long as they are referenced."""
 
 
 class PlanSource:
@@ -81,22 +82,22 @@ class PlanSource:
 
 
 class Programs:
-    """Programs for the shapes that are asked for, on one device and so many threads. Safe to call from several threads; runs take
-    turns, whatever their shapes."""
+    """Programs for the shapes that are asked for, on one device and a number of threads. Safe to call from several threads;
+    runs take turns, whatever their shapes."""
 
     def __init__(
-        self, source: PlanSource, device: Device, threads: int, *, beside: bool = False, known: Known | None = None
+        self, source: PlanSource, device: Device, threads: int, *, shared: bool = False, known: Known | None = None
     ) -> None:
-        """`beside`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
+        """`shared`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
         what others compiled of the same plan for as many threads; its code and weights are used again where backends can."""
         self.source, self.device, self.threads = source, device, threads
-        self._beside, self._known = beside, known
+        self._shared, self._known = shared, known
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
         self._others: dict[Hashable, Prepared] = {}
         forks.hold(self)
 
-    def select(self, arrays: dict[str, Any]) -> Prepared:
+    def select(self, arrays: dict[str, ModelValue]) -> Prepared:
         """The program for the shapes of these inputs, to which the defaults are added that it takes."""
         plan = self.source.plan
         overridden = signature.overridden(plan.defaults, arrays) if plan.defaults else {}
@@ -111,7 +112,7 @@ class Programs:
         self,
         sizes: Mapping[str, int],
         overridden: Mapping[str, tuple[int, ...]] | None = None,
-        arrays: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, ModelValue] | None = None,
     ) -> Prepared:
         """The program for these sizes of the symbolic dimensions, that takes the inputs that are `overridden` with these shapes;
         `arrays` are inputs of these sizes, if there are some.
@@ -136,7 +137,7 @@ class Programs:
         with self._compiling:
             if index not in self._buckets:
                 bucket = self.source.plan.buckets[index]
-                schedule = None if self._beside else bucket.schedule
+                schedule = None if self._shared else bucket.schedule
                 cores = None if schedule is None else schedule.cores
                 self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
             return self._buckets[index]
@@ -163,7 +164,10 @@ class Programs:
         self._others = {key: one for key, one in self._others.items() if one.lives}
 
     def _other_shape(
-        self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Any] | None
+        self,
+        sizes: Mapping[str, int],
+        overridden: Mapping[str, tuple[int, ...]],
+        arrays: Mapping[str, ModelValue] | None,
     ) -> Prepared:
         """A shape outside the buckets, or inputs in the place of defaults: the first of its `_ways` that is right, tried in another
         process where nothing of its class of sizes (see `bricolage.runtime.sizes`) was tried before.
@@ -234,7 +238,7 @@ class Programs:
                 found[name] = first_implementation(backend, self.source.plan)
         return list(found.values())
 
-    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, Any] | None) -> str:
+    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, ModelValue] | None) -> str:
         """Why a program may not be run in this process; empty where it may."""
         store, everything = self.source.store, graph.everything
         model = store.region(everything, Identities(graph).key(everything))
@@ -243,7 +247,7 @@ class Programs:
 
     def _resources(self, placement: Placement) -> Resources:
         backends = {one.implementation.backend for one in placement}
-        return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._beside)
+        return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._shared)
 
     def _compile(
         self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from bricolage.runtime.prepared import Prepared
+from bricolage.work.values import ModelValue
 
 _MOST = 64
 """Signatures that are remembered."""
 
-Signature = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+Signature = tuple[tuple[np.dtype, tuple[int, ...]], ...]
 
 
 class Ready:
-    """Programs by the types and shapes of a model's inputs, as long as somebody else keeps them."""
+    """Programs by the types and shapes of a model's inputs, as long as they are referenced elsewhere."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """`names`: of the inputs, in order."""
         self._names = tuple(names)
         self._known: dict[Signature, tuple[weakref.ref[Prepared], tuple[int, ...] | None]] = {}
 
-    def find(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
+    def find(
+        self, args: tuple[ModelValue, ...], named: Mapping[str, ModelValue]
+    ) -> tuple[Prepared, Sequence[np.ndarray]] | None:
         """The program of a call and the arrays that it takes, in its order; None where the arguments have to be checked."""
         names = self._names
         if named:
@@ -47,7 +49,7 @@ class Ready:
         except KeyError:
             return None
 
-    def _of(self, values: Sequence[Any]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
+    def _of(self, values: Sequence[ModelValue]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
         for value in values:
             if type(value) is not np.ndarray:
                 return None
@@ -59,7 +61,7 @@ class Ready:
             return None
         return prepared, values if known[1] is None else [values[place] for place in known[1]]
 
-    def add(self, arrays: Mapping[str, Any], prepared: Prepared) -> None:
+    def add(self, arrays: Mapping[str, ModelValue], prepared: Prepared) -> None:
         """Remembers the program that runs checked arrays, given by name."""
         values = [arrays[name] for name in self._names]
         if not prepared.static or any(type(value) is not np.ndarray for value in values):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
 from bricolage.plan.plan import TensorSpec
+from bricolage.work.values import ModelValue
 
 _WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
 """Kinds of numpy types whose values plain numbers of a kind may become ("V": bfloat16 and the 8-bit floats)."""
@@ -28,27 +28,29 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, tuple[int, ...]]:
     """Shapes of what the arrays give in the place of defaults."""
     return {spec.name: np.shape(arrays[spec.name]) for spec in defaults if spec.name in arrays}
 
 
 def by_position_and_name(
-    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """What a call was given, where its only argument may stand for all: a mapping of names to arrays, or (of a model with
+    inputs: Sequence[TensorSpec], args: Sequence[ModelValue], named: Mapping[str, ModelValue]
+) -> tuple[Sequence[ModelValue], Mapping[str, ModelValue]]:
+    """What a call was given, where its only argument may hold all: a mapping of names to arrays, or (of a model with
     several inputs) a list or tuple of as many arrays."""
     if len(args) == 1 and not named:
         (only,) = args
         if isinstance(only, Mapping):
-            alone = len(inputs) == 1 and bool(inputs[0].keys) and inputs[0].name not in only
+            numbered = not any(isinstance(key, str) for key in only)  # no key names an input
+            is_map = len(inputs) == 1 and (bool(inputs[0].keys) or (numbered and stands_for_map(inputs[0])))
+            alone = is_map and inputs[0].name not in only
             return (args, {}) if alone else ((), only)
         if isinstance(only, list | tuple) and len(inputs) == len(only) > 1:
             return only, {}
     return args, named
 
 
-def _to_numpy(value: Any, spec: TensorSpec) -> Any:
+def _to_numpy(value: ModelValue, spec: TensorSpec) -> ModelValue:
     """A numpy view of what is given for a tensor (no copy where memory allows). Plain numbers and nested lists of them have no type
     of their own: they become the input's type where that holds their values.
 
@@ -90,7 +92,7 @@ def _typed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     return made if wanted.kind in "fV" or np.array_equal(made, array) else array
 
 
-def to_torch(value: Any) -> Any:
+def to_torch(value: ModelValue) -> ModelValue:
     """A torch tensor that shares memory with a numpy array; anything else stays."""
     torch = sys.modules["torch"]
     if not isinstance(value, np.ndarray):
@@ -100,7 +102,7 @@ def to_torch(value: Any) -> Any:
     return torch.from_numpy(value)
 
 
-def mapped(outputs: Sequence[TensorSpec], values: Iterable[Any]) -> list[Any]:
+def mapped(outputs: Sequence[TensorSpec], values: Iterable[ModelValue]) -> list[ModelValue]:
     """Outputs in order, those that the model returns as maps (`TensorSpec.keys`) as lists of a dict for each row."""
     return [_maps(spec.keys, value) if spec.keys else value for spec, value in zip(outputs, values, strict=True)]
 
@@ -109,22 +111,32 @@ def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, 
     return [dict(zip(keys, row, strict=True)) for row in value.reshape(-1, len(keys)).tolist()]
 
 
-def row(spec: TensorSpec, value: Mapping[Any, Any]) -> np.ndarray:
-    """What an input that is a map of numbers stands for: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
-    for one that the map has not. Other keys count for nothing.
+def row(spec: TensorSpec, value: Mapping[int | str, float]) -> np.ndarray:
+    """The array of an input that is a map of numbers: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
+    for one that the map has not. Other keys count for nothing. Where the input has no keys, the map's values in the order of its.
 
     Raises:
         WrongType: a value that is no number.
     """
     try:
-        return np.asarray([[value.get(key, 0) for key in spec.keys]], dtype=spec.dtype)
+        numbers = [value.get(key, 0) for key in spec.keys] or [value[key] for key in sorted(value)]
+        return np.asarray([numbers], dtype=spec.dtype)
     except (TypeError, ValueError):
         raise WrongType(name=spec.name, actual="a map with other values than numbers", expected=spec.dtype) from None
 
 
+def stands_for_map(spec: TensorSpec) -> bool:
+    """Whether a map may be given for an input: it has keys, or any number of columns in one row of numbers."""
+    open_row = spec.shape is not None and len(spec.shape) == 2 and spec.shape[0] == 1 and isinstance(spec.shape[1], str)
+    return bool(spec.keys) or (open_row and spec.dtype != "str")
+
+
 def collect(
-    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any], defaults: Sequence[TensorSpec] = ()
-) -> dict[str, Any]:
+    inputs: Sequence[TensorSpec],
+    args: Sequence[ModelValue],
+    named: Mapping[str, ModelValue],
+    defaults: Sequence[TensorSpec] = (),
+) -> dict[str, ModelValue]:
     """Inputs by name as numpy arrays. Those with `defaults` are taken by name alone, and may be left out.
 
     Raises:
@@ -137,10 +149,10 @@ def collect(
     known = {spec.name for spec in (*inputs, *defaults)}
     for name, value in named.items():
         if name not in known:
-            beside = f"; it may be given, too: {describe(defaults)}" if defaults else ""
-            raise UnknownInput(name=name, expected=describe(inputs) + beside)
+            optional = f"; optional: {describe(defaults)}" if defaults else ""
+            raise UnknownInput(name=name, expected=describe(inputs) + optional)
         values[name] = value
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, ModelValue] = {}
     sizes: dict[str, int] = {}
     for spec in (*inputs, *(spec for spec in defaults if spec.name in values)):
         if spec.name not in values:
@@ -149,7 +161,7 @@ def collect(
         if not _is_tensor(spec):
             arrays[spec.name] = value
             continue
-        array = row(spec, value) if spec.keys and isinstance(value, Mapping) else _to_numpy(value, spec)
+        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else _to_numpy(value, spec)
         if isinstance(array, np.ndarray):
             if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
                 array = array.reshape([1] * len(spec.shape))  # one number is one number
@@ -182,7 +194,7 @@ def _wrong_shape(spec: TensorSpec, array: np.ndarray, also: str = "") -> WrongSh
     return WrongShape(name=spec.name, actual=actual, expected=shape + also)
 
 
-def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, int]:
+def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, ModelValue]) -> dict[str, int]:
     """Sizes of the symbolic dimensions, read off the given arrays."""
     return {
         dimension: int(size)

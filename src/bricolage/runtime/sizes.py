@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bricolage import scratch
 from bricolage.backends import registry
@@ -30,6 +29,7 @@ from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
 from bricolage.runtime.process import TRY_SIZES, environment
 from bricolage.verify.tensors import save_tensors
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 LIMIT_S = 120.0
@@ -102,7 +102,7 @@ def trial(
     ends: tuple[Sequence[str], Sequence[str]],
     resources: Resources,
     bound: float,
-    arrays: Mapping[str, Any] | None,
+    arrays: Mapping[str, ModelValue] | None,
 ) -> str:
     """Runs a program in a process of its own; why it may not be run here, empty where it may.
 

@@ -1,7 +1,7 @@
 """Calls side by side: each on cores of its own, on threads that live as long as the program they belong to.
 
-A call waits for those whose results it reads and for the one before it on each of its cores; whoever is done wakes who waits. So
-calls on disjoint cores run at the same time, and those that share a core never do.
+A call waits for those whose results it reads and for the one before it on each of its cores; a finished region wakes the
+waiting ones. So calls on disjoint cores run at the same time, and those that share a core never do.
 """
 
 from __future__ import annotations

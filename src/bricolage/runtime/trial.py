@@ -38,6 +38,7 @@ from bricolage.verify.inputs import generate
 from bricolage.verify.reference import evaluate
 from bricolage.verify.tensors import load_values
 from bricolage.verify.variations import beyond_rounding
+from bricolage.work.values import ModelValue
 
 _COMPARED = 2e7
 """Floating-point operations up to which answers are compared with the reference: that takes a second at most. ONNX's own
@@ -63,7 +64,7 @@ def tried(request: Mapping[str, Any]) -> str:
     return too_far(excess, request["bound"]) if excess.excess > request["bound"] else ""
 
 
-def _answers(request: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _answers(request: Mapping[str, Any], arrays: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
     steps = [decode(Step, step, "step") for step in request["steps"]]
     resources = Resources(request["threads"], decode(Device, request["device"], "device"), request["alone"])
     program = compile_program(steps, request["inputs"], request["outputs"], resources)

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.schedule.problem import bottom_levels
-from bricolage.schedule.reach import Reach
 from bricolage.schedule.subgraphs import chains
 from bricolage.work.bits import members, of
 from bricolage.work.graph import WorkGraph
 
 HAND_OVER_MS = 0.02
-"""What a region costs besides its work: a call, a thread that is woken, results that another core reads."""
+"""Overhead of a region: a call, a thread that is woken, results that another core reads."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cut:
 def phases(graph: WorkGraph) -> list[tuple[int, ...]]:
     """Bit-sets of operators, phase by phase: one in a sequential phase, the branches by their lowest operator in a multi-path
     phase."""
-    reach = Reach(graph.predecessors)
+    reach = TransitiveClosure(graph.predecessors)
     found: list[tuple[int, ...]] = []
     between = 0
     for number in range(len(graph)):
@@ -58,7 +58,7 @@ def phases(graph: WorkGraph) -> list[tuple[int, ...]]:
 
 def can_fork(graph: WorkGraph) -> bool:
     """Whether any two operators depend on each other in neither direction."""
-    reach = Reach(graph.predecessors)
+    reach = TransitiveClosure(graph.predecessors)
     return any(reach.parallel(number) for number in range(len(graph)))
 
 

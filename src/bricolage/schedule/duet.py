@@ -50,7 +50,7 @@ def duet(problem: ScheduleProblem) -> Schedule:
 def _times(problem: ScheduleProblem, branch: int) -> dict[str, float]:
     """Milliseconds of a branch on each device that runs all of it."""
     tasks = members(branch)
-    able = set.intersection(*(set(problem.curves[task]) for task in tasks))
+    able = set.intersection(*(set(problem.times[task]) for task in tasks))
     if not able:
         raise ValueError(f"no device runs all of the tasks {tasks}")
     return {device: sum(_whole(problem, task, device).ms for task in tasks) for device in sorted(able)}
@@ -58,7 +58,7 @@ def _times(problem: ScheduleProblem, branch: int) -> dict[str, float]:
 
 def _whole(problem: ScheduleProblem, task: int, device: str) -> Allotment:
     cores = problem.cores[device]
-    return Allotment(device, cores, problem.curves[task][device].at(cores))
+    return Allotment(device, cores, problem.ms(task, device, cores))
 
 
 def _changes(

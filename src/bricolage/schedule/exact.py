@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.schedule.bounds import lower_bound
-from bricolage.schedule.floor import Floor, States
 from bricolage.schedule.heterogeneous import heft, peft
 from bricolage.schedule.lists import list_schedule
+from bricolage.schedule.lower_bounds import LowerBounds, States
 from bricolage.schedule.moldable import cpa, cpr
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import SLACK, Interval, Schedule
@@ -65,7 +65,7 @@ class _OutOfTime(Exception):
 class _Search:
     def __init__(self, problem: ScheduleProblem, best: Schedule, until: float) -> None:
         self.problem, self.best, self.until = problem, best, until
-        self.floor = Floor(problem)
+        self.floor = LowerBounds(problem)
         self.moves = [(task, one) for task, mine in enumerate(problem.allotments) for one in mine]
         self.alike = _alike(problem)
         self.nodes = 0
@@ -76,7 +76,7 @@ class _Search:
         return self.best.makespan_ms * (1.0 - SLACK)
 
     def walk(self, width: int) -> float:
-        """All layers with at most so many states each. Returns what the states that were dropped cannot end before."""
+        """All layers with at most a number of states each. Returns what the states that were dropped cannot end before."""
         dropped = np.inf
         states, steps = self.floor.root(), []
         for _ in range(len(self.problem)):

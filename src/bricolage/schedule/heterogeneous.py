@@ -17,7 +17,7 @@ from bricolage.schedule.schedule import Interval, Schedule
 def heft(problem: ScheduleProblem) -> Schedule:
     """Tasks by upward rank (the mean path to the end), each into the gap in which it ends first."""
     rank = upward_ranks(problem)
-    nothing = [dict.fromkeys(mine, 0.0) for mine in problem.curves]
+    nothing = [dict.fromkeys(mine, 0.0) for mine in problem.times]
     order = sorted(range(len(problem)), key=lambda task: (-rank[task], task))
     return _insert(problem, order, nothing, "HEFT")
 
@@ -56,7 +56,7 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
     table: list[Mapping[str, float]] = [{} for _ in range(len(problem))]
     for task in reversed(range(len(problem))):
         row = {}
-        for device in problem.curves[task]:
+        for device in problem.times[task]:
             row[device] = max(
                 (
                     min(

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.schedule.problem import bottom_levels
-from bricolage.schedule.reach import Reach
 
 _Counted: TypeAlias = tuple[int, ...]
 """By device: tasks beside the path that are counted already and that a later task would count again."""
@@ -46,7 +46,7 @@ class PathBound:
     @cached_property
     def beside(self) -> tuple[int, ...]:
         """For each task those of its device that are neither before nor after it, and take any time."""
-        reach = Reach(self._graph.predecessors)
+        reach = TransitiveClosure(self._graph.predecessors)
         mine = [0] * len(self._devices)
         for task, device in enumerate(self._index):
             if self._tasks.ms[task] > 0.0:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from bricolage.schedule.speedup import SpeedupCurve
+from bricolage.device.device import Device
+from bricolage.work.cost import CostModel, Setting, Work
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph
 
 Transfer: TypeAlias = Callable[[str, str, int], float]
-"""Milliseconds to bring so many bytes from one device to another; `device.Machine.move_ms` is one."""
+"""Milliseconds to bring a number of bytes from one device to another; `device.Machine.move_ms` is one."""
+
+
+TaskTimes: TypeAlias = Mapping[str, Sequence[float]]
+"""By device: milliseconds on one core, on two, ...; the last holds for more, too."""
+
+
+def task_times(works: Sequence[Work], devices: Sequence[Device], costs: CostModel) -> tuple[TaskTimes, ...]:
+    """What tasks take on devices, by a model of costs; without the devices on which it does not know all of a task's times."""
+    found: list[dict[str, list[float]]] = [{} for _ in works]
+    for device in devices:
+        rows = [costs.estimate(works, Setting(device, cores)) for cores in range(1, device.threads + 1)]
+        for mine, row in zip(found, zip(*rows, strict=True), strict=True):
+            known = [one.ms for one in row if one is not None]
+            if len(known) == len(row):
+                mine[device.name] = known
+    return tuple(found)
 
 
 def shared_memory(source: str, target: str, size: int) -> float:  # noqa: ARG001 - the shape of a Transfer
@@ -21,7 +39,7 @@ def shared_memory(source: str, target: str, size: int) -> float:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Allotment:
-    """How a task may run: on so many cores of a device, and the milliseconds that it then takes."""
+    """How a task may run: on a number of cores of a device, and the milliseconds that it then takes."""
 
     device: str
     cores: int
@@ -37,39 +55,45 @@ class Allotment:
 class ScheduleProblem:
     """Tasks are the operators of `graph`: edges are its tensors.
 
-    Raises ValueError where a task has no device, or a device no cores.
+    Raises ValueError where a task has no device, a device no cores, or a time is negative or not finite.
     """
 
     graph: WorkGraph
-    curves: tuple[Mapping[str, SpeedupCurve], ...]
-    """For each task, by device; a task does not run on a device that is missing."""
+    times: tuple[TaskTimes, ...]
+    """For each task; one does not run on a device that is missing."""
     cores: Mapping[str, int]
     """Of each device."""
     transfer: Transfer = shared_memory
     """Between different devices; cores of one device share its memory."""
 
     def __post_init__(self) -> None:
-        if len(self.curves) != len(self.graph):
-            raise ValueError(f"{len(self.graph)} tasks, and curves of {len(self.curves)}")
+        if len(self.times) != len(self.graph):
+            raise ValueError(f"{len(self.graph)} tasks, and times of {len(self.times)}")
         if any(count < 1 for count in self.cores.values()):
             raise ValueError("a device has no cores")
-        for task, curves in enumerate(self.curves):
-            if not curves or not set(curves) <= set(self.cores):
+        for task, able in enumerate(self.times):
+            if not able or not set(able) <= set(self.cores):
                 raise ValueError(f"task {task} runs on none of the devices, or on one that is not there")
+            if any(not row or any(not 0.0 <= ms < math.inf for ms in row) for row in able.values()):
+                raise ValueError(f"task {task} has no time, or one that is negative or not finite")
 
     def __len__(self) -> int:
         return len(self.graph)
+
+    def ms(self, task: int, device: str, cores: int) -> float:
+        """Milliseconds of a task on so many cores of a device."""
+        row = self.times[task][device]
+        return row[min(cores, len(row)) - 1]
 
     @cached_property
     def allotments(self) -> tuple[tuple[Allotment, ...], ...]:
         """For each task those that are not slower than one with fewer cores of the same device, by device and cores."""
         found = []
-        for curves in self.curves:
+        for able in self.times:
             mine: list[Allotment] = []
-            for device, curve in curves.items():
+            for device, row in able.items():
                 best = float("inf")
-                for cores in range(1, self.cores[device] + 1):
-                    ms = curve.at(cores)
+                for cores, ms in enumerate(row[: self.cores[device]], 1):
                     if ms < best:
                         mine.append(Allotment(device, cores, ms))
                         best = ms

@@ -74,13 +74,13 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
         raise ValueError(f"{len(problem)} tasks, and intervals of {len(intervals)}")
     lanes: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
     for task, one in enumerate(intervals):
-        if one.device not in problem.curves[task]:
+        if one.device not in problem.times[task]:
             raise ValueError(f"task {task} does not run on '{one.device}'")
         if len(set(one.lanes)) != len(one.lanes) or not one.lanes:
             raise ValueError(f"task {task} has no cores, or one twice")
         if not all(0 <= lane < problem.cores[one.device] for lane in one.lanes):
             raise ValueError(f"task {task} runs on cores that '{one.device}' does not have")
-        takes = problem.curves[task][one.device].at(len(one.lanes))
+        takes = problem.ms(task, one.device, len(one.lanes))
         if one.start_ms < 0.0 or abs(one.end_ms - one.start_ms - takes) > slack:
             raise ValueError(f"task {task} takes {takes} ms, not from {one.start_ms} to {one.end_ms}")
         for source in problem.graph.predecessors[task]:

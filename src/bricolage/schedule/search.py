@@ -47,8 +47,8 @@ class Proposals:
 
 
 def propose(problem: ScheduleProblem, contention: BandwidthContention, *, exact_s: float = 10.0) -> Proposals:
-    """Asks every method that can deal with so many regions; the exact search gives its best after `exact_s` seconds. All schedules
-    can be run (`schedule.check`)."""
+    """Asks every method that can deal with this number of regions; the exact search gives its best after `exact_s` seconds. All
+    schedules can be run (`schedule.check`)."""
     methods: list[Callable[[ScheduleProblem], Schedule]] = [*METHODS.values(), wavefront, heft, peft, duet]
     if len(problem) <= STAGES_UP_TO:
         methods.append(ios)

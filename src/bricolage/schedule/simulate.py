@@ -29,7 +29,7 @@ class BandwidthContention:
     def seen(cls, bytes_: Sequence[float], problem: ScheduleProblem, gbytes: float) -> BandwidthContention:
         """Of tasks whose times were measured where they will run: memory, or the caches before it, gives at least what one of them
         was seen to take alone. `gbytes` is what it gives at least by other knowledge."""
-        shortest = [min(min(ms for _, ms in curve.points) for curve in curves.values()) for curves in problem.curves]
+        shortest = problem.shortest_ms
         taken = (size / ms / 1e6 for size, ms in zip(bytes_, shortest, strict=True) if ms > 0.0)
         return cls(tuple(bytes_), max([gbytes, *taken]))
 
@@ -48,7 +48,7 @@ def retimed(
     contention: BandwidthContention | None = None,
 ) -> Schedule:
     """The intervals that come of running a schedule: every task keeps its cores, every core its order, and a task starts when
-    its cores are free and what it reads has arrived. `ms` are the times of the tasks when nothing runs beside them, by default
+    its cores are free and what it reads has arrived. `ms` are the times of the tasks when nothing else runs, by default
     those of the problem."""
     alone = [one.end_ms - one.start_ms for one in schedule.intervals] if ms is None else ms
     tasks: list[Task] = []

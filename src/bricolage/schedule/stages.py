@@ -1,4 +1,4 @@
-"""Stages: tasks that run beside each other, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
+"""Stages: tasks that run at the same time, then a barrier. The best row of stages, and the greedy one, on one kind of core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bricolage.schedule.endings import Endings
+from bricolage.schedule.ios_endings import IosEndings
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Interval, Schedule
 from bricolage.work.bits import members
@@ -44,7 +44,7 @@ def best_stages(
     Raises:
         ValueError: no row of stages keeps to the limits.
     """
-    endings = Endings(graph, largest_group, most_groups)
+    endings = IosEndings(graph, largest_group, most_groups)
     costs: dict[int, float] = {}
     found: dict[int, tuple[float, tuple[int, ...], int]] = {0: (0.0, (), 0)}
     ways: dict[int, int] = {0: 1}
@@ -137,8 +137,8 @@ class StageCosts:
     def _job(self, group: int) -> _Job:
         if group not in self._jobs:
             tasks, device = tuple(members(group)), self._problem.device
-            curves = [self._problem.curves[task][device] for task in tasks]
-            times = (sum(curve.at(cores) for curve in curves) for cores in range(1, self._cores + 1))
+            counts = range(1, self._cores + 1)
+            times = (sum(self._problem.ms(task, device, cores) for task in tasks) for cores in counts)
             self._jobs[group] = _Job(tasks, tuple(times))
         return self._jobs[group]
 
@@ -177,7 +177,7 @@ def _timed(problem: ScheduleProblem, costs: StageCosts, stages: Sequence[tuple[i
         for job, lanes, start, _ in costs.layout(groups):
             at = now + start
             for task in job.tasks:
-                ms = problem.curves[task][problem.device].at(len(lanes))
+                ms = problem.ms(task, problem.device, len(lanes))
                 intervals[task] = Interval(problem.device, lanes, at, at + ms)
                 at += ms
             end = max(end, at)

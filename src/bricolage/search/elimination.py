@@ -98,7 +98,7 @@ def minimise(
         buckets[scope[0]].append(Factor(scope, np.transpose(factor.table, axes)))
     decisions: list[tuple[int, tuple[int, ...], npt.NDArray[np.integer]]] = []
     for variable in order.variables:
-        # Every scope is sorted by position, so the variable at hand is axis 0 and broadcasting needs no transposition.
+        # Every scope is sorted by position, so the eliminated variable is axis 0 and broadcasting needs no transposition.
         joined, total = _add(buckets[variable], variable, sizes, position)
         buckets[variable] = []
         best = total.argmin(axis=0)

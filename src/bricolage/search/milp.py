@@ -126,7 +126,7 @@ def _add_transport(
         supply = _by_endpoint(candidates, inside - covering[consumer])
         leaving: dict[Endpoint, list[int]] = {source: [] for source in supply}
         for target, readers in _by_endpoint(candidates, reading).items():
-            costs = {source: transfers(source, target, tensor.bytes) for source in supply}
+            costs = {source: transfers(source, target, tensor.bytes).ms for source in supply}
             if not any(costs.values()):
                 # Free whatever the producer is: this demand needs no flow, and leaves the supply to the others.
                 continue

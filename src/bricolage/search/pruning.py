@@ -98,7 +98,7 @@ class TransferMatrix:
         """Matrix in ms for a tensor of `size` bytes; not to be written to."""
         if size not in self._known:
             self._known[size] = np.array(
-                [[self._transfers(a, b, size) for b in self._endpoints] for a in self._endpoints], dtype=np.float64
+                [[self._transfers(a, b, size).ms for b in self._endpoints] for a in self._endpoints], dtype=np.float64
             )
         return self._known[size]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bricolage.testing.contexts import CONTEXTS
 from bricolage.testing.grow import SideBySide, WideGraph, grow, grow_wide, side_by_side
-from bricolage.testing.patterns import random_model
+from bricolage.testing.random_models import random_model
 from bricolage.testing.strategies import KINDS, ModelCase, cases, made, models
 from bricolage.testing.truth import Truth, Wrong
 

@@ -155,7 +155,7 @@ class Edges(RandomGraph):
         return self.add("Slice", [x, *parameters], tuple(found))
 
     def mixed_output(self) -> str | None:
-        """Conditions of comparisons, chosen by them: booleans beside floats."""
+        """Conditions of comparisons, chosen by them: booleans and floats."""
         if not self.raw:
             return None
         x = self.random.choice(self.raw)

@@ -1,4 +1,4 @@
-"""Random operators in element types beside float32, and the operators that make and use them."""
+"""Random operators in element types other than float32, and the operators that make and use them."""
 
 from __future__ import annotations
 

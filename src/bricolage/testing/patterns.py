@@ -31,7 +31,7 @@ _UNARY = (
     "Identity",
     "Dropout",
 )
-_STEPS = (
+STEPS = (
     "function", "function", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "reduce", "softmax",
     "matmul", "matmul", "conv", "conv", "conv_transpose", "pool", "nothing", "nothing", "turned", "turned", "viewed",
     "viewed", "affine", "affine", "affine", "batch_norm", "batch_norm", "gemm", "gelu", "layer_norm", "written_softmax",
@@ -56,7 +56,7 @@ class Plant(Protocol):
 
 
 class Patterns(Basics):
-    """Steps beside those of `Basics`."""
+    """Steps in addition to those of `Basics`."""
 
     def __init__(self, seed: int, chance: random.Random | None = None, plants: Sequence[Plant] = ()) -> None:
         super().__init__(seed, chance)
@@ -68,7 +68,7 @@ class Patterns(Basics):
             self.plant(self.random.choice(self._plants))
 
     def plant(self, rule: Plant) -> None:
-        """The operators of an example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
+        """The operators of an example, on existing tensors where their shapes fit; seldom on one for several inputs."""
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return
@@ -250,7 +250,7 @@ class Patterns(Basics):
         self.add("ConvTranspose", [x, *weights], (n, outputs, *found), strides=strides, pads=pads, output_padding=extra)
 
     def small_image(self) -> str:
-        """Of one to three places in each direction; at hand, or new."""
+        """Of one to three places in each direction; existing, or new."""
         fitting = [
             name
             for name, shape in self.shapes.items()
@@ -379,26 +379,3 @@ def _fixed(example: PatternExample) -> ir.Model:
     bound = bind(model, dict.fromkeys(symbolic_dimensions(model), 3))
     infer(bound)
     return bound
-
-
-def random_model(
-    seed: int, plants: Sequence[Plant] = (), plant: Plant | None = None, chance: random.Random | None = None
-) -> ir.Model:
-    """A model of one to three inputs, at opset 18, 20, 23 or 24, with examples of `plants` among its operators, and of `plant` in
-    any case. Types and shapes are inferred. The same arguments give the same model."""
-    graph = Patterns(seed, chance, plants)
-    for _ in range(graph.random.randint(1, 3)):
-        rank = graph.random.randint(1, 4)
-        graph.input(tuple(graph.random.choice([1, 2, 3, 4, 6]) for _ in range(rank)))
-    steps = graph.random.randint(3, 14)
-    for step in range(steps):
-        if plant is not None and step == steps // 2:
-            graph.plant(plant)
-        getattr(graph, graph.random.choice(_STEPS))()
-    if not graph.nodes:
-        graph.function()
-    for index, node in enumerate(graph.nodes):
-        node.name = f"{node.op_type}_{index}"
-    model: ir.Model = ir.from_proto(graph.proto())
-    infer(model)
-    return model

@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 class RandomGraph:
     """Grows one operator after another. Tensors that others are made of keep moderate values and are never empty.
 
-    Classes that add to it are collections of steps: methods without arguments that add an operator, or a few, on tensors at hand,
+    Classes that add to it are collections of steps: methods without arguments that add an operator, or a few, on existing tensors,
     and return the name of the result; None where nothing fits.
     """
 

@@ -9,8 +9,9 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from bricolage.graph.inference import infer
+from bricolage.graph.operator_kinds import CONVOLUTIONS, PRODUCTS, RECURRENT
 
-_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "RNN", "GRU", "LSTM")
+_PRODUCTS = CONVOLUTIONS | PRODUCTS | RECURRENT
 _FLOAT, _BFLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16
 
 

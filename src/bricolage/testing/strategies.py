@@ -14,7 +14,7 @@ from bricolage.graph.inference import infer
 from bricolage.graph.prepare import bind
 from bricolage.testing.contexts import BY_NAME, CONTEXTS, sizes
 from bricolage.testing.grow import grow, grow_wide
-from bricolage.testing.patterns import random_model
+from bricolage.testing.random_models import random_model
 from bricolage.testing.truth import Truth
 from bricolage.verify.inputs import choose
 

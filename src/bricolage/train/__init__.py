@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bricolage.train.predict.predict import predict_step
     from bricolage.train.predict.prediction import Predicted, Prediction
     from bricolage.train.predict.variant import Variant, parse_variant
-    from bricolage.train.replicas.replicas import Trained, train_replicas
+    from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
     from bricolage.train.replicas.spec import Method, Replicas, read_replicas
     from bricolage.train.search.search import Searched, tune
     from bricolage.train.search.spec import Search, read_search
@@ -28,11 +28,11 @@ __all__ = [
     "Predicted",
     "Prediction",
     "Replicas",
+    "ReplicasResult",
     "Search",
     "Searched",
     "StepSpec",
     "Sweep",
-    "Trained",
     "TrainingStep",
     "Variant",
     "build",
@@ -58,7 +58,7 @@ _HOMES = {
     "Searched": "bricolage.train.search.search",
     "StepSpec": "bricolage.train.spec",
     "Sweep": "bricolage.train.fuse.sweep",
-    "Trained": "bricolage.train.replicas.replicas",
+    "ReplicasResult": "bricolage.train.replicas.replicas",
     "TrainingStep": "bricolage.train.step",
     "Variant": "bricolage.train.predict.variant",
     "build": "bricolage.train.step",

@@ -45,24 +45,24 @@ def search_path() -> str:
 
 
 def file_as_module(path: Path) -> object:
-    """A Python file as a module, run once in a process, so that two names of it, and an import by a file beside it, share what it
-    holds. Whatever running it raises passes through."""
+    """A Python file as a module, run once in a process, so that two names of it, and an import by a file in its folder, share
+    what it holds. Whatever running it raises passes through."""
     name = f"bricolage_user_{path.stem}_{abs(hash(path.resolve())):x}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():
         raise FileNotFoundError(f"there is no file '{path}'")
-    beside = str(path.resolve().parent) == _first and path.stem not in sys.stdlib_module_names
-    if beside and path.stem in sys.modules:
+    importable = str(path.resolve().parent) == _first and path.stem not in sys.stdlib_module_names
+    if importable and path.stem in sys.modules:
         known = sys.modules[path.stem]
         if Path(getattr(known, "__file__", None) or "").resolve() == path.resolve():
             sys.modules[name] = known
             return known
-        beside = False  # a module of another place has the name, and others may need that
+        importable = False  # a module of another place has the name, and others may need that
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    names = [name, path.stem] if beside else [name]
+    names = [name, path.stem] if importable else [name]
     sys.modules.update(dict.fromkeys(names, module))
     try:
         spec.loader.exec_module(module)

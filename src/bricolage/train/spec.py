@@ -3,7 +3,7 @@
 The file is TOML, or JSON of the same structure:
 
     module = "digits.py:cnn"        # called with `arguments`, it returns a torch.nn.Module;
-    arguments = { width = 16 }      # a Python file beside this one, or an importable module ("package.networks:cnn")
+    arguments = { width = 16 }      # a Python file next to this one, or an importable module ("package.networks:cnn")
     batch = "digits.py:batch"       # batch(size, seed) -> (inputs, targets): tensors, or tuples of tensors
     batch_size = 32
     loss = "cross_entropy"          # a function of torch.nn.functional, or "digits.py:loss": loss(outputs, targets) -> scalar
@@ -86,7 +86,7 @@ class StepSpec:
 
 
 StepOrFile: TypeAlias = Annotated[str, Matching(r"[^\n]{1,400}", "file of a training step")] | StepSpec
-"""A training step in another file: a table, or the name of a file beside that one."""
+"""A training step in another file: a table, or the name of a file in the same folder."""
 
 
 def read_spec(path: Path) -> StepSpec:
@@ -104,7 +104,7 @@ def step_of(given: str | StepSpec, path: Path) -> StepSpec:
 
     Args:
         given: what it has.
-        path: that file, beside which a named one lies.
+        path: that file; a named one lies in its folder.
 
     Raises:
         MissingFile: there is no such file.

@@ -14,7 +14,7 @@ from bricolage.work import bits as bitset
 
 
 @dataclass(frozen=True)
-class Culprit:
+class FaultyChange:
     """A change at fault, with its evidence: the program with all changes but those at fault, without it and with it."""
 
     change: Change
@@ -37,7 +37,7 @@ class Diagnosis:
     verdict: Verdict
     """With all changes."""
     changes: tuple[Change, ...]
-    culprits: tuple[Culprit, ...]
+    culprits: tuple[FaultyChange, ...]
     """In the order of the list; none where the answer is right, or cannot be had for a reason that is no fault."""
     tried: int
     """Programs that were run."""
@@ -54,7 +54,7 @@ def bisect(program: SubjectProgram, prober: Prober, files: tuple[Path, Path, flo
     before = prober.count
     search = _Search(program, prober, files, progress)
     verdict = search.verdict(program.everything, fresh=True)
-    found: tuple[Culprit, ...] = ()
+    found: tuple[FaultyChange, ...] = ()
     if verdict.outcome not in ("ok", "refused"):
         search.symptom = verdict.symptom
         found = search.culprits()
@@ -78,7 +78,7 @@ class _Search:
             self._sure.add(in_force)
         return self._known[in_force]
 
-    def culprits(self) -> tuple[Culprit, ...]:
+    def culprits(self) -> tuple[FaultyChange, ...]:
         program = self._program
         self._progress.start(f"bisecting {len(program.changes)} changes of {program.subject.name}")
         test = Remembered(lambda subset: self._finding(self.verdict(subset)))
@@ -92,7 +92,7 @@ class _Search:
         for number in sorted(out):
             change = program.change(number)
             present = self.verdict(rest | {number}, fresh=True)
-            found.append(Culprit(change, without, present, self._narrowed(change, rest | {number})))
+            found.append(FaultyChange(change, without, present, self._narrowed(change, rest | {number})))
         self._progress.finish()
         return tuple(found)
 

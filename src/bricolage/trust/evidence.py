@@ -11,7 +11,7 @@ from bricolage.errors import MissingBackend, NotWritable, Refused, UnknownFamily
 from bricolage.graph.extract import extract, write_whole
 from bricolage.graph.graph import Region
 from bricolage.rewrite.catalogue import named
-from bricolage.trust.bisect import Culprit, Diagnosis
+from bricolage.trust.bisect import Diagnosis, FaultyChange
 from bricolage.trust.program import SubjectProgram
 
 
@@ -47,7 +47,7 @@ def write_evidence(program: SubjectProgram, found: Diagnosis, folder: Path, reso
     return tuple(written)
 
 
-def where_next(culprit: Culprit) -> str:
+def where_next(culprit: FaultyChange) -> str:
     """Where to look, in a sentence."""
     change = culprit.change
     if change.kind == "rewrite":

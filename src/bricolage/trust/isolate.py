@@ -94,7 +94,7 @@ def minimise(wrong: Sequence[int], test: Test) -> tuple[int, ...]:
 
 
 def _parts(numbers: Sequence[int], count: int) -> Iterable[Subset]:
-    """So many consecutive parts of nearly equal size."""
+    """A number of consecutive parts of nearly equal size."""
     for number in range(count):
         start, end = (len(numbers) * n // count for n in (number, number + 1))
         yield frozenset(numbers[start:end])

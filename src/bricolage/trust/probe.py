@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bricolage.costs.entries import Outcome
 from bricolage.device.device import Device
-from bricolage.measure.entries import Outcome
 from bricolage.measure.job import Job
 from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool
@@ -84,6 +84,6 @@ class Prober:
             job = Job(spec, inputs, expected, bound, regime)
             self._loader.load([job])
             self._loader.drop([job])
-            if job.outcome != "out-of-memory":  # that may be somebody else's doing
+            if job.outcome != "out-of-memory":  # another process may be the cause
                 break
         return Verdict(job.outcome or "ok", job.deviation.error if job.deviation else None, bound, job.reason)

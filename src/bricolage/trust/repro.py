@@ -1,4 +1,4 @@
-"""A folder that shows a fault to somebody else: model, inputs, expected outputs, a script, and versions.
+"""A folder that shows a fault to another person: model, inputs, expected outputs, a script, and versions.
 
 The script needs nothing of bricolage where the fault is that of another runtime that reads ONNX files.
 """

@@ -32,7 +32,7 @@ class Grid:
         """All by rules of thumb."""
 
     def choice(self, point: Point) -> Choice:
-        """What a point stands for."""
+        """The configuration of a point."""
         found = zip(self.names, self._values, point, strict=True)
         return tuple((name, values[at - 1]) for name, values, at in found if at)
 

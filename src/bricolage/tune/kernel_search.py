@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from bricolage.backends.trials import Build, KernelTiming, Trial
 from bricolage.codec import decode, encode
+from bricolage.costs.entries import TaskKey, TrialRecord
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
-from bricolage.measure.entries import TaskKey, TrialRecord
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.scale_out.items import TriedBuilds
 from bricolage.measure.specs import Regime
@@ -34,7 +34,7 @@ _ANSWER_S = 120.0
 _CONFIRMING = 0.2
 """Part of the time that is kept for timing the best again ..."""
 _CONFIRMING_S = 45.0
-"""... but no more than so many seconds; an interrupted search takes them, too."""
+"""... but no more than this number of seconds; an interrupted search takes them, too."""
 _OVERRUN_S = 10.0
 """By which a request may be late before its worker is ended: what it has done so far would be lost."""
 _UNFINISHED = "another combination is expected to be faster"
@@ -151,7 +151,7 @@ class KernelSearch:
                 stays = True
                 return self._told([(task, self._expected(task)) for task in self._tasks], implementation, _UNFINISHED)
             if deadline.interrupted:
-                self._measurer.pool.end(self._regime)  # it still works on what nobody waits for
+                self._measurer.pool.end(self._regime)  # it still works on what is not waited for
             found = self._confirm(Deadline(_CONFIRMING_S) if deadline.interrupted else deadline)
         finally:
             if not stays:
@@ -170,7 +170,7 @@ class KernelSearch:
         return _Final(task.grid.choice(best), task.history.shares.get(best, 1.0))
 
     def structures(self, deadline: Deadline) -> tuple[KernelConfig, ...]:
-        """What the backend offers besides."""
+        """The backend's further options."""
         answer = self._space_alone(deadline)
         return decode(tuple[KernelConfig, ...], answer.facts.get("structures", []), "structures") if answer.ok else ()
 
@@ -288,7 +288,7 @@ class KernelSearch:
             found = next(own) if told is None else told.trials[0]
             for name, (task, point) in build.items():
                 trial = found.get(name)
-                if trial is None:  # nobody's fault: it may be tried another time
+                if trial is None:  # no fault of the configuration: it may be tried another time
                     task.history.pending.discard(point)
                     continue
                 self._tell(task, point, trial, None if told is None else told.machine)

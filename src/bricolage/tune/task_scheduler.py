@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _ALPHA = 0.2
-"""How much the last gains count, beside what is hoped for ..."""
+"""Weight of the last gains, compared with what is hoped for ..."""
 _BETA = 2.0
 """... where tasks alike take no more than this part of the time for their operations."""
 _WINDOW = 3

@@ -1,4 +1,4 @@
-"""Search techniques: each proposes the next point of a task's grid to try. They share what is known of it, whoever proposed it.
+"""Search techniques: each proposes the next point of a task's grid to try. They share all results, whichever proposed them.
 
 To add one, derive from `Technique` and give it a line in `TECHNIQUES`."""
 
@@ -148,4 +148,4 @@ def _available() -> list[type[Technique]]:
 TECHNIQUES: Mapping[str, type[Technique]] = {
     kind.name: kind for kind in (RandomSearch, Evolution, Annealing, PatternSearch, Bandit)
 }
-"""By name; `surrogate.Surrogate` besides, where its library is installed."""
+"""By name; in addition `surrogate.Surrogate`, where its library is installed."""

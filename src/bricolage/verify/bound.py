@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +14,7 @@ from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.rounding import Rounded, rounded, rounded_inputs
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def draws_for(graph: Graph) -> int:
 
 def rounding_errors(
     model: ir.Model,
-    inputs: Mapping[str, Any],
-    reference: Mapping[str, Any],
+    inputs: Mapping[str, ModelValue],
+    reference: Mapping[str, ModelValue],
     draws: int,
     evaluate: Evaluate = evaluate,
 ) -> dict[str, float]:
@@ -62,7 +62,9 @@ def rounding_errors(
     return largest
 
 
-def limits(rounding: Mapping[str, float], reference: Mapping[str, Any], *, borrowed: bool = False) -> dict[str, float]:
+def limits(
+    rounding: Mapping[str, float], reference: Mapping[str, ModelValue], *, borrowed: bool = False
+) -> dict[str, float]:
     """The error that is still float32's own, for each output: `FACTOR` times what rounding does; for indices and truths
     never more than half of them. `borrowed`: a part of the reference was itself computed in the model's types, so that it is as
     far off as an answer may be, and both together twice as far apart."""
@@ -82,7 +84,9 @@ class _Noisy:
         self._ways = [(False, True), (True, True), (True, False)]
         self._made: Rounded | None = None
 
-    def of_draw(self, draw: int, inputs: Mapping[str, Any], names: list[str], expected: list[Any]) -> list[float]:
+    def of_draw(
+        self, draw: int, inputs: Mapping[str, ModelValue], names: list[str], expected: list[ModelValue]
+    ) -> list[float]:
         """Errors of one draw; none where it cannot be evaluated, or gives an infinite one."""
         while True:
             guarded, shaped = self._ways[0]
@@ -101,5 +105,5 @@ class _Noisy:
             self._made = None
 
 
-def _discrete(value: Any) -> bool:
+def _discrete(value: ModelValue) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biuOSUT"

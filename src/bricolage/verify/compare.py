@@ -19,7 +19,7 @@ Array = np.ndarray
 Value = object
 
 ELEMENT = 100.0
-"""An element may be off by so many times what the whole output may, relative to its size plus the root mean square."""
+"""An element may be off by this multiple of what the whole output may, relative to its size plus the root mean square."""
 
 _INF = math.inf
 

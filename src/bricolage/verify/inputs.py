@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +34,7 @@ from bricolage.graph.graph import TensorInfo, describe
 from bricolage.graph.prepare import unbound
 from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.roles import Role, role, saturating
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _WORDS = ("the", "model", "answers", "a", "question", "of", "seven", "words", "")
@@ -44,7 +44,7 @@ _LONG = 16
 _SPREAD = 1e-2
 """Probabilities that differ by less over a whole output are saturated."""
 
-Inputs = dict[str, Any]
+Inputs = dict[str, ModelValue]
 Evaluation = Callable[[Inputs], Values]
 """Gives the float64 outputs of one model by name."""
 
@@ -151,7 +151,7 @@ def choose(
     return best
 
 
-def judge(outputs: Sequence[Any], bounded: Sequence[bool] = ()) -> InputQuality:
+def judge(outputs: Sequence[ModelValue], bounded: Sequence[bool] = ()) -> InputQuality:
     """Quality of a set of outputs. Empty ones and strings count as good. `bounded`: which are those of functions that
     saturate."""
     arrays = [array for output in outputs for array in _arrays(output) if array.size and array.dtype.kind in "biufcV"]
@@ -174,7 +174,7 @@ def _saturated(array: np.ndarray) -> bool:
     return bool(array.max() - array.min() < _SPREAD)
 
 
-def _arrays(output: Any) -> Iterator[np.ndarray]:
+def _arrays(output: ModelValue) -> Iterator[np.ndarray]:
     if isinstance(output, list | tuple):
         for member in output:
             yield from _arrays(member)
@@ -184,7 +184,7 @@ def _arrays(output: Any) -> Iterator[np.ndarray]:
         yield np.asarray(output)
 
 
-def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
+def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> ModelValue:
     if isinstance(value.type, ir.OptionalType):  # there
         known = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
         return _draw(ir.Value(name=value.name, shape=known, type=value.type.elem_type), rng, attempt)
@@ -334,7 +334,7 @@ def load(path: str | Path, model: ir.Model) -> Inputs:
     return check(model, arrays)
 
 
-def check(model: ir.Model, arrays: Mapping[str, Any]) -> Inputs:
+def check(model: ir.Model, arrays: Mapping[str, ModelValue]) -> Inputs:
     """The arrays by input name, if they fit the model's inputs in name, type and shape. NaN and infinities are the caller's to
     give: models are made for them (masks, what imputers fill in), and answers must have theirs at the same places.
 
@@ -384,7 +384,7 @@ def _check(info: TensorInfo, array: np.ndarray, bound: dict[str, int]) -> np.nda
     return array
 
 
-def not_finite(inputs: Mapping[str, Any]) -> list[str]:
+def not_finite(inputs: Mapping[str, ModelValue]) -> list[str]:
     """Names of the inputs that hold NaN or infinite values."""
     return [name for name, value in inputs.items() if not all(map(_finite, _arrays(value)))]
 

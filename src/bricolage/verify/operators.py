@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from bricolage.graph.graph import captured
 from bricolage.graph.reference_operators import CORRECTED
 from bricolage.verify.doubtful import doubt
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _NARROW = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
@@ -26,7 +26,7 @@ _IN_OWN_TYPES = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMu
 """What rounds to integers is defined in the types that the model states: computed wider, ties would be none."""
 
 
-def widen(value: Any) -> Any:
+def widen(value: ModelValue) -> ModelValue:
     """Floats of 16 and 32 bits as float64, and strings as Python has them, through sequences and maps; everything else as it is."""
     if isinstance(value, list | tuple):
         return [widen(member) for member in value]
@@ -40,7 +40,7 @@ def widen(value: Any) -> Any:
     return value
 
 
-def narrow(value: Any, declared: ir.Value) -> Any:
+def narrow(value: ModelValue, declared: ir.Value) -> ModelValue:
     """A widened value back in the type that the model states."""
     dtype = declared.dtype
     if isinstance(value, list | tuple):
@@ -51,7 +51,9 @@ def narrow(value: Any, declared: ir.Value) -> Any:
     return value
 
 
-def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, Any], *, wide: bool) -> dict[str, Any]:
+def run_operator(
+    node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, ModelValue], *, wide: bool
+) -> dict[str, ModelValue]:
     """Outputs of one node by name. `values` holds what it reads, also what its control-flow bodies capture.
 
     With `wide`, the operator computes in float64: its inputs are float64 already, and types and tensors written in its
@@ -81,7 +83,7 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
     return {name: widen(value) for name, value in results.items()} if wide else results
 
 
-def _complete_loop(node: onnx.NodeProto) -> dict[str, Any]:
+def _complete_loop(node: onnx.NodeProto) -> dict[str, np.ndarray]:
     """An omitted trip count means forever and an omitted condition true; the reference implementation runs neither."""
     absent: tuple[tuple[str, np.ndarray], ...] = (
         (f"{node.name}.trips", np.asarray(np.iinfo(np.int64).max)),
@@ -99,7 +101,7 @@ def _read_by(node: ir.Node) -> dict[str, ir.Value]:
     return {value.name: value for value in read if value.name}
 
 
-def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, Any]) -> dict[str, Any]:
+def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
     names = [name for name in node.output if name]
     untyped = onnx.TypeProto()
     model = onnx.helper.make_model(
@@ -116,7 +118,7 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, An
     return {name: _array(value) for name, value in zip(names, results, strict=True)}
 
 
-def _array(value: Any) -> Any:
+def _array(value: ModelValue) -> ModelValue:
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return value.astype(object)  # as strings are everywhere else
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
@@ -140,7 +142,7 @@ def _widen_node(node: onnx.NodeProto) -> None:
 
 
 def _widen_constant(node: onnx.NodeProto) -> None:
-    """`value_float` and `value_floats` stand for float32 tensors."""
+    """`value_float` and `value_floats` are float32 tensors."""
     attribute = node.attribute[0]
     if attribute.name in ("value_float", "value_floats"):
         held = attribute.f if attribute.name == "value_float" else list(attribute.floats)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,7 +19,8 @@ from bricolage.verify.operators import narrow
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
-from bricolage.verify.variations import Variation, prepare_variations
+from bricolage.verify.variations import Variation, Varied, evaluated, written
+from bricolage.work.values import ModelValue
 
 JUDGEMENT = 5
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
@@ -76,6 +76,7 @@ class Oracle:
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
+        self._varied: tuple[Varied, ...] | None = None
         self._variations: tuple[Variation, ...] | None = None
 
     def of(self, name: str, graph: Graph) -> Oracle:
@@ -92,9 +93,15 @@ class Oracle:
             evaluate=self._evaluate,
         )
 
-    def compute(self) -> None:
-        """Computes the whole model's reference now."""
-        self._reference()
+    def compute(self, *, varied: bool = False) -> None:
+        """Computes the whole model's reference now; where it is to be `varied`, with its variations, while the evaluator holds the
+        model: the one with noise takes its place."""
+        if not varied:
+            self._reference()
+        elif self._original is None and self._whole is None:
+            outputs = self._outputs(self.graph.model, self._inputs)
+            self._varied = evaluated(self.graph, self._inputs, outputs, self._evaluate)
+            self._whole = self._moved(outputs)
 
     def variations(self) -> tuple[Variation, ...]:
         """Other inputs on which the whole graph must be right."""
@@ -102,8 +109,10 @@ class Oracle:
             return self._original.variations()
         if self._variations is None:
             found = self._reference()
-            self._variations = prepare_variations(
-                self.graph, self._inputs, found.outputs, found.rounding, self.store, self._evaluate
+            if self._varied is None:
+                self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
+            self._variations = written(
+                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate
             )
         return self._variations
 
@@ -193,12 +202,15 @@ class Oracle:
         if self._original is not None:
             return self._original._reference()
         if self._whole is None:
-            model, draws = self.graph.model, draws_for(self.graph)
-            outputs = self._outputs(model, self._inputs)
-            self._whole = _Expected(outputs, rounding_errors(model, self._inputs, outputs, draws, self._evaluate))
+            self._whole = self._moved(self._outputs(self.graph.model, self._inputs))
         return self._whole
 
-    def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> Values:
+    def _moved(self, outputs: Values) -> _Expected:
+        """With how far rounding moves them."""
+        draws = draws_for(self.graph)
+        return _Expected(outputs, rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate))
+
+    def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
         found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)
         names = (value.name or "" for value in model.graph.outputs)
         return Values({name: drawn(found[name]) if name in chance else found[name] for name in names}, found.borrowed)
@@ -208,7 +220,7 @@ class Oracle:
         return dict.fromkeys(own, 0.0) if self._literal else own
 
     def _write(
-        self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], own: Mapping[str, float]
+        self, name: str, inputs: Mapping[str, ModelValue], outputs: Mapping[str, ModelValue], own: Mapping[str, float]
     ) -> tuple[Path, Path, float]:
         given = self.store.directory / f"{name}-inputs.npz"
         wanted = self.store.directory / f"{name}-expected.npz"
@@ -221,7 +233,7 @@ class Oracle:
             yield from (value for value in operator.outputs if value.name in names)
 
 
-def _stated(value: Any, declared: ir.Value) -> Any:
+def _stated(value: ModelValue, declared: ir.Value) -> ModelValue:
     """A value of the reference in the type that the model states; strings, sequences and maps by their members."""
     info = describe(declared)
     if isinstance(value, np.ndarray) and info.dtype not in (None, ir.DataType.STRING):

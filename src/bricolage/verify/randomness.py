@@ -7,20 +7,19 @@ is Wasserstein's. How far two right answers are from each other in that measure 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM
 from bricolage.graph.graph import bodies, captured
+from bricolage.graph.operator_kinds import RANDOM
+from bricolage.work.values import ModelValue
 
 
 class Drawn(np.ndarray):
     """An array of values that were drawn at random: only their distribution is compared."""
 
 
-def drawn(value: Any) -> Any:
+def drawn(value: ModelValue) -> ModelValue:
     """An array, or those of a sequence, as such values."""
     if isinstance(value, list):
         return [drawn(member) for member in value]

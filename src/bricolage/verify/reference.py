@@ -13,15 +13,19 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, NoReference
+from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
 from bricolage.graph.graph import captured, describe
 from bricolage.verify.operators import run_operator, widen
 from bricolage.verify.unoptimised import Unoptimised
+from bricolage.work.values import ModelValue
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,10 +38,10 @@ is slower, and starts sooner than torch. To see whether the reference itself is 
 Library = Literal["torch", "onnx"]
 
 
-class Values(dict[str, Any]):
+class Values(dict[str, ModelValue]):
     """Values by name: arrays, lists of values for sequences, dicts for maps, None for empty optionals."""
 
-    def __init__(self, values: Mapping[str, Any] | None = None, borrowed: Collection[str] = ()) -> None:
+    def __init__(self, values: Mapping[str, ModelValue] | None = None, borrowed: Collection[str] = ()) -> None:
         super().__init__(values or {})
         self.borrowed = frozenset(borrowed)
         """Types of operators without float64 semantics: a backend without its optimisations gave their answers, and what rests
@@ -50,9 +54,9 @@ class Evaluate(Protocol):
     def __call__(
         self,
         model: ir.Model,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, ModelValue],
         *,
-        dtype: type[np.floating[Any]] = ...,
+        dtype: type[np.floating] = ...,
         keep: Collection[str] = ...,
     ) -> Values:
         """Outputs of the model by name, and the intermediate values named in `keep`."""
@@ -60,9 +64,9 @@ class Evaluate(Protocol):
 
 def evaluate(
     model: ir.Model,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, ModelValue],
     *,
-    dtype: type[np.floating[Any]] = np.float64,
+    dtype: type[np.floating] = np.float64,
     keep: Collection[str] = (),
     library: Library | None = None,
 ) -> Values:
@@ -97,7 +101,7 @@ class Evaluator:
         self,
         model: ir.Model,
         *,
-        dtype: type[np.floating[Any]] = np.float64,
+        dtype: type[np.floating] = np.float64,
         keep: Collection[str] = (),
         library: Library | None = None,
         borrowing: bool = False,
@@ -117,7 +121,7 @@ class Evaluator:
             raise NoReference(reason=f"the model has no value '{unknown[0]}'")
         self._stretches = _stretches(model, library or _usual_library())
 
-    def __call__(self, inputs: Mapping[str, Any]) -> Values:
+    def __call__(self, inputs: Mapping[str, ModelValue]) -> Values:
         """Outputs, then kept values, by name. `inputs` are arrays, or lists of arrays for sequences, by name.
 
         Raises:
@@ -162,7 +166,7 @@ class Evaluator:
         found = {name: values[name] if name in values else self._constant(name) for name in self._order}
         return Values(found, self._borrowed)
 
-    def _whole_model(self, inputs: Mapping[str, Any], why: str = "") -> Values:
+    def _whole_model(self, inputs: Mapping[str, ModelValue], why: str = "") -> Values:
         """All of it on ONNX Runtime without its optimisations, where it does not take the one operator at fault. `why`: that
         cannot be run otherwise."""
         try:
@@ -174,11 +178,11 @@ class Evaluator:
         found = {name: results[name] if name in results else self._constant(name) for name in self._order}
         return Values({name: widen(value) if self._wide else value for name, value in found.items()}, self._borrowed)
 
-    def _check(self, name: str, value: Any) -> None:
+    def _check(self, name: str, value: ModelValue) -> None:
         """Whether a value is what the model says it is: buffers and other backends rest on it.
 
         Raises:
-            InvalidGraph: it has another type or shape.
+            InvalidGraph, StatedOtherwise: it has another type, or shape.
         """
         info = self._declared.get(name)
         if info is None or info.dtype is None or not isinstance(value, np.ndarray):
@@ -190,11 +194,11 @@ class Evaluator:
         if len(stated) != value.ndim or any(
             isinstance(wanted, int) and wanted != size for wanted, size in zip(stated, value.shape, strict=True)
         ):
-            raise InvalidGraph(
+            raise StatedOtherwise(
                 reason=f"'{name}' is stated to be {list(stated)}, and its values are {list(value.shape)}"
             )
 
-    def _entered(self, inputs: Mapping[str, Any]) -> Values:
+    def _entered(self, inputs: Mapping[str, ModelValue]) -> Values:
         values = Values()
         for value in self._model.graph.inputs:
             name = value.name or ""
@@ -206,7 +210,7 @@ class Evaluator:
                 raise NoReference(reason=f"input '{name}' is missing")
         return values
 
-    def _constant(self, name: str) -> Any:
+    def _constant(self, name: str) -> ModelValue:
         tensor = self._model.graph.initializers[name].const_value
         if tensor is None:
             raise NoReference(reason=f"constant '{name}' has no value")
@@ -245,7 +249,7 @@ class Evaluator:
             torch.set_num_threads(threads)
         return Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
 
-    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Any:
+    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> GraphModule:
         import torch
 
         from bricolage.lowering.torch import lower
@@ -279,11 +283,11 @@ class Evaluator:
             self._borrowed.add(node.op_type)
             try:
                 results = self._borrow(stretch, read)
-            except NoReference as beside:
-                raise NoReference(reason=f"{told}; {beside.facts['reason']}") from error
+            except NoReference as second:
+                raise NoReference(reason=f"{told}; {second.facts['reason']}") from error
         return Values({name: value for name, value in results.items() if name in needed})
 
-    def _borrow(self, stretch: _Stretch, read: Mapping[str, Any]) -> dict[str, Any]:
+    def _borrow(self, stretch: _Stretch, read: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         """What ONNX Runtime makes of one operator."""
         stretch.borrowed = stretch.borrowed or Unoptimised.of_node(stretch.nodes[0], self._model, read)
         found = stretch.borrowed(read)
@@ -302,7 +306,7 @@ class _Stretch:
     together: bool
     reads: dict[str, ir.Value] = field(init=False)
     writes: dict[str, ir.Value] = field(init=False)
-    module: Any = None
+    module: GraphModule | None = None
     """The torch module, once it is made."""
     borrowed: Unoptimised | None = None
     """What computes a single operator that nothing knows in float64."""
@@ -314,6 +318,12 @@ class _Stretch:
     def halves(self) -> tuple[_Stretch, _Stretch]:
         middle = len(self.nodes) // 2
         return _Stretch(self.nodes[:middle], True), _Stretch(self.nodes[middle:], True)
+
+
+def prepare_library() -> None:
+    """Imports what models are evaluated with where nothing else is asked for: torch takes a second or two."""
+    if _usual_library() == "torch":
+        import bricolage.lowering.torch  # noqa: F401
 
 
 def _usual_library() -> Library:

@@ -9,6 +9,8 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from bricolage.graph.operator_kinds import operator_types
+
 Kind = Literal["float", "index", "mask", "bool", "integer", "size", "string", "pixel"]
 
 _PASSING = frozenset(
@@ -33,7 +35,7 @@ _PASSING = frozenset(
     }
 )
 """Operators whose first input's values come out unchanged, at other places."""
-_MASKING = frozenset({"Where", "Not", "And", "Or", "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
+_MASKING = frozenset(operator_types("comparison", "logical")) | {"Where"}
 _ARITHMETIC = frozenset({"Sub", "Mul"})
 _SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh"})
 _SIZES = {
@@ -53,7 +55,7 @@ _SIZES = {
     "Unsqueeze": (1,),
 }
 """Inputs that decide shapes: any value but a small one would not fit."""
-_LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
+_LENGTHS = {**dict.fromkeys(operator_types("recurrent"), 4), "ReverseSequence": 1}
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
 _DEPTH = 24  # operators followed from an input
 

@@ -2,7 +2,7 @@
 
 Every value that a runtime rounds is changed by about what rounding changes it, with signs drawn at random, and float64
 carries that on to the outputs: Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997), tensor by tensor. So how
-far rounding moves an answer is measured on the model at hand, and depends neither on a runtime nor on its order of summation.
+far rounding moves an answer is measured on the model itself, and depends neither on a runtime nor on its order of summation.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies, captured
+from bricolage.graph.operator_kinds import operator_types
 from bricolage.verify.randomness import unseeded
+from bricolage.work.values import ModelValue
 
 _ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
 _SINGLE = _ROUNDOFF[ir.DataType.FLOAT]
@@ -27,13 +28,13 @@ _FUNCTION = 4.0
 _RANGE = 2.0
 """Roundoffs of one by which functions with values around one are off, however small their value is."""
 _PARTIAL_SUMS = 16
-"""Runtimes add up in at least so many partial sums, those of a vector register or two. What remains of their orders of
+"""Runtimes add up in at least this number of partial sums, those of a vector register or two. What remains of their orders of
 summation, the worst of which is one sum alone, is within the factor of the bound (`bricolage.verify.bound`)."""
 _UNKNOWN_TERMS = 256
 _LARGEST = 1e30
 _FIELDS = 16
-"""Fields of signs of one shape, of which each value takes two at random: so many serve a model of any size, and that two values
-have the same noise is rare."""
+"""Fields of signs of one shape, of which each value takes two at random: this number serves a model of any size, and that two
+values have the same noise is rare."""
 
 _EXACT_WORDS = """
     Abs ArgMax ArgMin BitCast Ceil CenterCropPad Col2Im Compress Concat ConcatFromSequence Constant ConstantOfShape
@@ -117,13 +118,13 @@ def rounded(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> R
     return Rounded(copy, noise.fields)
 
 
-def rounded_inputs(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
+def rounded_inputs(inputs: Mapping[str, ModelValue], draw: int) -> dict[str, ModelValue]:
     """Inputs by name with floats that are no whole numbers changed by half a unit in the last place, in float64."""
     rng = np.random.default_rng([draw, 1 << 20])
     return {name: _rounded_value(value, rng) for name, value in inputs.items()}
 
 
-def _rounded_value(value: Any, rng: np.random.Generator) -> Any:
+def _rounded_value(value: ModelValue, rng: np.random.Generator) -> ModelValue:
     if isinstance(value, list | tuple):
         return [_rounded_value(member, rng) for member in value]
     array = np.asarray(value)
@@ -191,7 +192,7 @@ class _Noise:
         at = next((i for i, v in enumerate(node.inputs) if v is not None and v.const_value is None), None)
         value = node.inputs[at] if at is not None else None
         if at is None or value is None or value.dtype != ir.DataType.FLOAT:
-            return  # sums of half precision are taken in single precision: nothing beside their own rounding
+            return  # sums of half precision are taken in single precision: nothing compared with their own rounding
         size = max(_SINGLE * _growth(terms), _COARSE.get(node.attributes.get_int("accuracy_level", 0), 0.0))
         noise = self._relative(value, _RMS * size)
         graph.insert_before(node, noise)
@@ -341,11 +342,11 @@ def _terms(node: ir.Node) -> float:
             return float(math.prod(sizes[1][1:]))
         if kind == "ConvTranspose":
             return float(sizes[1][0] * math.prod(sizes[1][2:]))
-        if kind in ("LSTM", "GRU", "RNN"):
+        if kind in operator_types("recurrent"):
             return float(sizes[1][2] + sizes[2][2])
         if kind in ("AveragePool", "LpPool"):
             return float(math.prod(node.attributes.get_ints("kernel_shape", ())))
-        if kind in ("Softmax", "LogSoftmax", "CumSum"):
+        if kind == "CumSum" or kind in operator_types("softmax"):
             return float(sizes[0][node.attributes.get_int("axis", -1)])
         if kind in ("LayerNormalization", "RMSNormalization", "LpNormalization"):
             return float(math.prod(sizes[0][node.attributes.get_int("axis", -1) :]))

@@ -13,13 +13,14 @@ import ml_dtypes
 import numpy as np
 
 from bricolage.verify.randomness import Drawn, drawn
+from bricolage.work.values import ModelValue
 
 _INDEX = "__tensors__"
 _LIMIT = "\0limit of "
 """Before the name of an output: no tensor's name has a zero byte."""
 
 
-def digest(what: str, values: Mapping[str, Any]) -> str:
+def digest(what: str, values: Mapping[str, ModelValue]) -> str:
     """Of a text and named values (arrays, lists of them, None), whatever the order of the names."""
     found = hashlib.sha256(what.encode())
     for name in sorted(values):
@@ -61,7 +62,7 @@ def load_values(path: Path, names: Iterable[str] | None = None) -> dict[str, obj
         return {name: _unpacked(index[name], file) for name in (index if names is None else names)}
 
 
-def _feed(found: hashlib._Hash, name: str, value: Any) -> None:
+def _feed(found: hashlib._Hash, name: str, value: ModelValue) -> None:
     if isinstance(value, list | tuple):
         found.update(f"{name} {len(value)}".encode())
         for member in value:

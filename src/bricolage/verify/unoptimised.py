@@ -11,7 +11,7 @@ import importlib.util
 import os
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import onnx
@@ -21,19 +21,21 @@ from bricolage import telemetry
 from bricolage.errors import NoReference
 from bricolage.graph.graph import captured, describe
 from bricolage.verify.operators import narrow
+from bricolage.work.values import ModelValue
 
 _FATAL_ONLY = 4
 _TITLE = "ONNX Runtime without its optimisations"
 
 
 @cache
-def library() -> Any:
+def library() -> ModuleType:
     """The `onnxruntime` module, loaded with its telemetry off."""
     telemetry.disable()
     import onnxruntime as ort
 
     ort.disable_telemetry_events()  # all that is left to do where the caller had loaded it before us
-    return ort
+    module: ModuleType = ort
+    return module
 
 
 def is_installed() -> bool:
@@ -88,7 +90,7 @@ class Unoptimised:
         return cls(proto, inputs, next(iter(folders), ""))
 
     @classmethod
-    def of_node(cls, node: ir.Node, model: ir.Model, values: Mapping[str, Any]) -> Unoptimised:
+    def of_node(cls, node: ir.Node, model: ir.Model, values: Mapping[str, ModelValue]) -> Unoptimised:
         """One operator of a model, which reads `values`; also what its bodies capture."""
         read = (value for value in (*node.inputs, *captured(node)) if value is not None and value.name)
         inputs = {value.name or "": value for value in read}
@@ -102,7 +104,7 @@ class Unoptimised:
         proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
         return cls(proto, inputs)
 
-    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         """Outputs by name. `inputs` may be wider than the model states.
 
         Raises:
@@ -120,7 +122,7 @@ class Unoptimised:
         return {name: _array(value) for name, value in zip(self._names, found, strict=True)}
 
 
-def to_value(dtype: ir.DataType | None, value: object) -> Any:
+def to_value(dtype: ir.DataType | None, value: object) -> ModelValue:
     """An array as a value of the runtime, also of types that numpy itself lacks."""
     ort = library()
     if not is_foreign(dtype):
@@ -134,7 +136,7 @@ def to_value(dtype: ir.DataType | None, value: object) -> Any:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, int(dtype or 0))
 
 
-def from_value(value: Any, dtype: ir.DataType | None = None) -> Any:
+def from_value(value: ModelValue, dtype: ir.DataType | None = None) -> ModelValue:
     """The array in a value of the runtime. `dtype`: its type, where the caller knows it."""
     dtype = ir.DataType(value.element_type()) if dtype is None else dtype
     if not is_foreign(dtype):
@@ -155,7 +157,7 @@ def _bits(dtype: ir.DataType | None) -> int:
     return int((dtype or ir.DataType.UINT8).bitwidth)
 
 
-def _of_few_bits(elements: Any, bits: int, dtype: ir.DataType) -> Any:
+def _of_few_bits(elements: ModelValue, bits: int, dtype: ir.DataType) -> ModelValue:
     """Patterns of bits, one a byte, as numpy holds elements of the type."""
     if dtype.is_integer() and dtype.is_signed():
         return ((elements ^ (1 << (bits - 1))).astype(np.int8) - (1 << (bits - 1))).astype(dtype.numpy())
@@ -174,7 +176,7 @@ def _is_foreign(told: str) -> bool:
     )
 
 
-def _typed(value: ir.Value, held: Any) -> onnx.ValueInfoProto:
+def _typed(value: ir.Value, held: ModelValue) -> onnx.ValueInfoProto:
     """An input as the model states it; where it does not, as its value is. Sizes stay open."""
     if isinstance(value.type, ir.TensorType) or value.type is None:
         dtype = value.dtype or ir.DataType.from_numpy(narrow(np.asarray(held), value).dtype)
@@ -189,7 +191,7 @@ def _stated(value: ir.Value) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(value.name, int(value.dtype), None)
 
 
-def _array(value: Any) -> Any:
+def _array(value: ModelValue) -> ModelValue:
     """As the reference gives values: arrays, lists of them for sequences, dicts for maps."""
     if isinstance(value, list):
         return [_array(member) for member in value]

@@ -1,7 +1,7 @@
 """Other inputs that an answer must be right on: faults between operators show only on particular data.
 
 A runtime that fuses a Pad into the pool behind it pads with another number, which no positive value shows; one that fuses
-two bounds shows it only beyond them. So whatever may ship is run on a few kinds of inputs besides those it is measured on, each
+two bounds shows it only beyond them. So whatever may ship is run on a few kinds of inputs other than those it is measured on, each
 derived from these: all negative, both large and small, ties and zeros, saturated, a little moved.
 
 What float32 cannot answer is not asked: an output is judged on a variation only as far as noise in the place of rounding
@@ -14,14 +14,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
 from bricolage.options import BOUNDS
@@ -31,9 +31,10 @@ from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.roles import role
 from bricolage.verify.tensors import save_expected, save_tensors
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
-Inputs = dict[str, Any]
+Inputs = dict[str, ModelValue]
 
 COUNTS = ((1e8, 5), (4e9, 3), (float("inf"), 2))
 """Variations by the floating-point operations of the model: (up to, variations). Each costs an evaluation of the reference, and
@@ -41,9 +42,6 @@ a few more only for an answer that is farther off than rounding moved it on the 
 _UNTOLD = 0.1
 """Where rounding moves an output farther than this, a variation says nothing of it."""
 _LARGE = 64.0
-_RANDOM = frozenset(
-    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"]
-)
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,14 @@ class Variation:
     allowances: Callable[[], Mapping[str, Allowance]]
     """By output; costs evaluations of the reference, the first time."""
 
-    def excess(self, actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+    def excess(
+        self, actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]
+    ) -> float:
         """See `excess`."""
         return excess(actual, reference, allowed)
 
 
-def excess(actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+def excess(actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]) -> float:
     """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
     found = errors(actual, reference)
     if len(found) != len(allowed):
@@ -80,27 +80,27 @@ def excess(actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Al
     return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
 
 
-def prepare_variations(
-    graph: Graph,
-    inputs: Mapping[str, Any],
-    reference: Mapping[str, Any],
-    rounding: Mapping[str, float],
-    store: Store,
-    evaluate: Evaluate,
-) -> tuple[Variation, ...]:
-    """The variations of a model, written into the folder of `store`; none where its answers are random.
+@dataclass(frozen=True, eq=False)
+class Varied:
+    """Inputs of one kind, and the float64 outputs that they give, by name."""
+
+    kind: str
+    inputs: Inputs
+    outputs: Mapping[str, ModelValue]
+
+
+def evaluated(
+    graph: Graph, inputs: Mapping[str, ModelValue], reference: Mapping[str, ModelValue], evaluate: Evaluate
+) -> tuple[Varied, ...]:
+    """The variations of a model with their outputs; none where its answers are random.
 
     Args:
         graph: the model.
         inputs: those on which it is measured.
         reference: its float64 outputs for them.
-        rounding: how far rounding moves these, by output.
-        store: of the decision.
         evaluate: computes references.
     """
-    made: list[Variation] = []
-    borrowed = bool(getattr(reference, "borrowed", ()))
-    own = limits(rounding, reference, borrowed=borrowed)
+    made: list[Varied] = []
     names = list(reference)
     for kind, drawn in kinds(graph, inputs):
         try:
@@ -114,22 +114,48 @@ def prepare_variations(
         if not all(_as_finite(outputs[name], reference[name]) for name in names):
             _LOG.debug("no variation of the kind '%s': outputs are not finite", kind)
             continue
-        given, wanted = (store.directory / f"variation-{kind}-{what}.npz" for what in ("inputs", "expected"))
-        save_tensors(given, drawn)
-        save_expected(wanted, outputs, own)
-        made.append(Variation(kind, given, wanted, Allowances(graph.model, drawn, outputs, rounding, evaluate)))
+        made.append(Varied(kind, drawn, outputs))
     return tuple(made)
 
 
-def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs]]:
+def written(
+    graph: Graph,
+    varied: Sequence[Varied],
+    reference: Mapping[str, ModelValue],
+    rounding: Mapping[str, float],
+    store: Store,
+    evaluate: Evaluate,
+) -> tuple[Variation, ...]:
+    """Variations as files in the folder of `store`.
+
+    Args:
+        graph: the model.
+        varied: its variations.
+        reference: its float64 outputs for the inputs on which it is measured.
+        rounding: how far rounding moves these, by output.
+        store: of the decision.
+        evaluate: computes references.
+    """
+    made: list[Variation] = []
+    own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())))
+    for one in varied:
+        given, wanted = (store.directory / f"variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
+        save_tensors(given, one.inputs)
+        save_expected(wanted, one.outputs, own)
+        allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)
+        made.append(Variation(one.kind, given, wanted, allowances))
+    return tuple(made)
+
+
+def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str, Inputs]]:
     """Inputs of each kind, as many as the model's size allows. The same arguments give the same values. Only floating-point
     numbers change; of a model that has none, all are drawn once more."""
     operators = list(graph.operators)
-    if any(one.op_type in _RANDOM for one in operators):
+    if any(one.op_type in RANDOM for one in operators):
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]
-    if not any(np.size(inputs[value.name or ""]) for value in moving):
+    if not any(_holds_elements(inputs[value.name or ""]) for value in moving):
         fresh = _drawn_again(graph.model)
         if fresh is not None and fresh.keys() == inputs.keys():
             yield "drawn again", fresh
@@ -141,7 +167,7 @@ def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs
         yield kind, {**inputs, **changed}
 
 
-def _narrows(operator: Any) -> bool:
+def _narrows(operator: Operator) -> bool:
     """Whether an operator means nothing for large or negative numbers, or may not end: a cast to integers, a loop."""
     if operator.op_type == "Loop":
         return True
@@ -164,7 +190,15 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
         return None
 
 
-def _changed(value: Any, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: Any) -> Any:
+def _holds_elements(value: ModelValue) -> bool:
+    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else bool(np.size(value))
+
+
+def _changed(
+    value: ModelValue, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: np.random.Generator
+) -> ModelValue:
+    if isinstance(value, list | tuple):
+        return [_changed(member, change, rng) for member in value]
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -215,15 +249,18 @@ _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = 
 """The most telling first; the last two leave values in the range that they had."""
 
 
-def _as_finite(value: Any, first: Any) -> bool:
+def _as_finite(value: ModelValue, first: ModelValue) -> bool:
     """Whether an output is finite, or was not on the first inputs either."""
+    if isinstance(value, list | tuple) and isinstance(first, list | tuple):
+        members = [first[min(i, len(first) - 1)] for i in range(len(value))] if first else []
+        return all(map(_as_finite, value, members))
     found, before = np.asarray(value), np.asarray(first)
     if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
         return True
     return bool(np.isfinite(found).all()) or not bool(np.isfinite(before).all())
 
 
-def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, Any], evaluate: Evaluate) -> Deviation:
+def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, ModelValue], evaluate: Evaluate) -> Deviation:
     """How far an answer is from the float64 reference, and what of that rounding on these inputs does not explain.
 
     Raises:
@@ -240,13 +277,13 @@ def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, Any], 
 
 
 class Allowances:
-    """What rounding does on a variation, evaluated when somebody asks."""
+    """What rounding does on a variation, evaluated when it is asked for."""
 
     def __init__(
         self,
         model: ir.Model,
         inputs: Inputs,
-        outputs: Mapping[str, Any],
+        outputs: Mapping[str, ModelValue],
         rounding: Mapping[str, float],
         evaluate: Evaluate,
     ) -> None:

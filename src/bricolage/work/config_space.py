@@ -32,7 +32,7 @@ class TuningTask:
 
     name: TaskName
     parameters: Annotated[Mapping[str, tuple[Scalar, ...]], Length(1, 100)]
-    """The values that each may have besides what the rules of thumb say. Numbers ascend."""
+    """The values that each may have instead of what the rules of thumb say. Numbers ascend."""
     kernels: Annotated[tuple[str, ...], Length(1, 100_000)] = ("",)
     """What the names of their parameters begin with in a configuration, one for each kernel."""
     workload: str = ""

@@ -2,7 +2,7 @@
 
 It is all that the searches see, whatever front end it comes from.
 
-Whoever builds one numbers the operators in a depth-first topological order (a chain is
+Its builder numbers the operators in a depth-first topological order (a chain is
 finished before its sibling begins): the searches are exact under any topological numbering, but only depth-first
 numbering keeps their state spaces linear in parallel chains.
 """

@@ -1,6 +1,6 @@
 """Memory that is alive over time: the curve of its bytes, and its peak.
 
-Whoever predicts how much memory something takes lists lifetimes: of tensors between regions, in milliseconds or steps; of a
+Predictions of memory list lifetimes: of tensors between regions, in milliseconds or steps; of a
 training step's storages, in operators; of a pipeline stage's activations, in milliseconds.
 """
 

@@ -191,7 +191,7 @@ def transfer_cost(graph: WorkGraph, choices: Sequence[Candidate], transfers: Tra
         source = owner[tensor.producer]
         source_endpoint = choices[source].implementation.endpoint
         for target in sorted({owner[consumer] for consumer in tensor.consumers} - {source}):
-            total += transfers(source_endpoint, choices[target].implementation.endpoint, tensor.bytes)
+            total += transfers(source_endpoint, choices[target].implementation.endpoint, tensor.bytes).ms
     return total
 
 

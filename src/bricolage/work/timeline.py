@@ -68,7 +68,7 @@ def timeline(
                 tasks.append(Task(moved, (), (source,)))
                 source = len(tasks) - 1
             after.append(source)
-            taking += transfers(theirs.endpoint, mine.endpoint, tensor.bytes)
+            taking += transfers(theirs.endpoint, mine.endpoint, tensor.bytes).ms
         first = len(tasks)
         if taking:
             tasks.append(Task(taking, (mine.device,), tuple(after)))

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from bricolage.work.cost import Estimate
 from bricolage.work.implementation import Endpoint
+
+FREE = Estimate.of(0.0, "described")
 
 
 class TransferCosts(Protocol):
-    """A pure function: the time in ms to hand `size` bytes from `producer` to `consumer`."""
+    """A pure function: what it takes to hand `size` bytes from `producer` to `consumer`."""
 
-    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
-        """The time in ms."""
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> Estimate:
+        """The time."""
         ...
 
 
@@ -20,6 +23,6 @@ class TransferCosts(Protocol):
 class NoTransferCosts:
     """Handing over is free; the model is then purely additive."""
 
-    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:  # noqa: ARG002 - the protocol's shape
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> Estimate:  # noqa: ARG002 - the protocol's shape
         """Nothing."""
-        return 0.0
+        return FREE

@@ -6,10 +6,12 @@ was measured. It is Lorien's "workload" (Yu et al., SoCC 2021), one operator at 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from bricolage.codec import Length, Matching, Within
+from bricolage.work.graph import WorkOperator
 
 Amount: TypeAlias = Annotated[int, Within(0, 10**30)]
 """Operations or bytes."""
@@ -40,6 +42,11 @@ class OperatorWork:
     strides: Sizes = ()
     groups: Size = 1
 
+    @property
+    def bytes(self) -> int:
+        """Of all its tensors."""
+        return self.read + self.constant + self.written
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -52,3 +59,19 @@ class Workload:
     written: Amount
     network: Annotated[str, Matching(r"[0-9a-f]{0,64}", "hash in hexadecimal")] = ""
     """Hash of the model that it was first measured in."""
+
+    @property
+    def flops(self) -> int:
+        """Of all its operators."""
+        return sum(one.flops for one in self.operators)
+
+    @property
+    def bytes(self) -> int:
+        """That enter and leave it."""
+        return self.read + self.constant + self.written
+
+
+def workload_of(operators: Iterable[WorkOperator]) -> Workload:
+    """Of operators of which types and amounts are known: all their bytes count as read."""
+    found = tuple(OperatorWork(one.op_type, "", (), int(one.flops), one.bytes, 0, 0) for one in operators)
+    return Workload(found, sum(one.read for one in found), 0, 0)

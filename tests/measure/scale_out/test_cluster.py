@@ -20,11 +20,11 @@ from bricolage import sealed
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.cache import compiled_directory, machine_id
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.errors import MissingLibrary, NoMeasuringNode, UnreachableCluster
-from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
@@ -160,7 +160,7 @@ def test_within_a_decision_nothing_is_asked_twice(machines: Any, pool: Pool, tmp
         first = mine.measure([work])
         assert {cost.outcome for cost in first.values()} == {"ok", "wrong", "failed"}
         for spec, cost in first.items():
-            known = mine.known(spec, work.bound, work.data)
+            known = mine.cached([(spec, work.data)], work.bound)[0]
             assert known is not None and known.outcome == cost.outcome
 
 
@@ -281,7 +281,7 @@ def test_a_node_of_another_device_class_compiles_and_never_measures(
     assert sorted(measures for _, measures in cluster.describe()) == [False, True]
     device, folder = host(), compiled_directory(host().fingerprint(), "native", status.version)
     spec, other = (task(tmp_path, elements, "native f32").candidates[0] for elements in (4096, 8192))
-    only = next(node for node in cluster._ready if not node.alike)
+    only = next(node for node in cluster._members.ready if not node.alike)
     monkeypatch.setattr(
         cluster, "_may_compile", lambda item, node: node is only and Cluster._may_compile(cluster, item, node)
     )
@@ -301,7 +301,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from bricolage.device.host import host
-from bricolage.measure.database import Database
+from bricolage.costs.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.cluster import Cluster
 from tests.measure import rogues

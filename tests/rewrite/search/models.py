@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -11,32 +12,43 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from bricolage.graph.graph import Operator, describe
 from bricolage.graph.inference import infer
-from bricolage.perf.roofline import OperatorCost
+from bricolage.perf.roofline import NOMINAL
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.workspace import Workspace
+from bricolage.work.cost import CostModel, Estimate, Setting, Work
 
 
-class Odd:
+@dataclass(frozen=True)
+class PerOperator:
+    """A model of costs from a function of one operator."""
+
+    ms: Callable[[Work], float]
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        del on
+        return [Estimate.of(self.ms(one), "described") for one in works]
+
+
+def by_type(dear: Mapping[str, float], otherwise: float) -> PerOperator:
+    """Every operator costs its start."""
+    return PerOperator(lambda work: dear.get(work.operators[0].kind, otherwise))
+
+
+def odd(seed: int) -> PerOperator:
     """Arbitrary costs: any operator may be dear, so that a search goes everywhere."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __call__(self, operator: Operator) -> float:
-        values = [value for value in (*operator.node.inputs, *operator.node.outputs) if value is not None]
-        text = f"{self._seed} {operator.node.op_type} {[describe(value).shape for value in values]}"
-        return 1e-3 * (1 + zlib.crc32(text.encode()) % 1000)
+    return PerOperator(lambda work: 1e-3 * (1 + zlib.crc32(f"{seed} {work.key}".encode()) % 1000))
 
 
-class Started:
-    """Every operator costs its start, contractions much."""
+STARTED = by_type({"MatMul": 1.0, "Conv": 1.0, "Gemm": 1.0, "Split": 0.3}, 0.1)
+"""Every operator costs its start, contractions much."""
 
-    def __call__(self, operator: Operator) -> float:
-        return {"MatMul": 1.0, "Conv": 1.0, "Gemm": 1.0, "Split": 0.3}.get(operator.op_type, 0.1)
+
+def pricing(costs: CostModel, model: ir.Model) -> Pricing:
+    """Of a model's operators, on no machine in particular."""
+    return Pricing(costs, NOMINAL, model.graph.opset_imports)
 
 
 PRODUCTS = Example(
@@ -100,17 +112,17 @@ def square_models(draw: st.DrawFn, *, most: int = 6) -> ir.Model:
 
 
 def reachable(
-    model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, *, most: int = 2_000
+    model: ir.Model, rules: Sequence[Rule], costs: CostModel, *, most: int = 2_000
 ) -> tuple[float, int] | None:
     """The cost of the cheapest graph that any sequence of applications leads to, and how many distinct graphs there are; graphs of
     more than twice the operators aside. By enumeration, every graph made and counted in full. None where there are too many."""
-    pricing = Pricing(cost, model.graph.opset_imports)
+    prices = pricing(costs, model)
     start = Workspace(model.clone(), rules, lazy=True)
     largest = 2 * len(model.graph)
     waiting, known, best = [start], {Fingerprint(model.graph).number}, float("inf")
     while waiting:
         home = waiting.pop()
-        best = min(best, pricing.total(home.model.graph))
+        best = min(best, prices.total(home.model.graph))
         steps = []
         for proposal in home.proposals():
             steps.append(proposal.step)

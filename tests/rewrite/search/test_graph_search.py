@@ -12,23 +12,33 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BadOption
-from bricolage.graph.graph import Operator
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import simplify
-from bricolage.graph.work import flops
-from bricolage.perf.roofline import OperatorCost, OperatorRoofline
+from bricolage.perf.roofline import OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example, Rule
-from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.lazy import LazyBuilder
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
 from bricolage.testing import random_model
+from bricolage.work.cost import CostModel
 from tests.rewrite.checking import check_equal
-from tests.rewrite.search.models import BRANCHES, FANNED, FIRE, KERNELS, PRODUCTS, Odd, Started, layers, parsed
+from tests.rewrite.search.models import (
+    BRANCHES,
+    FANNED,
+    FIRE,
+    KERNELS,
+    PRODUCTS,
+    STARTED,
+    PerOperator,
+    layers,
+    odd,
+    parsed,
+    pricing,
+)
 
 methods = pytest.mark.parametrize("method", METHODS)
 _LONG_S = 3600.0
@@ -47,23 +57,23 @@ def kinds(model: ir.Model) -> list[str]:
     return sorted(node.op_type for node in model.graph)
 
 
-def canonical_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> float:
+def canonical_cost(model: ir.Model, cost: CostModel, used: Sequence[Rule]) -> float:
     copy = model.clone()
     rewrite(copy, used)
-    return Pricing(cost, copy.graph.opset_imports).total(copy.graph)
+    return pricing(cost, copy).total(copy.graph)
 
 
 @pytest.mark.parametrize(
     ("example", "cost", "expected", "method"),
     [
-        *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
+        *((PRODUCTS, STARTED, ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
         (KERNELS, OperatorRoofline(), ["Conv"], "backtrack"),
         pytest.param(KERNELS, OperatorRoofline(), ["Conv"], "saturate", marks=pytest.mark.slow),
-        *((BRANCHES, Started(), ["Concat", "Conv"], method) for method in METHODS),
+        *((BRANCHES, STARTED, ["Concat", "Conv"], method) for method in METHODS),
         *((FANNED, OperatorRoofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),
     ],
 )
-def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:
+def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: list[str], method: Method) -> None:
     model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
     found = search_graphs(model, used, cost, unhurried(method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
@@ -80,14 +90,8 @@ def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected
 
 def test_expanding_convolutions_are_merged_where_that_pays() -> None:
     used = chosen(skip=["layout", "generated"])
-
-    class Counted:
-        """Multiplications alone."""
-
-        def __call__(self, operator: Operator) -> float:
-            return 1e-6 * flops(operator)
-
-    for cost, convolutions in ((Started(), 2), (Counted(), 3)):
+    counted = PerOperator(lambda work: 1e-6 * work.operators[0].flops)
+    for cost, convolutions in ((STARTED, 2), (counted, 3)):
         found = search_graphs(FIRE.model(), used, cost, unhurried(alpha=1.5, graphs=30))
         assert kinds(found.best.model).count("Conv") == convolutions
         check_equal(FIRE.model(), found.best.model)
@@ -103,8 +107,8 @@ def test_random_models_stay_equal(method: Method) -> None:
         if seed % 2:
             simplify(model)
         options = unhurried(300, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
-        found = search_graphs(model, written(), Odd(seed), options)
-        assert found.best.cost <= canonical_cost(model, Odd(seed), written()) * (1 + 1e-9)
+        found = search_graphs(model, written(), odd(seed), options)
+        assert found.best.cost <= canonical_cost(model, odd(seed), written()) * (1 + 1e-9)
         better += found.best.cost < found.before
         check_equal(random_model(seed, written()), found.best.model, seed=seed, attempts=1, own_error=True)
     assert better >= 1
@@ -116,7 +120,7 @@ def test_random_models_stay_equal(method: Method) -> None:
 def test_many_random_models_stay_equal(method: Method, start: int) -> None:
     for seed in range(start, start + 25):
         options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
-        found = search_graphs(random_model(seed, written()), written(), Odd(seed), options)
+        found = search_graphs(random_model(seed, written()), written(), odd(seed), options)
         for candidate in found.candidates:
             check_equal(random_model(seed, written()), candidate.model, seed=seed, attempts=1, own_error=True)
 
@@ -125,7 +129,7 @@ def test_many_random_models_stay_equal(method: Method, start: int) -> None:
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
         return search_graphs(
-            random_model(3, written()), written(), Odd(3), unhurried(300, method=method, graphs=4, part=8)
+            random_model(3, written()), written(), odd(3), unhurried(300, method=method, graphs=4, part=8)
         )
 
     first, second = once(), once()
@@ -139,9 +143,7 @@ def test_the_same_every_time(method: Method) -> None:
 @methods
 def test_equal_blocks_are_searched_once(method: Method) -> None:
     model = layers(6)
-    found = search_graphs(
-        model, chosen(["merging", "product"]), Started(), unhurried(method=method, part=12, alpha=1.5)
-    )
+    found = search_graphs(model, chosen(["merging", "product"]), STARTED, unhurried(method=method, part=12, alpha=1.5))
     assert kinds(found.best.model).count("MatMul") + kinds(found.best.model).count("Gemm") == 6
     assert found.statistics.distinct < found.statistics.parts
     check_equal(layers(6), found.best.model)
@@ -151,16 +153,14 @@ def test_equal_blocks_are_searched_once(method: Method) -> None:
 def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> None:
     """One bias is zero, so that its addition can go; the others have equal shapes and must stay."""
     for plain in (0, 2):
-        found = search_graphs(
-            layers(4, plain=plain), chosen(["identity"]), Started(), unhurried(method=method, part=12)
-        )
+        found = search_graphs(layers(4, plain=plain), chosen(["identity"]), STARTED, unhurried(method=method, part=12))
         assert kinds(found.best.model).count("Add") == 7
         check_equal(layers(4, plain=plain), found.best.model)
 
 
 def test_a_candidate_is_made_again_step_by_step() -> None:
     model = layers(3)
-    found = search_graphs(model, written(), Started(), unhurried(part=12, alpha=1.5, graphs=15))
+    found = search_graphs(model, written(), STARTED, unhurried(part=12, alpha=1.5, graphs=15))
     steps = found.best.steps
     assert len(steps) == len(found.best.applications) > 2
     for count in (0, 1, len(steps) // 2, len(steps)):
@@ -172,14 +172,14 @@ def test_a_candidate_is_made_again_step_by_step() -> None:
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search_graphs(model, written(), Odd(0), unhurried(300, method=method, alpha=1.5, graphs=15))
+    search_graphs(model, written(), odd(0), unhurried(300, method=method, alpha=1.5, graphs=15))
     assert ir.to_proto(model).SerializeToString() == before
 
 
 @methods
 def test_symbolic_dimensions_stay(method: Method) -> None:
     example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
-    found = search_graphs(example.model(), written(), Started(), unhurried(method=method, alpha=1.5))
+    found = search_graphs(example.model(), written(), STARTED, unhurried(method=method, alpha=1.5))
     assert kinds(found.best.model) == ["MatMul", "Split"]
     check_equal(example.model(), found.best.model)
     assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
@@ -201,7 +201,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     before: ir.Model = ir.from_proto(proto)
     infer(before)
-    found = search_graphs(before, written(), Started(), SearchOptions(method=method))
+    found = search_graphs(before, written(), STARTED, SearchOptions(method=method))
     assert kinds(found.best.model) == ["If", "Relu", "Transpose"]
     check_equal(before, found.best.model)
 
@@ -212,7 +212,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     )
     for number, node in enumerate(model.graph):
         node.name = f"node{number}"
-    found = search_graphs(model, written(), Odd(1), SearchOptions(method=method, alpha=2.0))
+    found = search_graphs(model, written(), odd(1), SearchOptions(method=method, alpha=2.0))
     left = kinds(found.best.model)
     assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
 
@@ -225,25 +225,25 @@ def test_outputs_that_are_inputs_constants_or_one_another(method: Method) -> Non
         Example("float[2,3] x", "y = Relu(x) z = Relu(x)", outputs="y, z"),
         Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Concat<axis=1>(a, b)", outputs="b, c"),
     ):
-        found = search_graphs(example.model(), written(), Started(), SearchOptions(method=method))
+        found = search_graphs(example.model(), written(), STARTED, SearchOptions(method=method))
         check_equal(example.model(), found.best.model)
 
 
 @methods
 def test_nothing_to_do(method: Method) -> None:
     found = search_graphs(
-        Example("float[2] x", "y = Relu(x)").model(), written(), Started(), SearchOptions(method=method)
+        Example("float[2] x", "y = Relu(x)").model(), written(), STARTED, SearchOptions(method=method)
     )
     assert kinds(found.best.model) == ["Relu"] and found.best.cost == found.before and not found.best.applications
     empty = ir.from_proto(
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] x) {}')
     )
-    assert search_graphs(empty, written(), Started(), SearchOptions(method=method)).best.cost == 0.0
+    assert search_graphs(empty, written(), STARTED, SearchOptions(method=method)).best.cost == 0.0
 
 
 @methods
 def test_time_that_is_up(method: Method) -> None:
-    found = search_graphs(layers(4), written(), Started(), SearchOptions(method=method, seconds=1e-9))
+    found = search_graphs(layers(4), written(), STARTED, SearchOptions(method=method, seconds=1e-9))
     check_equal(layers(4), found.best.model)
     assert set(found.statistics.stopped) == {"seconds"}
 

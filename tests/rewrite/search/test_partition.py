@@ -13,7 +13,7 @@ from bricolage.rewrite.search.backtrack import backtrack
 from bricolage.rewrite.search.partition import WholeModel, partition
 from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
-from tests.rewrite.search.models import Started, layers
+from tests.rewrite.search.models import STARTED, layers, pricing
 
 
 @settings(max_examples=25, deadline=None)
@@ -52,7 +52,7 @@ def test_steps_are_carried_to_the_copies_that_allow_them(plain: int) -> None:
     part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
     assert len(part.regions) == 4
     rules = chosen(["identity"])
-    found = backtrack(part.model(), rules, Started())
+    found = backtrack(part.model(), rules, pricing(STARTED, part.model()))
     assert len(found.best[0].steps) == (plain == 1)
     whole = WholeModel(model, rules)
     assert whole.carry(part, found.best[0].steps) == (1 if plain == 1 else 4)
@@ -65,7 +65,7 @@ def test_steps_are_carried_to_all_copies() -> None:
     model = layers(5)
     part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
     rules = chosen(["merging", "product"])
-    found = backtrack(part.model(), rules, Started(), alpha=1.5)
+    found = backtrack(part.model(), rules, pricing(STARTED, part.model()), alpha=1.5)
     whole = WholeModel(model, rules)
     assert whole.carry(part, found.best[0].steps) == 4
     assert [node.op_type for node in whole.workspace.model.graph].count("MatMul") == 6

@@ -48,7 +48,7 @@ def test_one_request_after_its_delay_runs_in_the_smallest_program(tmp_path: Path
         assert (told.batches, told.rows, told.padding) == (3, 5, 1)
 
 
-@pytest.mark.parametrize(("body", "what"), [(MEAN, "beside others"), (RUNNING, "beside others"), (PLACE, "by itself")])
+@pytest.mark.parametrize(("body", "what"), [(MEAN, "among others"), (RUNNING, "among others"), (PLACE, "by itself")])
 def test_rows_that_depend_on_others_or_on_their_place_are_refused(tmp_path: Path, body: str, what: str) -> None:
     fast = executable(tmp_path, "onnxruntime", (1, 4), body)
     with pytest.raises(NotBatchable, match=f"output 'y' is another one {what}"):

@@ -31,7 +31,7 @@ from bricolage.errors import (
     WrongType,
 )
 from bricolage.plan.operating_point import OperatingPoint
-from bricolage.plan.plan import PlannedSchedule
+from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime.load import load
 from tests.runtime.made_plans import Nimble, Quick, allowed
 from tests.runtime.serving.conftest import CORES, PATIENCE_S, busy, executable, sample

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bricolage.errors import BadTrainingLog, MissingFile
-from bricolage.train.predict.convergence import Run, fit_loss, fit_speed, read_losses, read_runs
+from bricolage.perf.scaling import Run, fit_speed
+from bricolage.train.predict.convergence import fit_loss, read_losses, read_runs
 
 
 @pytest.mark.parametrize(("a", "b", "c"), [(0.01, 0.5, 0.2), (0.002, 0.4, 0.0), (0.1, 2.0, 1.0)])

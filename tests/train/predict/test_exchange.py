@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.train.predict.exchange import Bucket, buckets, overlapped
+from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.work.step import Gradient
 
 MIB = 1 << 20
@@ -31,10 +31,10 @@ def test_every_gradient_travels_once_in_order(sizes: list[int], megabytes: float
 
 def test_pytorchs_first_bucket_is_small() -> None:
     gradients = [Gradient(str(number), MIB // 2, number) for number in range(8)]
-    assert buckets(gradients, 25) == [Bucket(MIB, 1), Bucket(3 * MIB, 7)]
+    assert buckets(gradients, 25) == [GradientBucket(MIB, 1), GradientBucket(3 * MIB, 7)]
 
 
-def by_small_steps(operators: list[float], sending: list[Bucket], ring: Ring, by: float) -> float:
+def by_small_steps(operators: list[float], sending: list[GradientBucket], ring: Ring, by: float) -> float:
     """The same by brute force: time in little steps."""
     now, done, number = 0.0, 0, 0
     left = operators[0] if operators else 0.0
@@ -67,7 +67,7 @@ def by_small_steps(operators: list[float], sending: list[Bucket], ring: Ring, by
 def test_against_time_in_little_steps(
     operators: list[float], some: list[tuple[int, int]], slow: float, slowed: float
 ) -> None:
-    sending = [Bucket(size, min(ready, len(operators) - 1)) for ready, size in sorted(some)]
+    sending = [GradientBucket(size, min(ready, len(operators) - 1)) for ready, size in sorted(some)]
     ring = Ring(2, LINK, 0.05, 0.1, slows_computing=slow, slowed=slowed)
     ends, sent = overlapped(operators, sending, ring)
     found = max([ends[-1], *(one.end_ms for one in sent)])
@@ -78,7 +78,7 @@ def test_against_time_in_little_steps(
 
 def test_what_is_hidden_and_what_is_not() -> None:
     ring = Ring(2, LINK, 0.0, 1.0)
-    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [Bucket(2, 0), Bucket(3, 3)], ring)
+    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [GradientBucket(2, 0), GradientBucket(3, 3)], ring)
     assert ends == [1.0, 2.0, 3.0, 4.0]
     assert [(one.start_ms, one.end_ms) for one in sent] == [(1.0, 3.0), (4.0, 7.0)]
 

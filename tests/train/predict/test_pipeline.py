@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.pipeline import Action, Stage, memory, order, passes
+from bricolage.train.predict.pipeline import Action, PipelineStage, memory, order, passes
 from bricolage.work.liveness import alive, peak
 
 
-def stage(forward: float, backward: float) -> Stage:
-    return Stage("", forward, backward, 0.0, 0, {"weights": 100}, 10, 15, 13, 7)
+def stage(forward: float, backward: float) -> PipelineStage:
+    return PipelineStage("", forward, backward, 0.0, 0, {"weights": 100}, 10, 15, 13, 7)
 
 
 @given(st.integers(1, 6), st.integers(0, 10))

@@ -17,7 +17,7 @@ from bricolage.device.device import Link
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
 from bricolage.options import available_cores
 from bricolage.train.predict import operators, pipeline, predict
-from bricolage.train.predict.operators import Alone, profile
+from bricolage.train.predict.operators import OperatorTimings, profile
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.prediction import Predicted, Prediction
 from bricolage.train.predict.running import Running, blocks, prepared
@@ -271,7 +271,7 @@ def test_operators_run_alone_too() -> None:
     """On made-up tensors; the backward operator of a recurrent layer on what its forward operator leaves for it."""
     for network in ("cnn", "lstm", "transformer"):
         graph = graph_of(step(network))
-        alone = Alone(1)
+        alone = OperatorTimings(1)
         alone.measure(graph.calls, graph.signatures)
         assert [one for one, ms in alone.known.items() if ms is None] == []
 

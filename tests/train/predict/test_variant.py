@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from bricolage.errors import BadVariant
-from bricolage.train.predict.variant import Variant, parse_variant, usual
+from bricolage.train.predict.variant import (
+    CHANGES,
+    MOST_SAMPLES,
+    Variant,
+    default_variants,
+    forms,
+    parse_variant,
+    table,
+)
 from bricolage.train.spec import StepSpec
 
 
@@ -53,6 +63,9 @@ def test_words_and_back(text: str, variant: Variant) -> None:
         "stages=4,micro=2",
         "stages=2,micro=2,recompute",
         "stages=2,micro=2,workers=2",
+        "batch=2000000",
+        "workers=2,bucket=nan",
+        "freeze=a,freeze=b",
     ],
 )
 def test_what_is_no_change(text: str) -> None:
@@ -60,7 +73,48 @@ def test_what_is_no_change(text: str) -> None:
         parse_variant(text)
 
 
-def test_what_is_asked_about_by_default_suits_the_batch() -> None:
+def test_default_variants_suit_the_batch() -> None:
     spec = StepSpec("a.py:net", "a.py:batch", batch_size=3)
-    names = {one.name for one in usual(spec)}
+    names = {one.name for one in default_variants(spec)}
     assert "batch=6" in names and "amp" in names and "micro=2" not in names
+    largest = StepSpec("a.py:net", "a.py:batch", batch_size=MOST_SAMPLES)
+    assert not any(one.batch_size for one in default_variants(largest))
+
+
+@given(st.data())
+def test_any_variant_is_read_back(data: st.DataObject) -> None:
+    values = {
+        "batch_size": st.integers(1, MOST_SAMPLES),
+        "amp": st.just(True),
+        "optimiser": st.sampled_from(["foreach", "fused"]),
+        "recompute": st.sampled_from([("all",), ("a.0", "b")]),
+        "micro_batches": st.integers(1, 1 << 16),
+        "freeze": st.just(("embed", "head")),
+        "channels_last": st.just(True),
+        "threads": st.integers(1, 4096),
+        "workers": st.integers(1, 4096),
+        "bucket_mb": st.floats(1e-6, 1e6),
+        "models": st.integers(1, 4096),
+        "stages": st.integers(1, 4096),
+        "gbytes": st.floats(1e-9, 1e9),
+    }
+    assert values.keys() == CHANGES.keys()
+    names = data.draw(st.sets(st.sampled_from(sorted(values)), max_size=4))
+    try:
+        variant = Variant(**{name: data.draw(values[name]) for name in sorted(names)})
+    except BadVariant:
+        assume(False)
+    assert parse_variant("" if variant == Variant() else variant.name) == variant
+
+
+def test_help_and_table_have_every_change() -> None:
+    for change in CHANGES.values():
+        for form in change.forms:
+            assert form in forms().split(", ") and f"`{form}`" in table()
+        assert change.meaning in table()
+
+
+def test_what_one_process_runs_is_divided_by_nothing() -> None:
+    asked = parse_variant("stages=2,micro=4,fused,bandwidth=10,threads=1")
+    assert asked.of_one_process() == parse_variant("micro=4,fused")
+    assert parse_variant("fuse=8").of_one_process() == parse_variant("fuse=8")

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from bricolage.train.rank import Rank
 from bricolage.train.replicas import worker
-from bricolage.train.replicas.worker import STATE, Answer, Job
+from bricolage.train.replicas.worker import STATE, ReplicaAnswer, ReplicaJob
 
 
 @dataclass(frozen=True)
 class Several:
     """Jobs of one process."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ReplicaJob, ...]
 
 
 @dataclass(frozen=True)
 class Answers:
     """Of each job."""
 
-    each: tuple[Answer, ...]
+    each: tuple[ReplicaAnswer, ...]
 
 
 def work(job: Several, rank: Rank) -> Answers:

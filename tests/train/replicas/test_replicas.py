@@ -14,7 +14,7 @@ from bricolage.train.data import read_data
 from bricolage.train.process_group import run_group
 from bricolage.train.replicas.replicas import train_replicas
 from bricolage.train.replicas.spec import KINDS, Method, Replicas
-from bricolage.train.replicas.worker import Answer, Job, Share
+from bricolage.train.replicas.worker import ReplicaAnswer, ReplicaJob, Share
 from bricolage.train.spec import Optimiser, StepSpec
 from bricolage.train.step import build, make_optimiser
 from tests.train.replicas.several import Answers, Several, work
@@ -33,12 +33,12 @@ SPEC = Replicas(
 SERVERS = 2
 
 
-def together(jobs: Sequence[tuple[Replicas, Method]]) -> list[tuple[list[Answer], dict[str, Any]]]:
+def together(jobs: Sequence[tuple[Replicas, Method]]) -> list[tuple[list[ReplicaAnswer], dict[str, Any]]]:
     """What became of each, trained by one group: answers of workers, then servers; and the weights."""
     workers = jobs[0][0].workers
     size = workers + SERVERS
     several = Several(
-        tuple(Job(spec, method, min(method.servers, 2) if _served(method) else 0, 0) for spec, method in jobs)
+        tuple(ReplicaJob(spec, method, min(method.servers, 2) if _served(method) else 0, 0) for spec, method in jobs)
     )
     states: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""The native engine as a backend: fused kernels, generated for exactly the region at hand and compiled on this machine."""
+"""The native engine as a backend: fused kernels, generated for exactly one region and compiled on this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import Precision
-from bricolage.plan.plan import numbers, ranges
+from bricolage.plan.ranges import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig
 

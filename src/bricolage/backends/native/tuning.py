@@ -17,7 +17,7 @@ from bricolage import scratch
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import LIBRARY, TITLE, write_sizes
-from bricolage.backends.native.cpu.gemm import block_sizes
+from bricolage.backends.native.cpu.gemm_blocks import block_sizes
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.kernel_choice import TILES, UNROLLED, choice_of
@@ -30,7 +30,7 @@ from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel, kerne
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
 from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree
 from bricolage.errors import Refused
-from bricolage.plan.plan import ranges
+from bricolage.plan.ranges import ranges
 from bricolage.work.config_space import ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar
 

@@ -14,12 +14,17 @@ from bricolage.errors import BadOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bricolage.train.predict.convergence import LossCurve, Run, SpeedModel
+    from bricolage.perf.scaling import Run, SpeedModel
+    from bricolage.train.predict.convergence import LossCurve
     from bricolage.train.predict.prediction import Prediction
 
 Losses = Annotated[
     Path | None,
-    typer.Option("--losses", metavar="FILE", help="Losses so far (step, loss): how long training goes on."),
+    typer.Option(
+        "--losses",
+        metavar="FILE",
+        help="CSV of losses so far (step, loss), from which the remaining time is predicted.",
+    ),
 ]
 Target = Annotated[float | None, typer.Option("--target", metavar="LOSS", help="The loss to reach, for --losses.")]
 Runs = Annotated[
@@ -53,7 +58,7 @@ class Outlook:
 
     convergence: Convergence | None
     speeds: Sequence[tuple[int, float]]
-    """Workers, and steps a second with so many."""
+    """Number of workers, and steps a second with that number."""
 
     def facts(self) -> Mapping[str, object]:
         """For JSON."""
@@ -81,7 +86,8 @@ def read(losses: Path | None, target: float | None, runs: Path | None, asynchron
     Raises:
         UsageError: a file cannot be used, or `--losses` and `--target` are not given together.
     """
-    from bricolage.train.predict.convergence import fit_loss, fit_speed, read_losses, read_runs
+    from bricolage.perf.scaling import fit_speed
+    from bricolage.train.predict.convergence import fit_loss, read_losses, read_runs
 
     if (losses is None) != (target is None):
         raise BadOption(option="--target", value=str(target), advice="Give --losses and --target together")

@@ -10,6 +10,7 @@ import typer
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 from bricolage.cli.train import outlook
+from bricolage.train.predict.variant import forms
 
 if TYPE_CHECKING:
     from bricolage.train.predict.prediction import Predicted, Prediction
@@ -19,9 +20,7 @@ Changes = Annotated[
     typer.Option(
         "--what-if",
         metavar="WORDS",
-        help="A change, or several with commas between: batch=N, amp, foreach, fused, recompute[=A+B], micro=N, "
-        "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, stages=N (with micro=M), bandwidth=GB/S, fuse=N. "
-        "May be given several times.",
+        help=f"A change, or several separated by commas: {forms()}. Repeatable.",
     ),
 ]
 
@@ -31,7 +30,7 @@ def predict(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A training step as TOML or JSON.", show_default=False)],
     what_if: Changes = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run every change as well, and say how far off its prediction is.")
+        bool, typer.Option("--measure", help="Run every change too, and report the error of its prediction.")
     ] = False,
     memory: Annotated[
         str | None,
@@ -42,16 +41,18 @@ def predict(
     runs: outlook.Runs = None,
     asynchronous: outlook.Asynchronous = False,
     threads: a.Threads = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="For each measurement.")] = 4.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each measurement.")
+    ] = 4.0,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="A page with times and memory over time.")
     ] = None,
     as_json: a.Json = False,
 ) -> None:
-    """Say what a training step costs, and what it would cost otherwise.
+    """Predict time and memory of a training step, and of changes of it.
 
-    SPEC names a module, a batch, the loss and the optimiser. The step is run for some seconds to see what its operators take;
-    changes are not run unless --measure asks for it. Running it runs the Python that SPEC names.
+    SPEC names a module, a batch, the loss and the optimiser. The step runs for some seconds to time its operators;
+    changes run only with --measure. Running the step runs the Python that SPEC names.
     """
     from bricolage.cli import output, progress
     from bricolage.train.predict.predict import predict_step

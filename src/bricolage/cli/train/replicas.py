@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.train.replicas.replicas import Trained
+    from bricolage.train.replicas.replicas import ReplicasResult
     from bricolage.train.replicas.spec import Replicas
 
 Methods = Annotated[
@@ -42,10 +42,13 @@ def replicas(
         int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Of each worker; by default cores by workers.")
+        int | None,
+        typer.Option(
+            "--threads", metavar="N", min=1, help="Threads of each worker; default: cores divided by workers."
+        ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Train each so many times, with other seeds.")
+        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Runs of each method, with different seeds.")
     ] = 1,
     straggler: Annotated[
         float | None,
@@ -65,7 +68,7 @@ def replicas(
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "method.pt")
-    done: list[Trained] = []
+    done: list[ReplicasResult] = []
     with output.stdout_kept(), progress.shown() as shown:
         for one in found.methods:
             for number in range(seeds):
@@ -108,7 +111,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     return found
 
 
-def _show(done: Sequence[Trained], workers: int) -> None:
+def _show(done: Sequence[ReplicasResult], workers: int) -> None:
     from bricolage.cli import output
     from bricolage.report import words
     from bricolage.report.tables import plain_table

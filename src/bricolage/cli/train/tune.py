@@ -26,19 +26,19 @@ def tune(
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Instead of the file's.")] = None,
     together: Annotated[
         int | None,
-        typer.Option("--together", metavar="N", min=1, help="Trials asked for at once, instead of the file's."),
+        typer.Option("--together", metavar="N", min=1, help="Trials suggested at once; overrides the file."),
     ] = None,
     how: Annotated[
         str,
-        typer.Option(
-            "--how", metavar="WORD", help="How trials are trained: auto, serial, fused, as `train fuse` has it."
-        ),
+        typer.Option("--how", metavar="WORD", help="How trials are trained: auto, serial or fused (see `train fuse`)."),
     ] = "auto",
     threads: a.Threads = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            "--memory", metavar="SIZE", help="What trials trained as one may hold (2GB); else most of what is free."
+            "--memory",
+            metavar="SIZE",
+            help="Memory limit for trials trained together (2GB); default: most of the free memory.",
         ),
     ] = None,
     as_json: a.Json = False,

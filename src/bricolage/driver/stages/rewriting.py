@@ -12,11 +12,12 @@ from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
-from bricolage.perf.calibrated import MeasuredOpCost, calibrate
-from bricolage.plan.plan import RewriteConfig
+from bricolage.graph.work import operator_work
+from bricolage.perf.calibrated import calibrate
+from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.variants import GraphVariant, searched_variants, tailored_variant
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants, searched_variants, tailored_variant
 from bricolage.tune.rewrites import RewriteTuner
 
 _LOG = logging.getLogger(__name__)
@@ -24,18 +25,17 @@ _LOG = logging.getLogger(__name__)
 
 def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
-    write(variant, state.session.store)
-    profile = state.original.profile_variant(variant)
+    profile = _written(state, variant)
     profile.measure_near(state.original.times, deadline)
-    state.variants.append(variant)
-    state.profiles[variant.name] = profile
     return profile
 
 
-def time_variant(state: State, profile: Profile, deadline: Deadline) -> None:
-    """Times a variant where the original did well, and enters the fastest for the race."""
-    profile.measure_near(state.original.times, deadline)
-    state.challenge(*whole_challengers([profile]))
+def _written(state: State, variant: GraphVariant) -> Profile:
+    write(variant, state.session.store)
+    profile = state.original.profile_variant(variant)
+    state.variants.append(variant)
+    state.profiles[variant.name] = profile
+    return profile
 
 
 class RewrittenVariants(Stage[State]):
@@ -44,10 +44,14 @@ class RewrittenVariants(Stage[State]):
     name: ClassVar[str] = "rewritten variants"
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Measures them."""
+        """Makes it where none is there, measures it, and enters the fastest for the race."""
+        if len(state.variants) == 1 and state.session.options.rewrite and not deadline():
+            for variant in rewritten_variants(state.oracle.graph):
+                _written(state, variant)
         for profile in state.profiles.values():
             if profile is not state.original:
-                time_variant(state, profile, deadline)
+                profile.measure_near(state.original.times, deadline)
+                state.challenge(*whole_challengers([profile]))
 
 
 class RewriteTuning(Stage[State]):
@@ -101,7 +105,8 @@ class RewriteSearch(Stage[State]):
             [sample for profile in state.profiles.values() for sample in samples(profile)],
             state.session.device.peaks,
         )
-        cost = MeasuredOpCost.of(measured_operators(state), state.oracle.graph.operators, state.calibrated)
+        operators = [operator_work(one) for one in state.oracle.graph.operators]
+        costs = state.calibrated.with_operators(measured_operators(state), operators)
         session = state.session
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left
@@ -109,7 +114,9 @@ class RewriteSearch(Stage[State]):
         limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
         session.progress.start("search for rewrites")
         generated = session.options.profile.generated_rules
-        found = searched_variants(state.oracle.graph, cost, limits, state.variants, generated=generated)
+        found = searched_variants(
+            state.oracle.graph, costs, session.setting, limits, state.variants, generated=generated
+        )
         session.progress.finish()
         state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 

@@ -16,11 +16,11 @@ from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placement_name, promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
-from bricolage.graph.work import work
-from bricolage.plan.plan import ScheduleAttempt
+from bricolage.graph.work import workload
+from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.schedule.branches import can_fork, cut
+from bricolage.schedule.closure import TransitiveClosure
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.reach import Reach
 from bricolage.schedule.search import propose
 from bricolage.schedule.simulate import BandwidthContention
 from bricolage.work.graph import WorkGraph
@@ -34,8 +34,6 @@ _MOST = 2
 """... and so many of them at most."""
 _MOST_REGIONS = 256
 """More are not scheduled: measuring and scheduling them takes too long."""
-_EXACT_S = 2.0
-"""For the exact search, where there are few regions."""
 _TIME_UP = "the time was up"
 _FAILS = "a region by itself fails, or is not accurate enough"
 _RACES = 1.1
@@ -161,9 +159,9 @@ def _scheduled(
 ) -> ScheduleAttempt:
     """Looks for a schedule of a plan that is divided, and enters it where it is near."""
     profile, placement, cores = target.profile, target.placement, _cores(state)
-    moved = [float(work(Region(profile.graph, one.region)).bytes) for one in placement]
+    moved = [float(workload(Region(profile.graph, one.region)).bytes) for one in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
-    proposals = propose(problem, contention, exact_s=_EXACT_S)
+    proposals = propose(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
     if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
         return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))
@@ -202,14 +200,14 @@ def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
     sources: list[set[int]] = [set() for _ in regions]
     for number, before in enumerate(graph.predecessors):
         sources[owner[number]] |= {owner[source] for source in before} - {owner[number]}
-    reach = Reach([tuple(sorted(some)) for some in sources])
+    reach = TransitiveClosure([tuple(sorted(some)) for some in sources])
     return any(reach.parallel(index) for index in range(len(regions)))
 
 
 def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> float | None:
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
-    group = CandidateGroup(profile.key, (everything.bits,), (one,), work(everything), "maximal")
+    group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
     cost = profile.group_costs([group], deadline, 1).get((profile.key, one))
     return cost.ms if cost is not None else None
 
@@ -247,7 +245,7 @@ def _times(
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
-        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), work(region), "maximal"))
+        groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
     costs = profile.group_costs(list(groups.values()), deadline, used)
     if used == most:
         profile.regions.update(costs)

@@ -11,7 +11,6 @@ decide shapes are resolved while tracing: from small constants, and from the sha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +18,7 @@ import onnx_ir as ir
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering import operators
-from bricolage.lowering.common import constant_node_value, is_static, opset_for, refusal, subgraphs_of
+from bricolage.lowering.common import Array, Dtype, constant_node_value, is_static, opset_for, refusal, subgraphs_of
 from bricolage.lowering.jax.arrays import DTYPES
 from bricolage.lowering.jax.interpreter import Interpreter, is_program
 from bricolage.lowering.jax.pooling import REGISTRY
@@ -72,8 +71,8 @@ def supported(node: ir.Node, opset: int) -> str | None:
 
 
 def lower(
-    model: ir.Model, *, float_dtype: Any = None
-) -> tuple[Callable[..., tuple[Any, ...]], dict[str, np.ndarray[Any, Any]]]:
+    model: ir.Model, *, float_dtype: Dtype = None
+) -> tuple[Callable[..., tuple[Array, ...]], dict[str, np.ndarray]]:
     """(fn, constants): `fn(constants, *inputs)` returns the tuple of outputs and can be traced by `jax.jit`. With `float_dtype`,
     a narrower type, float32 is computed in that; inputs and outputs keep theirs.
 
@@ -95,8 +94,8 @@ def lower(
     inputs = [v for v in model.graph.inputs if v not in initializers]
     outputs = list(model.graph.outputs)
 
-    def fn(constants: dict[str, Any], *arguments: Any) -> tuple[Any, ...]:
-        env: dict[ir.Value, Any] = dict(program)
+    def fn(constants: dict[str, Array], *arguments: Array) -> tuple[Array, ...]:
+        env: dict[ir.Value, Array] = dict(program)
         env.update((value, constants[name]) for value, name in data.items())
         env.update(zip(inputs, map(given, arguments), strict=True))
         interpreter.run(model.graph, env)

@@ -1,11 +1,10 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which JAX does by itself
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which JAX does by itself
 """JAX as an array library."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,10 @@ import numpy as np
 from jax import lax
 
 from bricolage.errors import UnsupportedType
+from bricolage.lowering.arrays import Step
+from bricolage.lowering.common import Array, Dtype
 
-Array = Any
-
-DTYPES: dict[int, Any] = {
+DTYPES: dict[int, Dtype] = {
     1: np.float32,
     2: np.uint8,
     3: np.int8,
@@ -42,17 +41,17 @@ class JaxArrays:
 
     lib = jnp
 
-    def __init__(self, float_dtype: Any = None) -> None:
+    def __init__(self, float_dtype: Dtype = None) -> None:
         self.float_dtype = float_dtype
 
     # --- types and construction
 
-    def given(self, x: Any) -> Array:
+    def given(self, x: Array) -> Array:
         """An array that comes in from outside, or a constant."""
         array = jnp.asarray(x)
         return array.astype(self.float_dtype) if self.float_dtype is not None and array.dtype == np.float32 else array
 
-    def dtype(self, onnx_type: int) -> Any:
+    def dtype(self, onnx_type: int) -> Dtype:
         if int(onnx_type) not in DTYPES:
             raise UnsupportedType(
                 name=f"element type {onnx_type}", type=str(onnx_type), who="JAX", advice="Use another backend"
@@ -63,21 +62,21 @@ class JaxArrays:
     def kind(self, x: Array) -> str:
         return "f" if jnp.issubdtype(x.dtype, jnp.floating) else np.dtype(x.dtype).kind
 
-    def lowest(self, dtype: Any) -> float:
+    def lowest(self, dtype: Dtype) -> float:
         if jnp.issubdtype(dtype, jnp.floating):
             return -math.inf
         return False if dtype == np.bool_ else int(jnp.iinfo(dtype).min)
 
-    def highest(self, dtype: Any) -> float:
+    def highest(self, dtype: Dtype) -> float:
         if jnp.issubdtype(dtype, jnp.floating):
             return math.inf
         return True if dtype == np.bool_ else int(jnp.iinfo(dtype).max)
 
-    def int_range(self, dtype: Any) -> tuple[int, int]:
+    def int_range(self, dtype: Dtype) -> tuple[int, int]:
         info = jnp.iinfo(dtype)
         return int(info.min), int(info.max)
 
-    def astype(self, x: Array, dtype: Any) -> Array:
+    def astype(self, x: Array, dtype: Dtype) -> Array:
         return x.astype(dtype)
 
     def cast(self, x: Array, onnx_type: int) -> Array:
@@ -97,24 +96,24 @@ class JaxArrays:
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:
         return jnp.asarray(value)
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any, like: Array | None = None) -> Array:
+    def full(self, shape: Sequence[int], value: Array, dtype: Dtype, like: Array | None = None) -> Array:
         return jnp.full(tuple(shape), value, dtype)
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: Any) -> Array:
+    def arange(self, start: Array, stop: Array, step: Array, dtype: Dtype) -> Array:
         return jnp.arange(start, stop, step, dtype=dtype)
 
     # --- element-wise
 
-    def where(self, condition: Array, a: Any, b: Any) -> Array:
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
         return jnp.where(condition, a, b)
 
-    def maximum(self, a: Any, b: Any) -> Array:
+    def maximum(self, a: Array, b: Array) -> Array:
         return jnp.maximum(a, b)
 
-    def minimum(self, a: Any, b: Any) -> Array:
+    def minimum(self, a: Array, b: Array) -> Array:
         return jnp.minimum(a, b)
 
     def truncate_divide(self, a: Array, b: Array) -> Array:
@@ -123,7 +122,7 @@ class JaxArrays:
     def fmod(self, a: Array, b: Array) -> Array:
         return lax.rem(*jnp.broadcast_arrays(a, b))
 
-    def power(self, a: Array, b: Any) -> Array:
+    def power(self, a: Array, b: Array) -> Array:
         return jnp.power(a, b).astype(a.dtype)
 
     def erf(self, x: Array) -> Array:
@@ -203,7 +202,7 @@ class JaxArrays:
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         return jnp.tile(x, tuple(repeats))
 
-    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Any) -> Array:
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Array) -> Array:
         return lax.pad(x, jnp.asarray(value, x.dtype), [(low, high, 0) for low, high in widths])
 
     def slice_axis(self, x: Array, axis: int, start: int, stop: int | None, step: int) -> Array:
@@ -219,7 +218,7 @@ class JaxArrays:
 
     # --- gathering and scattering
 
-    def take(self, x: Array, indices: Any, axis: int) -> Array:
+    def take(self, x: Array, indices: Array, axis: int) -> Array:
         return jnp.take(x, indices, axis, mode="clip")
 
     def take_along(self, x: Array, indices: Array, axis: int) -> Array:
@@ -227,10 +226,10 @@ class JaxArrays:
         x = x[tuple(slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape))]
         return jnp.take_along_axis(x, indices, axis, mode="clip")
 
-    def index(self, x: Array, indices: tuple[Any, ...]) -> Array:
+    def index(self, x: Array, indices: tuple[Array, ...]) -> Array:
         return x[indices]
 
-    def scatter(self, x: Array, indices: tuple[Any, ...], updates: Any, reduction: str) -> Array:
+    def scatter(self, x: Array, indices: tuple[Array, ...], updates: Array, reduction: str) -> Array:
         place = x.at[indices]
         if reduction == "none":
             return place.set(updates)
@@ -301,8 +300,8 @@ class JaxArrays:
 
     # --- control
 
-    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
-        def typed(state: Any, inputs: Any) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
+        def typed(state: Array, inputs: Array) -> tuple[Array, Array]:
             new, y = step(state, inputs)
             return jax.tree.map(lambda n, old: jnp.asarray(n, old.dtype), new, state), y
 

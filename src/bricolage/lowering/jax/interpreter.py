@@ -7,7 +7,6 @@ and traced arrays. An operator whose inputs are all numpy is computed at once, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,9 @@ from jax import lax
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering.common import (
     SCALAR_LIMIT,
+    Array,
+    Attributes,
+    Dtype,
     OperatorLowering,
     attributes_of,
     constant_node_value,
@@ -29,21 +31,21 @@ from bricolage.lowering.jax import static
 from bricolage.lowering.jax.arrays import JaxArrays
 from bricolage.lowering.jax.pooling import REGISTRY
 
-Env = dict[ir.Value, Any]
+Env = dict[ir.Value, Array]
 
 
-def is_static_array(value: Any) -> bool:
+def is_static_array(value: Array) -> bool:
     return value is None or isinstance(value, np.ndarray)
 
 
-def as_tuple(result: Any, convert: Callable[[Any], Any] = lambda r: r) -> tuple[Any, ...]:
+def as_tuple(result: Array, convert: Callable[[Array], Array] = lambda r: r) -> tuple[Array, ...]:
     return tuple(convert(r) for r in (result if isinstance(result, (tuple, list)) else (result,)))
 
 
 class Interpreter:
     """One model's interpreter; it holds no values, so that one instance serves every trace."""
 
-    def __init__(self, imports: dict[str, int], float_dtype: Any = None) -> None:
+    def __init__(self, imports: dict[str, int], float_dtype: Dtype = None) -> None:
         self.imports = imports
         self.xp = JaxArrays(float_dtype)
         self.static = static.StaticArrays()
@@ -59,14 +61,14 @@ class Interpreter:
             for value, item in zip(node.outputs, results, strict=False):
                 env[value] = item
 
-    def read(self, value: ir.Value | None, env: Env) -> Any:
+    def read(self, value: ir.Value | None, env: Env) -> Array:
         if value is None:
             return None
         if value not in env and value.const_value is not None:
             env[value] = np.asarray(value.const_value.numpy())
         return env[value]
 
-    def node(self, node: ir.Node, env: Env) -> tuple[Any, ...]:
+    def node(self, node: ir.Node, env: Env) -> tuple[Array, ...]:
         if node.op_type == "Constant" and not node.domain:
             return (constant_node_value(node),)
         inputs = [self.read(v, env) for v in node.inputs]
@@ -94,14 +96,14 @@ class Interpreter:
                 return tuple(np.asarray(r) for r in self.apply(entry, node, inputs, words))
         return self.apply(entry, node, inputs, words)
 
-    def is_large(self, node: ir.Node, inputs: list[Any]) -> bool:
+    def is_large(self, node: ir.Node, inputs: list[Array]) -> bool:
         """Whether computing now could make a large literal out of small constants."""
         if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range"):
             numbers = [x for x in inputs if x is not None]
             return any(float(np.prod(np.abs(x.astype(np.float64)))) > 1 << 16 for x in numbers if x.dtype.kind in "iu")
         return bool(sum(x.size for x in inputs if x is not None) > 1 << 16)
 
-    def argument(self, entry: OperatorLowering, node: ir.Node, index: int, value: Any) -> Any:
+    def argument(self, entry: OperatorLowering, node: ir.Node, index: int, value: Array) -> Array:
         if value is None:
             return None
         if not entry.is_host(index):
@@ -111,25 +113,25 @@ class Interpreter:
         return to_host(value)
 
     def apply(
-        self, entry: OperatorLowering, node: ir.Node, inputs: list[Any], words: dict[str, Any]
-    ) -> tuple[Any, ...]:
+        self, entry: OperatorLowering, node: ir.Node, inputs: list[Array], words: Attributes
+    ) -> tuple[Array, ...]:
         arguments = [self.argument(entry, node, i, x) for i, x in enumerate(inputs)]
         return as_tuple(entry.function(self.xp, *arguments, **words))
 
     # --- control flow
 
-    def body(self, graph: ir.Graph, arguments: Sequence[Any], env: Env) -> tuple[Any, ...]:
+    def body(self, graph: ir.Graph, arguments: Sequence[Array], env: Env) -> tuple[Array, ...]:
         inner = env | dict(zip(graph.inputs, arguments, strict=True))
         self.run(graph, inner)
         return tuple(self.read(v, inner) for v in graph.outputs)
 
-    def control(self, node: ir.Node, inputs: list[Any], env: Env) -> tuple[Any, ...]:
+    def control(self, node: ir.Node, inputs: list[Array], env: Env) -> tuple[Array, ...]:
         bodies = subgraphs_of(node)
         if node.op_type == "If":
             if isinstance(inputs[0], np.ndarray):
                 return self.body(bodies["then_branch" if bool(inputs[0].reshape(())) else "else_branch"], (), env)
 
-            def branch(name: str) -> Any:
+            def branch(name: str) -> Array:
                 return lambda: tuple(jnp.asarray(r) for r in self.body(bodies[name], (), env))
 
             return tuple(lax.cond(inputs[0].reshape(()), branch("then_branch"), branch("else_branch")))
@@ -137,14 +139,14 @@ class Interpreter:
             return self.scan(node, inputs, bodies["body"], env)
         return self.loop(node, inputs, bodies["body"], env)
 
-    def loop(self, node: ir.Node, inputs: list[Any], graph: ir.Graph, env: Env) -> tuple[Any, ...]:
+    def loop(self, node: ir.Node, inputs: list[Array], graph: ir.Graph, env: Env) -> tuple[Array, ...]:
         """Loop with a static trip count, unrolled for as long as its condition is static."""
         trips, going, state = inputs[0], inputs[1], list(inputs[2:])
         if not is_static_array(trips) or not is_static_array(going):
             raise self.refuse(node, "the number of rounds must be known when the model is compiled")
         limit = None if trips is None else int(trips.reshape(()))
         running = True if going is None else bool(going.reshape(()))
-        collected: list[list[Any]] = [[] for _ in range(len(node.outputs) - len(state))]
+        collected: list[list[Array]] = [[] for _ in range(len(node.outputs) - len(state))]
         i = 0
         while running and (limit is None or i < limit):
             results = self.body(graph, (np.asarray(i, np.int64), np.asarray(True), *state), env)
@@ -157,7 +159,7 @@ class Interpreter:
             i += 1
         return (*state, *[jnp.stack(items) if items else jnp.zeros((0,)) for items in collected])
 
-    def scan(self, node: ir.Node, inputs: list[Any], graph: ir.Graph, env: Env) -> tuple[Any, ...]:
+    def scan(self, node: ir.Node, inputs: list[Array], graph: ir.Graph, env: Env) -> tuple[Array, ...]:
         options = attributes_of(node)
         count = options["num_scan_inputs"]
         split = len(inputs) - count
@@ -169,7 +171,7 @@ class Interpreter:
             columns.append(jnp.flip(moved, 0) if reverse else moved)
         state = tuple(jnp.asarray(x) for x in inputs[:split])
 
-        def step(carry: Any, slices: Any) -> tuple[Any, Any]:
+        def step(carry: Array, slices: Array) -> tuple[Array, Array]:
             results = tuple(jnp.asarray(r) for r in self.body(graph, (*carry, *slices), env))
             return results[:split], results[split:]
 
@@ -183,6 +185,6 @@ class Interpreter:
         return (*final, *stacked)
 
 
-def is_program(value: np.ndarray[Any, Any]) -> bool:
+def is_program(value: np.ndarray) -> bool:
     """Whether a constant is part of the program (and stays numpy) rather than data handed to it."""
     return value.size <= SCALAR_LIMIT

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +21,8 @@ REGISTRY = Registry(PORTABLE)
 
 def _reduce_window(
     x: Array,
-    initial: Any,
-    combine: Callable[[Any, Any], Any],
+    initial: Array,
+    combine: Callable[[Array, Array], Array],
     kernel: Ints,
     strides: Ints,
     pads: Pairs,
@@ -69,7 +68,7 @@ def max_pool(
     storage_order: int = 0,
     strides: Ints | None = None,
     _outputs: int = 1,
-) -> Any:
+) -> Array:
     if _outputs > 1:
         return portable.max_pool(
             xp,

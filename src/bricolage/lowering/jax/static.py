@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from bricolage.lowering.common import Array, Dtype
 from bricolage.lowering.jax.arrays import JaxArrays
-
-Array = Any
 
 _NAMES = """
     Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater GreaterOrEqual Identity
@@ -25,19 +23,19 @@ class StaticArrays(JaxArrays):
 
     lib = np
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:  # noqa: ARG002
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:  # noqa: ARG002
         return np.asarray(value)
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: Any) -> Array:
+    def arange(self, start: Array, stop: Array, step: Array, dtype: Dtype) -> Array:
         return np.arange(start, stop, step, dtype=dtype)
 
-    def where(self, condition: Array, a: Any, b: Any) -> Array:
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
         return np.where(condition, a, b)
 
-    def maximum(self, a: Any, b: Any) -> Array:
+    def maximum(self, a: Array, b: Array) -> Array:
         return np.maximum(a, b)
 
-    def minimum(self, a: Any, b: Any) -> Array:
+    def minimum(self, a: Array, b: Array) -> Array:
         return np.minimum(a, b)
 
     def truncate_divide(self, a: Array, b: Array) -> Array:
@@ -71,5 +69,5 @@ class StaticArrays(JaxArrays):
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         return np.tile(x, tuple(repeats))
 
-    def take(self, x: Array, indices: Any, axis: int) -> Array:
+    def take(self, x: Array, indices: Array, axis: int) -> Array:
         return np.take(x, indices, axis, mode="clip")

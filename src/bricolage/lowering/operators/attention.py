@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, operator
+from bricolage.lowering.common import Array, Results, operator
 
 
 def split_heads(xp: Arrays, x: Array, heads: int) -> Array:
@@ -37,7 +36,7 @@ def _additive_mask(xp: Arrays, mask: Array, like: Array, length: int) -> Array:
     return xp.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], -math.inf) if missing > 0 else mask
 
 
-def _window(xp: Arrays, like: Array, q_len: int, k_len: int, offset: Any, left: int, right: int) -> Array:
+def _window(xp: Arrays, like: Array, q_len: int, k_len: int, offset: Array, left: int, right: int) -> Array:
     """0 where query i may see key j: -right <= i + offset - j <= left (a bound of -1 is open), else -inf.
 
     `offset` is how many keys precede the queries: a number, or one for each batch entry.
@@ -74,7 +73,7 @@ def attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """Scaled dot-product attention; a row whose keys are all masked gives 0."""
     flat = q.ndim == 3
     if flat:
@@ -119,7 +118,7 @@ def _bias(
     q_len, k_len = scores.shape[2:]
     terms = [] if mask is None else [_additive_mask(xp, mask, scores, k_len)]
     if past_key is not None:
-        offset: Any = past_key.shape[2]
+        offset: Array = past_key.shape[2]
     else:
         offset = 0 if lengths is None else lengths - q_len
     if is_causal:
@@ -183,7 +182,7 @@ def linear_attention(
     chunk_size: int = 64,
     scale: float = 0.0,
     update_rule: str = "gated_delta",
-) -> Any:
+) -> Results:
     """The recurrence S <- exp(g) S + k (beta (v - S^T k))^T, read by y = scale q^T S; `chunk_size` is only a hint."""
     b, length, _ = q.shape
     kind = q.dtype
@@ -204,7 +203,7 @@ def linear_attention(
         state = xp.widen(past_state)
     factor = scale or 1 / math.sqrt(size)
 
-    def step(carry: Array, inputs: Any) -> tuple[Array, Array]:
+    def step(carry: Array, inputs: Array) -> tuple[Array, Array]:
         rest = list(inputs[3:])
         if decay is not None:
             gate = rest.pop(0)

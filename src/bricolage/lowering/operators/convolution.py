@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, operator
+from bricolage.lowering.common import Array, Results, operator
 from bricolage.lowering.windows import transpose_crop
 
 Ints = tuple[int, ...]
@@ -72,7 +70,7 @@ def conv_transpose(
 @operator("CausalConvWithState", since=27)
 def causal_conv_with_state(
     xp: Arrays, x: Array, w: Array, b: Array = None, past: Array = None, *, activation: str = "none"
-) -> Any:
+) -> Results:
     """Depth-wise causal 1-D convolution that carries its last k - 1 inputs."""
     reach = w.shape[2] - 1
     padded = xp.pad(x, [(0, 0), (0, 0), (reach, 0)], 0) if past is None else xp.concat((past, x), 2)

@@ -7,13 +7,12 @@ import functools
 import math
 import operator as py
 from collections.abc import Callable
-from typing import Any
 
 import onnx_ir as ir
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, constant_of, operator
+from bricolage.lowering.common import Array, Results, constant_of, operator
 
 UNARY = {
     "Abs": "abs",
@@ -44,7 +43,7 @@ UNARY = {
 }
 """Operators that are one function of one array; the function's name is the same in every array library."""
 
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "Add": py.add,
     "And": py.and_,
     "BitwiseAnd": py.and_,
@@ -66,7 +65,7 @@ def _register_tables() -> None:
     def unary(function: str) -> Callable[[Arrays, Array], Array]:
         return lambda xp, x: getattr(xp.lib, function)(x)
 
-    def binary(function: Callable[[Any, Any], Any]) -> Callable[[Arrays, Array, Array], Array]:
+    def binary(function: Callable[[Array, Array], Array]) -> Callable[[Arrays, Array, Array], Array]:
         def run(xp: Arrays, a: Array, b: Array) -> Array:
             return function(a, b)
 
@@ -270,7 +269,7 @@ def gelu(xp: Arrays, x: Array, *, approximate: str = "none") -> Array:
 
 
 @operator("Dropout", since=7, until=11)
-def dropout_attribute(xp: Arrays, x: Array, *, ratio: float = 0.5, _outputs: int = 1) -> Any:
+def dropout_attribute(xp: Arrays, x: Array, *, ratio: float = 0.5, _outputs: int = 1) -> Results:
     """Inference: the identity."""
     return (x, xp.full(x.shape, True, xp.dtype(9), x)) if _outputs > 1 else x
 
@@ -285,11 +284,11 @@ def dropout(
     xp: Arrays,
     x: Array,
     ratio: Array = None,
-    training_mode: Any = None,
+    training_mode: Array = None,
     *,
     seed: int = 0,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     if training_mode:
         raise UnsupportedOperator(library="bricolage", op_type="Dropout", opset="any", reason="training mode is random")
     return (x, xp.full(x.shape, True, xp.dtype(9), x)) if _outputs > 1 else x

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, front_axis, operator
+from bricolage.lowering.common import Array, Results, front_axis, operator
 
 
-def wrap(xp: Arrays, indices: Array, size: Any) -> Array:
+def wrap(xp: Arrays, indices: Array, size: Array) -> Array:
     """Negative indices count from the end."""
     if xp.kind(indices) == "u":
         return indices
@@ -91,7 +90,7 @@ def tensor_scatter(
 
 
 @operator("OneHot", since=9, host=("depth",))
-def one_hot(xp: Arrays, indices: Array, depth: Any, values: Array, *, axis: int = -1) -> Array:
+def one_hot(xp: Arrays, indices: Array, depth: Array, values: Array, *, axis: int = -1) -> Array:
     """`values` holds (off, on); indices outside [-depth, depth) give an all-off row."""
     count = int(depth[0] if isinstance(depth, tuple) else depth)
     rank = indices.ndim + 1
@@ -104,12 +103,12 @@ def one_hot(xp: Arrays, indices: Array, depth: Any, values: Array, *, axis: int 
 
 
 @operator("TopK", since=10, host=("k",))
-def top_k(xp: Arrays, x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
+def top_k(xp: Arrays, x: Array, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Results:
     return xp.topk(x, int(k[0] if isinstance(k, tuple) else k), front_axis(x.ndim, axis), bool(largest))
 
 
 @operator("TopK", until=9)
-def top_k_attribute(xp: Arrays, x: Array, *, k: int, axis: int = -1) -> Any:
+def top_k_attribute(xp: Arrays, x: Array, *, k: int, axis: int = -1) -> Results:
     return xp.topk(x, k, front_axis(x.ndim, axis), True)
 
 

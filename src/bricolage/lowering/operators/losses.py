@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, operator
+from bricolage.lowering.common import Array, Results, operator
 
 
 @operator("NegativeLogLikelihoodLoss", since=12)
@@ -44,7 +42,7 @@ def softmax_cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     log_probabilities = xp.log_softmax(x, 1)
     loss = negative_log_likelihood(
         xp, log_probabilities, target, weight, ignore_index=ignore_index, reduction=reduction

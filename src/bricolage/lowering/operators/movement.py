@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, broadcast_shape, front_axis, normalise_axes, operator
+from bricolage.lowering.common import Array, Results, broadcast_shape, front_axis, normalise_axes, operator
 
 Ints = tuple[int, ...]
 
@@ -84,13 +83,13 @@ def even_split(total: int, parts: int) -> Ints:
 @operator("Split", since=13, host=("split",))
 def split(
     xp: Arrays, x: Array, split: Ints | None = None, *, axis: int = 0, num_outputs: int | None = None, _outputs: int = 1
-) -> Any:
+) -> Results:
     axis = front_axis(x.ndim, axis)
     return _split(xp, x, split or even_split(x.shape[axis], num_outputs or _outputs), axis)
 
 
 @operator("Split", since=2, until=12)
-def split_attribute(xp: Arrays, x: Array, *, axis: int = 0, split: Ints | None = None, _outputs: int = 1) -> Any:
+def split_attribute(xp: Arrays, x: Array, *, axis: int = 0, split: Ints | None = None, _outputs: int = 1) -> Results:
     axis = front_axis(x.ndim, axis)
     return _split(xp, x, split or even_split(x.shape[axis], _outputs), axis)
 
@@ -127,7 +126,7 @@ def tile(xp: Arrays, x: Array, repeats: Ints) -> Array:
 # --- padding -----------------------------------------------------------------------------------------------------
 
 
-def pad_indices(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, Any]:
+def pad_indices(size: int, before: int, after: int, mode: str) -> np.ndarray:
     """Which element of an axis stands at each place of the padded axis; negative pads crop first.
 
     The index map is that of `numpy.pad` with the same mode.
@@ -137,7 +136,7 @@ def pad_indices(size: int, before: int, after: int, mode: str) -> np.ndarray[Any
     return np.pad(kept, widths, mode=mode)  # type: ignore[no-any-return, call-overload]
 
 
-def _pad(xp: Arrays, x: Array, pads: Ints, mode: str, value: Any, axes: Ints | None) -> Array:
+def _pad(xp: Arrays, x: Array, pads: Ints, mode: str, value: Array, axes: Ints | None) -> Array:
     chosen = normalise_axes(axes, x.ndim)
     widths = [(0, 0)] * x.ndim
     for position, axis in enumerate(chosen):
@@ -155,7 +154,7 @@ def _pad(xp: Arrays, x: Array, pads: Ints, mode: str, value: Any, axes: Ints | N
 
 @operator("Pad", since=11, host=("pads", "value", "axes"))
 def pad(
-    xp: Arrays, x: Array, pads: Ints, value: Any = None, axes: Ints | None = None, *, mode: str = "constant"
+    xp: Arrays, x: Array, pads: Ints, value: Array = None, axes: Ints | None = None, *, mode: str = "constant"
 ) -> Array:
     filler = value[0] if isinstance(value, tuple) else value
     return _pad(xp, x, pads, mode, 0 if filler is None else filler, axes)
@@ -214,13 +213,13 @@ def size(xp: Arrays, x: Array) -> Array:
 
 
 @operator("ConstantOfShape", since=9, host=("shape",))
-def constant_of_shape(xp: Arrays, shape: Ints, *, value: np.ndarray[Any, Any] | None = None) -> Array:
+def constant_of_shape(xp: Arrays, shape: Ints, *, value: np.ndarray | None = None) -> Array:
     filler = np.zeros(1, np.float32) if value is None else value
     return xp.broadcast_to(xp.constant(filler).reshape(()), shape)
 
 
 @operator("Range", since=11, host=("start", "limit", "delta"))
-def range_(xp: Arrays, start: Any, limit: Any, delta: Any, *, _types: tuple[int | None, ...] = ()) -> Array:
+def range_(xp: Arrays, start: Array, limit: Array, delta: Array, *, _types: tuple[int | None, ...] = ()) -> Array:
     start, limit, delta = (v[0] if isinstance(v, tuple) else v for v in (start, limit, delta))
     kind = next((t for t in _types if t is not None), 7 if isinstance(start, int) else 1)
     count = max(math.ceil((limit - start) / delta), 0)
@@ -235,7 +234,7 @@ def eye_like(xp: Arrays, x: Array, *, dtype: int | None = None, k: int = 0) -> A
 
 
 @operator("Trilu", since=14, host=("k",))
-def trilu(xp: Arrays, x: Array, k: Any = 0, *, upper: int = 1) -> Array:
+def trilu(xp: Arrays, x: Array, k: Array = 0, *, upper: int = 1) -> Array:
     k = k[0] if isinstance(k, tuple) else k or 0
     return xp.triu(x, k) if upper else xp.tril(x, k)
 

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, front_axis, normalise_axes, operator
+from bricolage.lowering.common import Array, Results, front_axis, normalise_axes, operator
 
 Ints = tuple[int, ...]
 
@@ -35,7 +34,7 @@ def batch_normalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> Any:
+) -> Results:
     wide = xp.widen(x)
     if training_mode:
         axes = (0, *range(2, x.ndim))
@@ -78,7 +77,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     axis = front_axis(x.ndim, axis)
     wide = xp.widen(x)
     mean, centred, var = moments(xp, wide, tuple(range(axis, x.ndim)))

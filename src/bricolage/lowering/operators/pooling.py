@@ -6,13 +6,12 @@ Libraries override the cases they have a kernel for; this is the definition the 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, operator
+from bricolage.lowering.common import Array, Results, operator
 from bricolage.lowering.windows import WindowTable, combine, window_table
 
 Ints = tuple[int, ...]
@@ -45,16 +44,16 @@ def windows_of(xp: Arrays, x: Array, tables: list[WindowTable]) -> Array:
     return xp.reshape(x, (*x.shape[: 2 + dims], math.prod(x.shape[2 + dims :])))
 
 
-def mask_of(masks: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def mask_of(masks: list[np.ndarray]) -> np.ndarray:
     mask = combine(masks)
     return mask.reshape((*mask.shape[: len(masks)], -1))
 
 
-def flat_indices(tables: list[WindowTable], sizes: list[int], column_major: bool) -> np.ndarray[Any, Any]:
+def flat_indices(tables: list[WindowTable], sizes: list[int], column_major: bool) -> np.ndarray:
     """[o1, o2, ..., taps]: position of each tap in the flattened spatial axes."""
     dims = len(tables)
     strides = [math.prod(sizes[:i]) if column_major else math.prod(sizes[i + 1 :]) for i in range(dims)]
-    total: np.ndarray[Any, Any] = np.zeros((1,) * (2 * dims), np.int64)
+    total: np.ndarray = np.zeros((1,) * (2 * dims), np.int64)
     for axis, table in enumerate(tables):
         view = [1] * (2 * dims)
         view[axis], view[axis + dims] = table.index.shape
@@ -75,7 +74,7 @@ def max_pool(
     storage_order: int = 0,
     strides: Ints | None = None,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     tables = tables_for(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     inside = xp.constant(mask_of([t.inside for t in tables]), x)
     windows = xp.where(inside, windows_of(xp, x, tables), xp.full((), xp.lowest(x.dtype), x.dtype, x))

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, front_axis, operator
+from bricolage.lowering.common import Array, Dtype, HostValue, Results, front_axis, operator
 from bricolage.lowering.operators.convolution import conv
 
 Ints = tuple[int, ...]
@@ -29,7 +27,7 @@ def spread(xp: Arrays, v: Array, x: Array, axis: int, block_size: int) -> Array:
     return xp.slice_axis(full, axis, 0, x.shape[axis], 1)
 
 
-def round_to(xp: Arrays, x: Array, zero: Array | None, dtype: Any) -> Array:
+def round_to(xp: Arrays, x: Array, zero: Array | None, dtype: Dtype) -> Array:
     """round(x) + zero, saturated to the integer type."""
     low, high = xp.int_range(dtype)
     y = xp.lib.round(x)
@@ -82,7 +80,7 @@ def dequantize_linear(
 
 
 @operator("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(xp: Arrays, x: Array) -> Any:
+def dynamic_quantize_linear(xp: Arrays, x: Array) -> Results:
     """Every step in float32, as it is defined: what is rounded to an integer is the same in every runtime that keeps to it."""
     axes = tuple(range(x.ndim))
     x = xp.rounded(x, 1)
@@ -113,7 +111,7 @@ def matmul_integer(xp: Arrays, a: Array, b: Array, a_zero: Array = None, b_zero:
     return xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
 
 
-def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **geometry: Any) -> Array:
+def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **geometry: HostValue) -> Array:
     """Integer convolution through float64, which holds every int32 sum exactly."""
     double = xp.dtype(11)
     y = conv(xp, xp.astype(x, double), xp.astype(w, double), None, **geometry)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from bricolage.errors import InvalidGraph
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, operator
+from bricolage.lowering.common import Array, Results, operator
 
 Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
@@ -171,7 +170,7 @@ def rnn(
     direction: str = "forward",
     hidden_size: int | None = None,
     layout: int = 0,
-) -> Any:
+) -> Results:
     hidden = r.shape[2]
     names = activations or ("Tanh", "Tanh")
     functions = activations_of(xp, names, activation_alpha, activation_beta)
@@ -205,7 +204,7 @@ def gru(
     hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
-) -> Any:
+) -> Results:
     """Gates in the order z (update), r (reset), h (candidate)."""
     hidden = r.shape[2]
     names = activations or ("Sigmoid", "Tanh") * 2
@@ -263,7 +262,7 @@ def lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
-) -> Any:
+) -> Results:
     def products(d: int) -> tuple[Product, Product]:
         wt, rt = _weights(xp, w, r, d)
         return _product(xp, wt, None if b is None else lstm_bias(b, d)), _product(xp, rt, None)

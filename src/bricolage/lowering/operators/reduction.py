@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, front_axis, normalise_axes, operator
@@ -75,7 +74,7 @@ def arg_min(xp: Arrays, x: Array, *, axis: int = 0, keepdims: int = 1, select_la
     return arg_max(xp, negated, axis=axis, keepdims=keepdims, select_last_index=select_last_index)
 
 
-def _running(xp: Arrays, x: Array, axis: Any, exclusive: int, reverse: int, neutral: int) -> Array:
+def _running(xp: Arrays, x: Array, axis: Array, exclusive: int, reverse: int, neutral: int) -> Array:
     axis = front_axis(x.ndim, int(axis[0] if isinstance(axis, tuple) else axis))
     if reverse:
         x = xp.flip(x, (axis,))
@@ -87,12 +86,12 @@ def _running(xp: Arrays, x: Array, axis: Any, exclusive: int, reverse: int, neut
 
 
 @operator("CumSum", since=11, host=("axis",))
-def cum_sum(xp: Arrays, x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
+def cum_sum(xp: Arrays, x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     return _running(xp, x, axis, exclusive, reverse, 0)
 
 
 @operator("CumProd", since=26, host=("axis",))
-def cum_prod(xp: Arrays, x: Array, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Array:
+def cum_prod(xp: Arrays, x: Array, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Array:
     return _running(xp, x, axis, exclusive, reverse, 1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bricolage.lowering.arrays import Arrays
@@ -33,7 +31,7 @@ def resize(xp: Arrays, x: Array, tables: dict[int, AxisTable], extrapolation: fl
     floating = xp.kind(x) == "f"
     needs_weights = any(len(t.index) > 1 for t in tables.values())
     y = x if floating or not needs_weights else xp.astype(x, xp.dtype(1))
-    outside: np.ndarray[Any, Any] | None = None
+    outside: np.ndarray | None = None
     for axis, table in tables.items():
         y = apply_table(xp, y, axis, table)
         if table.outside is not None:

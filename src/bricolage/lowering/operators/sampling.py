@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -86,7 +85,7 @@ def grid_sample(
     channels_last = xp.transpose(x, (0, *range(2, x.ndim), 1))
     total = None
     for taps in itertools.product(*per_axis):
-        weight: Any = 1.0
+        weight: Array = 1.0
         coordinates = [batch]
         for (position, w), size in zip(taps, sizes, strict=True):
             inside = (position >= 0) & (position <= size - 1)
@@ -136,7 +135,7 @@ def col2im(
         windows = np.arange(span // strides[d] + 1) * strides[d]
         positions.append(np.arange(block_shape[d])[:, None] * dilations[d] + windows[None, :])
     padded = [image_shape[d] + sum(margins[d]) for d in range(dims)]
-    flat: Any = np.zeros((1,) * (2 * dims), np.int64)
+    flat: Array = np.zeros((1,) * (2 * dims), np.int64)
     for d, table in enumerate(positions):
         view = [1] * (2 * dims)
         view[d], view[d + dims] = table.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -39,17 +38,17 @@ def _transform(xp: Arrays, x: Array, length: int | None, axis: int, inverse: int
 
 
 @operator("DFT", since=20, host=("length", "axis"))
-def dft(xp: Arrays, x: Array, length: Any = None, axis: Any = -2, *, inverse: int = 0, onesided: int = 0) -> Array:
+def dft(xp: Arrays, x: Array, length: Array = None, axis: Array = -2, *, inverse: int = 0, onesided: int = 0) -> Array:
     where = -2 if axis is None else int(axis[0] if isinstance(axis, tuple) else axis)
     return xp.astype(_transform(xp, x, _scalar(length), where, inverse, onesided), x.dtype)
 
 
 @operator("DFT", since=17, until=19, host=("length",))
-def dft_17(xp: Arrays, x: Array, length: Any = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
+def dft_17(xp: Arrays, x: Array, length: Array = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Array:
     return xp.astype(_transform(xp, x, _scalar(length), axis, inverse, onesided), x.dtype)
 
 
-def _scalar(value: Any) -> int | None:
+def _scalar(value: Array) -> int | None:
     if value is None:
         return None
     return int(value[0] if isinstance(value, tuple) else value)
@@ -57,7 +56,7 @@ def _scalar(value: Any) -> int | None:
 
 @operator("STFT", since=17, host=("frame_step", "frame_length"))
 def stft(
-    xp: Arrays, x: Array, frame_step: Any, window: Array = None, frame_length: Any = None, *, onesided: int = 1
+    xp: Arrays, x: Array, frame_step: Array, window: Array = None, frame_length: Array = None, *, onesided: int = 1
 ) -> Array:
     """x: [batch, length, 1 or 2] -> [batch, frames, bins, 2]."""
     step, length = _scalar(frame_step) or 1, _scalar(frame_length)
@@ -71,7 +70,7 @@ def stft(
     return xp.astype(_transform(xp, cut, length, 2, 0, onesided), x.dtype)
 
 
-def _cosine_window(xp: Arrays, size: Any, periodic: int, output: int, terms: tuple[float, ...]) -> Array:
+def _cosine_window(xp: Arrays, size: Array, periodic: int, output: int, terms: tuple[float, ...]) -> Array:
     """sum of (-1)^k a_k cos(2 pi k n / N)."""
     count = int(_scalar(size) or 0)
     n = np.arange(count)
@@ -81,15 +80,15 @@ def _cosine_window(xp: Arrays, size: Any, periodic: int, output: int, terms: tup
 
 
 @operator("HannWindow", since=17, host=("size",))
-def hann_window(xp: Arrays, size: Any, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+def hann_window(xp: Arrays, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
     return _cosine_window(xp, size, periodic, output_datatype, (0.5, 0.5))
 
 
 @operator("HammingWindow", since=17, host=("size",))
-def hamming_window(xp: Arrays, size: Any, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+def hamming_window(xp: Arrays, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
     return _cosine_window(xp, size, periodic, output_datatype, (25 / 46, 21 / 46))
 
 
 @operator("BlackmanWindow", since=17, host=("size",))
-def blackman_window(xp: Arrays, size: Any, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+def blackman_window(xp: Arrays, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
     return _cosine_window(xp, size, periodic, output_datatype, (0.42, 0.5, 0.08))

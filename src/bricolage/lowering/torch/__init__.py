@@ -9,10 +9,9 @@ traces it in one graph unless an operator's shape depends on data (`untraceable`
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 import torch
+from torch import fx
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.graph.inference import infer
@@ -64,7 +63,7 @@ def untraceable(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = False) -> Any:
+def lower(model: ir.Model, *, float_dtype: torch.dtype | None = None, channels_last: bool = False) -> fx.GraphModule:
     """The model as a module whose `forward` takes the graph inputs in order and returns a tuple of outputs.
 
     With `float_dtype` (torch.float64 for the reference) every float of 16 or 32 bits, inputs and casts included, is
@@ -97,7 +96,7 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
     return module.requires_grad_(False)
 
 
-def _entered(builder: Builder, value: ir.Value, node: Any, channels_last: bool) -> Any:
+def _entered(builder: Builder, value: ir.Value, node: fx.Node, channels_last: bool) -> fx.Node:
     """A graph input after the conversions that the mode asks for."""
     if builder.xp.float_dtype is not None:
         wanted = input_dtype(value, builder.xp)
@@ -109,7 +108,7 @@ def _entered(builder: Builder, value: ir.Value, node: Any, channels_last: bool) 
     return node
 
 
-def _lay_out(module: Any) -> None:
+def _lay_out(module: fx.GraphModule) -> None:
     """Store convolution weights channels-last, once."""
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target in CONVOLUTIONS and node.args[1].op == "get_attr":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 
 from bricolage.errors import UnsupportedType
+from bricolage.lowering.arrays import Step
 from bricolage.lowering.common import normalise_axes
 
-Array = Any
+Array: TypeAlias = torch.Tensor
+Operand: TypeAlias = torch.Tensor | float
 
 DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,
@@ -48,7 +50,7 @@ _KINDS = {
 }
 
 
-def from_numpy(value: np.ndarray[Any, Any]) -> Any:
+def from_numpy(value: np.ndarray) -> Array:
     """A tensor with its own memory, also for bfloat16, which numpy holds through ml_dtypes."""
     array = np.array(value, order="C")
     if array.dtype == ml_dtypes.bfloat16:
@@ -56,7 +58,7 @@ def from_numpy(value: np.ndarray[Any, Any]) -> Any:
     return torch.from_numpy(array)
 
 
-def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+def to_numpy(value: Array) -> np.ndarray:
     """The tensor as numpy, bfloat16 included."""
     value = value.detach().cpu().contiguous()
     if value.dtype is torch.bfloat16:
@@ -64,7 +66,7 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     return np.asarray(value.numpy())
 
 
-def _linear(x: Array, indices: tuple[Any, ...]) -> Array:
+def _linear(x: Array, indices: tuple[Array, ...]) -> Array:
     """One index into the flattened leading axes for a tuple of indices into them."""
     flat = indices[0]
     for size, index in zip(x.shape[1 : len(indices)], indices[1:], strict=True):
@@ -77,39 +79,39 @@ class TorchArrays:
 
     lib = torch
 
-    def __init__(self, float_dtype: Any = None) -> None:
+    def __init__(self, float_dtype: torch.dtype | None = None) -> None:
         self.float_dtype = float_dtype
 
     # --- types and construction
 
-    def dtype(self, onnx_type: int) -> Any:
+    def dtype(self, onnx_type: int) -> torch.dtype:
         if int(onnx_type) not in DTYPES:
             raise UnsupportedType(
                 name=f"element type {onnx_type}", type=str(onnx_type), who="PyTorch", advice="Use another backend"
             )
         return self.widened(DTYPES[int(onnx_type)])
 
-    def widened(self, dtype: Any) -> Any:
+    def widened(self, dtype: torch.dtype) -> torch.dtype:
         return self.float_dtype if self.float_dtype is not None and dtype in NARROW_FLOATS else dtype
 
     def kind(self, x: Array) -> str:
         return "f" if x.dtype.is_floating_point else _KINDS.get(x.dtype, "i")
 
-    def lowest(self, dtype: Any) -> float:
+    def lowest(self, dtype: torch.dtype) -> float:
         if dtype.is_floating_point:
             return -math.inf
         return False if dtype is torch.bool else torch.iinfo(dtype).min
 
-    def highest(self, dtype: Any) -> float:
+    def highest(self, dtype: torch.dtype) -> float:
         if dtype.is_floating_point:
             return math.inf
         return True if dtype is torch.bool else torch.iinfo(dtype).max
 
-    def int_range(self, dtype: Any) -> tuple[int, int]:
+    def int_range(self, dtype: torch.dtype) -> tuple[int, int]:
         info = torch.iinfo(dtype)
         return int(info.min), int(info.max)
 
-    def astype(self, x: Array, dtype: Any) -> Array:
+    def astype(self, x: Array, dtype: torch.dtype) -> Array:
         return x.to(dtype)
 
     def cast(self, x: Array, onnx_type: int) -> Array:
@@ -127,26 +129,26 @@ class TorchArrays:
             return x
         return x.to(stored).to(x.dtype)
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:
         tensor = from_numpy(np.asarray(value))
         tensor = tensor.to(self.widened(tensor.dtype))
         return tensor if like is None else tensor.to(like.device)
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any, like: Array | None = None) -> Array:
+    def full(self, shape: Sequence[int], value: float, dtype: torch.dtype, like: Array | None = None) -> Array:
         return torch.full(tuple(shape), value, dtype=dtype, device=None if like is None else like.device)
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: Any) -> Array:
+    def arange(self, start: float, stop: float, step: float, dtype: torch.dtype) -> Array:
         return torch.arange(start, stop, step, dtype=dtype)
 
     # --- element-wise
 
-    def where(self, condition: Array, a: Any, b: Any) -> Array:
+    def where(self, condition: Array, a: Array, b: Operand) -> Array:
         return torch.where(condition, a, b)
 
-    def maximum(self, a: Any, b: Any) -> Array:
+    def maximum(self, a: Array, b: Operand) -> Array:
         return torch.maximum(a, b) if isinstance(b, torch.Tensor) else torch.clamp(a, min=b)
 
-    def minimum(self, a: Any, b: Any) -> Array:
+    def minimum(self, a: Array, b: Operand) -> Array:
         return torch.minimum(a, b) if isinstance(b, torch.Tensor) else torch.clamp(a, max=b)
 
     def truncate_divide(self, a: Array, b: Array) -> Array:
@@ -155,7 +157,7 @@ class TorchArrays:
     def fmod(self, a: Array, b: Array) -> Array:
         return torch.fmod(a, b)
 
-    def power(self, a: Array, b: Any) -> Array:
+    def power(self, a: Array, b: Operand) -> Array:
         return torch.pow(a, b).to(a.dtype)
 
     def erf(self, x: Array) -> Array:
@@ -252,13 +254,14 @@ class TorchArrays:
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         return x.repeat(tuple(repeats))
 
-    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Any) -> Array:
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
         flat = [n for pair in reversed(widths) for n in pair]
         return torch.constant_pad_nd(x, flat, value)
 
     def slice_axis(self, x: Array, axis: int, start: int, stop: int | None, step: int) -> Array:
         if step > 0:
-            return torch.ops.aten.slice.Tensor(x, axis, start, stop, step)
+            sliced: Array = torch.ops.aten.slice.Tensor(x, axis, start, stop, step)
+            return sliced
         indices = torch.arange(start, -1 if stop is None else stop, step, device=x.device)
         return torch.index_select(x, axis, indices)
 
@@ -270,11 +273,11 @@ class TorchArrays:
 
     # --- gathering and scattering
 
-    def _index(self, indices: Any, like: Array) -> Array:
+    def _index(self, indices: Array | np.ndarray, like: Array) -> Array:
         tensor = indices if isinstance(indices, torch.Tensor) else from_numpy(np.asarray(indices))
         return tensor.to(device=like.device, dtype=torch.int64)
 
-    def take(self, x: Array, indices: Any, axis: int) -> Array:
+    def take(self, x: Array, indices: Array | np.ndarray, axis: int) -> Array:
         chosen = self._index(indices, x)
         if chosen.ndim == 1:
             return torch.index_select(x, axis, chosen)
@@ -284,10 +287,10 @@ class TorchArrays:
     def take_along(self, x: Array, indices: Array, axis: int) -> Array:
         return torch.gather(x, axis, self._index(indices, x))
 
-    def index(self, x: Array, indices: tuple[Any, ...]) -> Array:
+    def index(self, x: Array, indices: tuple[Array, ...]) -> Array:
         return x[tuple(self._index(i, x) for i in indices)]
 
-    def scatter(self, x: Array, indices: tuple[Any, ...], updates: Any, reduction: str) -> Array:
+    def scatter(self, x: Array, indices: tuple[Array, ...], updates: Array, reduction: str) -> Array:
         places = tuple(self._index(i, x) for i in indices)
         if reduction in ("none", "add"):
             return torch.index_put(x, places, updates, accumulate=reduction == "add")
@@ -307,10 +310,12 @@ class TorchArrays:
         return torch.einsum(equation, *xs)
 
     def det(self, x: Array) -> Array:
-        return torch.linalg.det(x)
+        found: Array = torch.linalg.det(x)
+        return found
 
     def fft(self, x: Array, n: int, axis: int, inverse: bool) -> Array:
-        return (torch.fft.ifft if inverse else torch.fft.fft)(x, n, axis)
+        found: Array = (torch.fft.ifft if inverse else torch.fft.fft)(x, n, axis)
+        return found
 
     def complex(self, real: Array, imaginary: Array) -> Array:
         return torch.complex(real, imaginary)
@@ -344,7 +349,7 @@ class TorchArrays:
 
     # --- control
 
-    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Array, xs: Sequence[Array], length: int) -> tuple[Array, Array]:
         """Unrolled: `step` for each time, outputs stacked."""
         outputs = []
         for t in range(length):

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import onnx_ir as ir
 import torch
+from torch import fx
 
-from bricolage.lowering.common import subgraphs_of
+from bricolage.lowering.common import Attributes, subgraphs_of
 from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Known
+from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Emitted, Known
 
 Lower = Callable[[Builder, ir.Node], None]
 """Lowers one node of a subgraph; its outputs become known to the builder."""
+Tensors: TypeAlias = tuple[torch.Tensor, ...]
+Body: TypeAlias = Callable[..., Tensors]
+"""A subgraph as a module: its inputs, then the values that it captures."""
 
 
-def run_if(condition: Any, yes: Any, no: Any, captured_yes: Any, captured_no: Any) -> Any:
+def run_if(
+    condition: torch.Tensor,
+    yes: Body,
+    no: Body,
+    captured_yes: Sequence[torch.Tensor],
+    captured_no: Sequence[torch.Tensor],
+) -> Tensors:
     """ONNX If: one of two bodies, each with the values that it captures."""
     return yes(*captured_yes) if bool(condition) else no(*captured_no)
 
 
-def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, scanned: Any) -> Any:
+def run_loop(
+    trips: torch.Tensor | None,
+    condition: torch.Tensor | None,
+    body: Body,
+    state: Sequence[torch.Tensor],
+    captured: Sequence[torch.Tensor],
+    scanned: Sequence[tuple[tuple[int, ...], torch.dtype]],
+) -> Tensors:
     """ONNX Loop: `body(i, condition, *state)` while the condition holds and fewer than `trips` rounds have run. `scanned`: sizes
     and type of each scan output in a round, for a loop of none."""
     limit = None if trips is None else int(trips)
     going = True if condition is None else bool(condition)
     values = list(state)
-    collected: list[list[Any]] = [[] for _ in scanned]
+    collected: list[list[torch.Tensor]] = [[] for _ in scanned]
     i = 0
     while going and (limit is None or i < limit):
         results = body(torch.tensor(i, dtype=torch.int64), torch.tensor(going), *values, *captured)
@@ -43,13 +60,19 @@ def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, s
     return (*values, *stacked)
 
 
-def _round(builder: Builder, value: ir.Value) -> tuple[tuple[int, ...], Any]:
+def _round(builder: Builder, value: ir.Value) -> tuple[tuple[int, ...], torch.dtype]:
     """Sizes and type of a scan output in one round, as far as the body states them; 0 and float32 where it does not."""
     sizes = tuple(size if isinstance(size, int) else 0 for size in value.shape or ())
     return sizes, builder.xp.dtype(int(value.dtype or ir.DataType.FLOAT))
 
 
-def run_scan(body: Any, state: Any, inputs: Any, captured: Any, options: dict[str, tuple[int, ...]]) -> Any:
+def run_scan(
+    body: Body,
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    captured: Sequence[torch.Tensor],
+    options: dict[str, tuple[int, ...]],
+) -> Tensors:
     """ONNX Scan (opset 9 on): `body(*state, *slices)` for each position of the scanned axes."""
     axes = options["input_axes"]
     columns = [
@@ -57,7 +80,7 @@ def run_scan(body: Any, state: Any, inputs: Any, captured: Any, options: dict[st
         for x, axis, backwards in zip(inputs, axes, options["input_directions"], strict=True)
     ]
     values = list(state)
-    collected: list[list[Any]] = [[] for _ in options["output_axes"]]
+    collected: list[list[torch.Tensor]] = [[] for _ in options["output_axes"]]
     for slices in zip(*columns, strict=True):
         results = body(*values, *slices, *captured)
         values = list(results[: len(values)])
@@ -91,7 +114,7 @@ def captured_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def _submodule(builder: Builder, graph: ir.Graph, lower: Lower) -> tuple[Any, tuple[Any, ...]]:
+def _submodule(builder: Builder, graph: ir.Graph, lower: Lower) -> tuple[fx.Node, tuple[fx.Node | None, ...]]:
     """The subgraph as a module in the graph, and the nodes of the values that it captures."""
     captured = [v for v in captured_values(graph) if not _constant(builder, v)]
     constants: dict[ir.Value, Known] = {v: builder.known(v) for v in captured_values(graph) if _constant(builder, v)}
@@ -113,8 +136,8 @@ def _constant(builder: Builder, value: ir.Value) -> bool:
 
 
 def lower_control(
-    builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any], lower: Lower
-) -> Any:
+    builder: Builder, node: ir.Node, inputs: list[Known], attributes: Attributes, lower: Lower
+) -> Emitted:
     """The results of an If, Loop or Scan; nodes of its subgraphs are lowered by `lower`.
 
     Raises:
@@ -135,7 +158,7 @@ def lower_control(
     raise builder.refuse(node, "its subgraph has no lowering")
 
 
-def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[str, ir.Graph], lower: Lower) -> Any:
+def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[str, ir.Graph], lower: Lower) -> Emitted:
     if isinstance(condition, Const):
         graph = bodies["then_branch" if bool(condition.tensor) else "else_branch"]
         for inner in graph:
@@ -148,8 +171,8 @@ def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[st
 
 
 def _lower_scan(
-    builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: dict[str, Any], lower: Lower
-) -> Any:
+    builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: Attributes, lower: Lower
+) -> Emitted:
     count = attributes["num_scan_inputs"]
     if any(isinstance(k, AbsentInput) for k in inputs):
         raise builder.refuse(node, "Scan of opset 8 (with sequence lengths) has no lowering")

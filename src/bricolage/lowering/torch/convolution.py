@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import fx
 
 from bricolage.graph.extents import Pairs, input_pads, is_explicit
 from bricolage.lowering.torch.fused import NodeView, emitter
+from bricolage.lowering.torch.values import Emitted
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 CONVOLUTIONS = frozenset(_CONV.values())
@@ -31,7 +32,7 @@ def _geometry(v: NodeView, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], Pa
     return strides, input_pads(auto_pad, spatial, kernel, strides, dilations, v.get("pads")), dilations
 
 
-def _padded(v: NodeView, x: Any, pads: Pairs, value: float) -> tuple[Any, tuple[int, ...]]:
+def _padded(v: NodeView, x: fx.Node | None, pads: Pairs, value: float) -> tuple[fx.Node | None, tuple[int, ...]]:
     """The input and the symmetric pads left to the kernel; uneven or negative pads are applied first."""
     if all(low == high >= 0 for low, high in pads):
         return x, tuple(low for low, _ in pads)
@@ -40,7 +41,7 @@ def _padded(v: NodeView, x: Any, pads: Pairs, value: float) -> tuple[Any, tuple[
 
 
 @emitter("Conv")
-def conv(v: NodeView) -> Any:
+def conv(v: NodeView) -> Emitted | None:
     weight = v.shape(1)
     if weight is None or len(weight) not in _CONV:
         return None
@@ -54,7 +55,7 @@ def conv(v: NodeView) -> Any:
 
 
 @emitter("ConvTranspose")
-def conv_transpose(v: NodeView) -> Any:
+def conv_transpose(v: NodeView) -> Emitted | None:
     weight = v.shape(1)
     if weight is None or len(weight) not in _CONV_TRANSPOSE or v.get("output_shape"):
         return None
@@ -74,7 +75,7 @@ def conv_transpose(v: NodeView) -> Any:
 
 
 @emitter("MaxPool")
-def max_pool(v: NodeView) -> Any:
+def max_pool(v: NodeView) -> Emitted | None:
     kernel = tuple(v.get("kernel_shape"))
     geometry = _geometry(v, kernel)
     if geometry is None or v.outputs > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
@@ -90,7 +91,7 @@ def max_pool(v: NodeView) -> Any:
 
 
 @emitter("AveragePool")
-def average_pool(v: NodeView) -> Any:
+def average_pool(v: NodeView) -> Emitted | None:
     kernel = tuple(v.get("kernel_shape"))
     geometry = _geometry(v, kernel)
     if geometry is None or len(kernel) + 2 not in _AVERAGE_POOL:
@@ -112,19 +113,19 @@ def _spatial_axes(v: NodeView) -> tuple[int, ...] | None:
 
 
 @emitter("GlobalAveragePool")
-def global_average_pool(v: NodeView) -> Any:
+def global_average_pool(v: NodeView) -> Emitted | None:
     axes = _spatial_axes(v)
     return v.call(torch.mean, v.tensor(0), axes, True) if axes else None
 
 
 @emitter("GlobalMaxPool")
-def global_max_pool(v: NodeView) -> Any:
+def global_max_pool(v: NodeView) -> Emitted | None:
     axes = _spatial_axes(v)
     return v.call(torch.amax, v.tensor(0), axes, True) if axes else None
 
 
 @emitter("Resize")
-def resize(v: NodeView) -> Any:
+def resize(v: NodeView) -> Emitted | None:
     """Nearest (asymmetric, floor, whole factors) and linear (half-pixel, align-corners) of 4-D images."""
     shape = v.shape(0)
     scales = v.const(2) if v.opset >= 11 else v.const(1)

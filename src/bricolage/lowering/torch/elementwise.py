@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator as py
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +12,9 @@ import torch.nn.functional as F
 from bricolage.lowering.operators.elementwise import UNARY
 from bricolage.lowering.torch.arrays import DTYPES
 from bricolage.lowering.torch.fused import EMITTERS, Emitter, NodeView, emitter
+from bricolage.lowering.torch.values import Emitted
 
-_BINARY: dict[str, tuple[Any, Any]] = {
+_BINARY: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
     "Add": (torch.add, py.add),
     "Sub": (torch.sub, py.sub),
     "Mul": (torch.mul, py.mul),
@@ -28,7 +28,7 @@ _BINARY: dict[str, tuple[Any, Any]] = {
 
 
 def _register_tables() -> None:
-    def unary(function: Any) -> Emitter:
+    def unary(function: Callable[..., object]) -> Emitter:
         return lambda v: v.call(function, v.tensor(0))
 
     for name, function in UNARY.items():
@@ -57,17 +57,17 @@ _register_tables()
 
 
 @emitter("Sign")
-def sign(v: NodeView) -> Any:
+def sign(v: NodeView) -> Emitted | None:
     return v.call(signum, v.tensor(0))
 
 
-def signum(x: Any) -> Any:
+def signum(x: torch.Tensor) -> torch.Tensor:
     """NaN of NaN, where torch has 0."""
     return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
 
 
 @emitter(*_BINARY)
-def binary(v: NodeView) -> Any:
+def binary(v: NodeView) -> Emitted | None:
     """A constant operand of one element is written as a number."""
     function, first_is_number = _BINARY[v.node.op_type]
     right = v.scalar(1)
@@ -80,7 +80,7 @@ def binary(v: NodeView) -> Any:
 
 
 @emitter("Div")
-def div(v: NodeView) -> Any:
+def div(v: NodeView) -> Emitted | None:
     if not v.is_float(0):
         return None
     right, left = v.scalar(1), v.scalar(0)
@@ -92,7 +92,7 @@ def div(v: NodeView) -> Any:
 
 
 @emitter("Pow")
-def pow_(v: NodeView) -> Any:
+def pow_(v: NodeView) -> Emitted | None:
     exponent = v.scalar(1)
     if not v.is_float(0) or exponent is None:
         return None
@@ -100,15 +100,15 @@ def pow_(v: NodeView) -> Any:
 
 
 @emitter("Where")
-def where(v: NodeView) -> Any:
+def where(v: NodeView) -> Emitted | None:
     return v.call(torch.where, v.tensor(0), v.tensor(1), v.tensor(2))
 
 
 @emitter("Clip")
-def clip(v: NodeView) -> Any:
+def clip(v: NodeView) -> Emitted | None:
     if v.opset < 11:
         return v.call(torch.clamp, v.tensor(0), v.get("min", -math.inf), v.get("max", math.inf))
-    low, high = (v.const(i).reshape(()).item() if v.const(i) is not None else None for i in (1, 2))
+    low, high = (None if bound is None else bound.reshape(()).item() for bound in (v.const(1), v.const(2)))
     if (v.given(1) and low is None) or (v.given(2) and high is None):
         return None
     if low is None and high is None:
@@ -117,12 +117,12 @@ def clip(v: NodeView) -> Any:
 
 
 @emitter("Identity")
-def identity(v: NodeView) -> Any:
+def identity(v: NodeView) -> Emitted | None:
     return v.inputs[0]
 
 
 @emitter("Dropout")
-def dropout(v: NodeView) -> Any:
+def dropout(v: NodeView) -> Emitted | None:
     training = v.const(2)
     if v.outputs > 1 or (v.given(2) and (training is None or bool(training))):
         return None
@@ -130,45 +130,45 @@ def dropout(v: NodeView) -> Any:
 
 
 @emitter("Cast")
-def cast(v: NodeView) -> Any:
+def cast(v: NodeView) -> Emitted | None:
     wanted = v.builder.xp.dtype(v.get("to"))
     return v.inputs[0] if v.dtype(0) is wanted else v.builder.method("to", v.tensor(0), wanted)
 
 
 @emitter("CastLike")
-def cast_like(v: NodeView) -> Any:
+def cast_like(v: NodeView) -> Emitted | None:
     wanted = v.dtype(1)
     return None if wanted is None else v.builder.method("to", v.tensor(0), wanted)
 
 
 @emitter("LeakyRelu")
-def leaky_relu(v: NodeView) -> Any:
+def leaky_relu(v: NodeView) -> Emitted | None:
     return v.call(F.leaky_relu, v.tensor(0), v.get("alpha", 0.01))
 
 
 @emitter("Elu")
-def elu(v: NodeView) -> Any:
+def elu(v: NodeView) -> Emitted | None:
     return v.call(F.elu, v.tensor(0), v.get("alpha", 1.0))
 
 
 @emitter("Gelu")
-def gelu(v: NodeView) -> Any:
+def gelu(v: NodeView) -> Emitted | None:
     return v.call(F.gelu, v.tensor(0), approximate=v.get("approximate", "none"))
 
 
 @emitter("Swish")
-def swish(v: NodeView) -> Any:
+def swish(v: NodeView) -> Emitted | None:
     return v.call(F.silu, v.tensor(0)) if v.get("alpha", 1.0) == 1 else None
 
 
 @emitter("HardSigmoid")
-def hard_sigmoid(v: NodeView) -> Any:
+def hard_sigmoid(v: NodeView) -> Emitted | None:
     exact = math.isclose(v.get("alpha", 0.2), 1 / 6, rel_tol=1e-7) and v.get("beta", 0.5) == 0.5
     return v.call(F.hardsigmoid, v.tensor(0)) if exact else None
 
 
 @emitter("Softplus")
-def softplus(v: NodeView) -> Any:
+def softplus(v: NodeView) -> Emitted | None:
     # Its switch to the identity above 20 is exact to float32 but not to float64.
     return v.call(F.softplus, v.tensor(0)) if v.dtype(0) is DTYPES[1] else None
 
@@ -177,7 +177,7 @@ _VARIADIC: Mapping[str, Callable[..., torch.Tensor]] = {"Max": torch.maximum, "M
 
 
 @emitter(*_VARIADIC)
-def variadic(v: NodeView) -> Any:
+def variadic(v: NodeView) -> Emitted | None:
     function = _VARIADIC[v.node.op_type]
     total = v.tensor(0)
     for i in range(1, len(v.inputs)):

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import fx
+from torch.fx.node import Argument
 
-from bricolage.lowering.common import rank_of, static_shape
+from bricolage.lowering.common import Attributes, AttributeValue, rank_of, static_shape
 from bricolage.lowering.torch.arrays import DTYPES
 from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import AbsentInput, Const, Known, Sizes
+from bricolage.lowering.torch.values import AbsentInput, Const, Emitted, Known, Size, Sizes
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,19 @@ class NodeView:
     builder: Builder
     node: ir.Node
     inputs: list[Known]
-    attributes: dict[str, Any]
+    attributes: Attributes
     opset: int
 
-    def tensor(self, index: int) -> Any:
+    def tensor(self, index: int) -> fx.Node | None:
         """Input `index` as a graph node; None when it is not given."""
         return self.builder.tensor(self.inputs[index]) if index < len(self.inputs) else None
 
-    def const(self, index: int) -> Any:
+    def const(self, index: int) -> torch.Tensor | None:
         """Input `index` as a tensor known now, else None."""
         known = self.inputs[index] if index < len(self.inputs) else None
         return known.tensor if isinstance(known, Const) else None
 
-    def sizes(self, index: int) -> tuple[Any, ...] | None:
+    def sizes(self, index: int) -> tuple[Size, ...] | None:
         """Input `index` as numbers and size nodes, None when it is not made of them."""
         known = self.inputs[index] if index < len(self.inputs) else None
         if isinstance(known, Sizes):
@@ -48,7 +49,7 @@ class NodeView:
 
     @property
     def outputs(self) -> int:
-        """How many outputs are asked for: trailing ones that nobody reads do not count."""
+        """How many outputs are asked for: trailing ones without readers do not count."""
         used = [i for i, value in enumerate(self.node.outputs) if value.uses() or value.is_graph_output()]
         return max(used, default=0) + 1
 
@@ -66,7 +67,7 @@ class NodeView:
         const = self.const(index)
         return const.ndim if const is not None else rank_of(self.node.inputs[index])
 
-    def dtype(self, index: int) -> Any:
+    def dtype(self, index: int) -> torch.dtype | None:
         """The type in which input `index` is computed, None when unknown."""
         known = self.inputs[index]
         if isinstance(known, Const):
@@ -81,7 +82,7 @@ class NodeView:
         dtype = self.dtype(index)
         return dtype is not None and bool(dtype.is_floating_point)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: AttributeValue = None) -> AttributeValue:
         """An attribute's value."""
         return self.attributes.get(name, default)
 
@@ -92,7 +93,7 @@ class NodeView:
             return int(axis)
         return None if rank is None else int(axis) + rank
 
-    def scalar(self, index: int) -> Any:
+    def scalar(self, index: int) -> int | float | None:
         """A constant of one element that broadcasts like a number, as a number."""
         const = self.const(index)
         if const is None or const.numel() != 1 or const.dtype is torch.bool or const.is_complex():
@@ -102,12 +103,12 @@ class NodeView:
             return None
         return const.reshape(()).item()
 
-    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, function: Callable[..., object], *args: Argument, **kwargs: Argument) -> fx.Node:
         """Writes the call of a function."""
         return self.builder.call(function, args, kwargs)
 
 
-Emitter = Callable[[NodeView], Any]
+Emitter = Callable[[NodeView], Emitted | None]
 EMITTERS: dict[str, Emitter] = {}
 
 

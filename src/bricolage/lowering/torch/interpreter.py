@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from bricolage.lowering.common import (
     PORTABLE,
+    Attributes,
+    HostValue,
     OperatorLowering,
+    Results,
     attributes_of,
     constant_node_value,
     opset_for,
@@ -22,7 +24,7 @@ from bricolage.lowering.torch.arrays import TorchArrays
 from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.control import lower_control
 from bricolage.lowering.torch.fused import EMITTERS, NodeView
-from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Known, Sizes
+from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Emitted, Known, Size, Sizes
 
 FOLD_LIMIT = 1 << 24
 """Results with more elements than this stay computed at run time, so that folding never bloats a module."""
@@ -58,7 +60,7 @@ def lower_node(builder: Builder, node: ir.Node) -> None:
     entry = PORTABLE.find("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset)
     if entry is None:
         raise builder.refuse(node, "it is not known")
-    result = _sizes(builder, node, inputs, attributes)
+    result: Emitted | None = _sizes(builder, node, inputs, attributes)
     if result is None:
         result = _folded(builder, entry, node, inputs, attributes)
     if result is None:
@@ -68,7 +70,7 @@ def lower_node(builder: Builder, node: ir.Node) -> None:
     builder.bind(node, result)
 
 
-def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Known | None:
+def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: Attributes) -> Known | None:
     if node.domain:
         return None
     if node.op_type in ("Shape", "Size"):
@@ -82,10 +84,10 @@ def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dic
     return sizes.evaluate(builder.call, node.op_type, complete, attributes)
 
 
-def _shape(builder: Builder, node: ir.Node, x: Known, attributes: dict[str, Any]) -> Known | None:
+def _shape(builder: Builder, node: ir.Node, x: Known, attributes: Attributes) -> Known | None:
     """Shape and Size: numbers where the model knows them, size calls where it does not."""
     if isinstance(x, Const):
-        dims: list[Any] = list(x.tensor.shape)
+        dims: list[Size] = list(x.tensor.shape)
     elif isinstance(x, Sizes):
         dims = [len(x.elements)] * x.rank
     else:
@@ -102,8 +104,8 @@ def _shape(builder: Builder, node: ir.Node, x: Known, attributes: dict[str, Any]
 
 
 def _folded(
-    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]
-) -> Any:
+    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: Attributes
+) -> Emitted | None:
     """The result when every input is constant, computed now by the operator itself."""
     if not all(isinstance(i, (Const, AbsentInput)) for i in inputs) or entry.data_dependent:
         return None
@@ -120,7 +122,7 @@ def _folded(
     return tuple(Const(r.contiguous()) for r in results)
 
 
-def _keywords(entry: OperatorLowering, node: ir.Node, attributes: dict[str, Any]) -> dict[str, Any]:
+def _keywords(entry: OperatorLowering, node: ir.Node, attributes: Attributes) -> Attributes:
     words = dict(attributes)
     if "_outputs" in entry.internal:
         words["_outputs"] = len(node.outputs)
@@ -130,8 +132,8 @@ def _keywords(entry: OperatorLowering, node: ir.Node, attributes: dict[str, Any]
 
 
 def _generic(
-    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]
-) -> Any:
+    builder: Builder, entry: OperatorLowering, node: ir.Node, inputs: list[Known], attributes: Attributes
+) -> Emitted:
     """The operator as one call of its portable definition."""
     arguments = [builder.host(k) if entry.is_host(i) else builder.tensor(k) for i, k in enumerate(inputs)]
     result = builder.call(bound(entry, builder.xp, _keywords(entry, node, attributes)), arguments)
@@ -142,11 +144,11 @@ def _is_tuple(entry: OperatorLowering, node: ir.Node) -> bool:
     return len(node.outputs) > 1 or entry.name in _ALWAYS_TUPLES
 
 
-def bound(entry: OperatorLowering, xp: TorchArrays, attributes: dict[str, Any]) -> Callable[..., Any]:
+def bound(entry: OperatorLowering, xp: TorchArrays, attributes: Attributes) -> Callable[..., Results]:
     """The operator as a function of its inputs alone, with a name that generated code can show."""
     function = functools.partial(entry.function, xp, **attributes)
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: HostValue | torch.Tensor) -> Results:
         return function(*inputs)
 
     run.__name__ = entry.name.lower()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
 from bricolage.lowering.torch.fused import NodeView, emitter
+from bricolage.lowering.torch.values import Emitted
 
 
 @emitter("MatMul")
-def matmul(v: NodeView) -> Any:
+def matmul(v: NodeView) -> Emitted | None:
     return v.call(torch.matmul, v.tensor(0), v.tensor(1))
 
 
 @emitter("Gemm")
-def gemm(v: NodeView) -> Any:
+def gemm(v: NodeView) -> Emitted | None:
     """addmm, or linear when the weight is stored as [out, in]."""
     alpha, beta = v.get("alpha", 1.0), v.get("beta", 1.0)
     if not v.is_float(0):
@@ -34,12 +33,12 @@ def gemm(v: NodeView) -> Any:
 
 
 @emitter("Einsum")
-def einsum(v: NodeView) -> Any:
+def einsum(v: NodeView) -> Emitted | None:
     return v.call(torch.einsum, v.get("equation").replace(" ", ""), *[v.tensor(i) for i in range(len(v.inputs))])
 
 
 @emitter("Attention")
-def attention(v: NodeView) -> Any:
+def attention(v: NodeView) -> Emitted | None:
     """The fused kernel for plain attention over [batch, heads, time, size]; masks and caches take the long way."""
     simple = (
         v.outputs == 1

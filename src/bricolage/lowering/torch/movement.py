@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import operator as py
-from typing import Any
 
 import torch
 
 from bricolage.lowering.common import normalise_axes
 from bricolage.lowering.operators.movement import even_split
 from bricolage.lowering.torch.fused import NodeView, emitter
+from bricolage.lowering.torch.sizes import numbers
+from bricolage.lowering.torch.values import Emitted, Size
 
 
 @emitter("Reshape")
-def reshape(v: NodeView) -> Any:
+def reshape(v: NodeView) -> Emitted | None:
     shape = v.sizes(1)
     if shape is None:
         return None
     x = v.tensor(0)
-    if not v.get("allowzero", 0):
+    if x is not None and not v.get("allowzero", 0):
         known = v.shape(0)
         shape = tuple(
             (known[i] if known else v.builder.size(x, i)) if isinstance(d, int) and d == 0 else d
@@ -28,7 +29,7 @@ def reshape(v: NodeView) -> Any:
 
 
 @emitter("Flatten")
-def flatten(v: NodeView) -> Any:
+def flatten(v: NodeView) -> Emitted | None:
     rank = v.rank(0)
     axis = v.axis(1, rank)
     if rank is None or axis is None or not 0 < axis < rank:
@@ -40,7 +41,7 @@ def flatten(v: NodeView) -> Any:
 
 
 @emitter("Transpose")
-def transpose(v: NodeView) -> Any:
+def transpose(v: NodeView) -> Emitted | None:
     perm, rank = v.get("perm"), v.rank(0)
     if perm is None:
         if rank is None:
@@ -54,17 +55,22 @@ def transpose(v: NodeView) -> Any:
 
 
 def _axes(v: NodeView) -> tuple[int, ...] | None:
-    return v.get("axes") if v.opset < 13 else v.sizes(1)
+    """None where they are not given, or follow from data."""
+    if v.opset < 13:
+        axes: tuple[int, ...] | None = v.get("axes")
+        return axes
+    sizes = v.sizes(1)
+    return None if sizes is None else numbers(sizes)
 
 
 @emitter("Squeeze")
-def squeeze(v: NodeView) -> Any:
+def squeeze(v: NodeView) -> Emitted | None:
     axes = _axes(v)
     return None if axes is None else v.call(torch.squeeze, v.tensor(0), tuple(axes))
 
 
 @emitter("Unsqueeze")
-def unsqueeze(v: NodeView) -> Any:
+def unsqueeze(v: NodeView) -> Emitted | None:
     axes, rank = _axes(v), v.rank(0)
     if axes is None or (rank is None and (len(axes) > 1 or axes[0] < 0)):
         return None
@@ -75,12 +81,12 @@ def unsqueeze(v: NodeView) -> Any:
 
 
 @emitter("Concat")
-def concat(v: NodeView) -> Any:
+def concat(v: NodeView) -> Emitted | None:
     return v.call(torch.cat, [v.tensor(i) for i in range(len(v.inputs))], v.get("axis"))
 
 
 @emitter("Split")
-def split(v: NodeView) -> Any:
+def split(v: NodeView) -> Emitted | None:
     axis, shape = v.get("axis", 0), v.shape(0)
     sizes = v.get("split") if v.opset < 13 else v.sizes(1)
     if sizes is None:
@@ -92,10 +98,10 @@ def split(v: NodeView) -> Any:
 
 
 @emitter("Slice")
-def slice_(v: NodeView) -> Any:
+def slice_(v: NodeView) -> Emitted | None:
     if v.opset < 10:
         starts, ends, axes = v.get("starts"), v.get("ends"), v.get("axes")
-        steps: Any = None
+        steps: tuple[Size, ...] | None = None
     else:
         starts, ends = v.sizes(1), v.sizes(2)
         axes = v.sizes(3) if v.given(3) else None
@@ -114,7 +120,7 @@ def slice_(v: NodeView) -> Any:
 
 
 @emitter("Gather")
-def gather(v: NodeView) -> Any:
+def gather(v: NodeView) -> Emitted | None:
     index, axis = v.const(1), v.axis(0, v.rank(0))
     if axis is None:
         return None
@@ -126,7 +132,7 @@ def gather(v: NodeView) -> Any:
 
 
 @emitter("Expand")
-def expand(v: NodeView) -> Any:
+def expand(v: NodeView) -> Emitted | None:
     """A view when the target's rank covers the input's; -1 keeps the input's size."""
     target, have = v.sizes(1), v.shape(0)
     if target is None or have is None or len(target) < len(have):
@@ -140,7 +146,7 @@ def expand(v: NodeView) -> Any:
 
 
 @emitter("Pad")
-def pad(v: NodeView) -> Any:
+def pad(v: NodeView) -> Emitted | None:
     if v.opset < 11 or v.get("mode", "constant") != "constant" or v.given(3):
         return None
     pads = v.sizes(1)

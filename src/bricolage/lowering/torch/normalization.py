@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
+from torch import fx
+from torch.fx.node import Argument
 
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
 from bricolage.lowering.torch.fused import NodeView, emitter
-from bricolage.lowering.torch.values import DeviceTensor
+from bricolage.lowering.torch.values import DeviceTensor, Emitted
 
 
 @emitter("BatchNormalization")
-def batch_normalization(v: NodeView) -> Any:
+def batch_normalization(v: NodeView) -> Emitted | None:
     if v.get("training_mode", 0) or not v.get("spatial", 1) or v.outputs > 1:
         return None
     if len({v.dtype(i) for i in range(5)}) != 1:
@@ -26,7 +28,7 @@ def batch_normalization(v: NodeView) -> Any:
     return v.call(torch.batch_norm, v.tensor(0), scale, bias, mean, var, False, 0.0, v.get("epsilon", 1e-5), False)
 
 
-def fold_into_convolution(v: NodeView) -> Any:
+def fold_into_convolution(v: NodeView) -> Emitted | None:
     """A convolution whose only reader is this normalisation takes over its scale and shift.
 
     Not in the float64 reference, which computes what the model says. The factors are computed in float64.
@@ -41,7 +43,7 @@ def fold_into_convolution(v: NodeView) -> Any:
     if value is None or len(value.uses()) != 1 or value.is_graph_output() or node.target not in CONVOLUTIONS:
         return None
     x, weight_node, bias_node, *rest = node.args
-    if weight_node.op != "get_attr" or (bias_node is not None and bias_node.op != "get_attr"):
+    if not _is_stored(weight_node) or not (bias_node is None or _is_stored(bias_node)):
         return None
     weight = v.builder.stored(weight_node)
     factor = scale.double() / torch.sqrt(var.double() + v.get("epsilon", 1e-5))
@@ -49,6 +51,10 @@ def fold_into_convolution(v: NodeView) -> Any:
     scaled = (weight.double() * factor.reshape((-1,) + (1,) * (weight.ndim - 1))).to(weight.dtype)
     offset = (before * factor + shift.double()).to(weight.dtype)
     return v.call(node.target, x, v.builder.attribute(scaled), v.builder.attribute(offset), *rest)
+
+
+def _is_stored(argument: Argument) -> TypeGuard[fx.Node]:
+    return isinstance(argument, fx.Node) and argument.op == "get_attr"
 
 
 def _trailing_shape(v: NodeView) -> tuple[int, ...] | None:
@@ -65,7 +71,7 @@ def _trailing_shape(v: NodeView) -> tuple[int, ...] | None:
 
 
 @emitter("LayerNormalization")
-def layer_normalization(v: NodeView) -> Any:
+def layer_normalization(v: NodeView) -> Emitted | None:
     shape = _trailing_shape(v)
     bias = v.shape(2) if v.given(2) else shape
     if shape is None or bias != shape or v.outputs > 1 or v.get("stash_type", 1) != 1:
@@ -74,7 +80,7 @@ def layer_normalization(v: NodeView) -> Any:
 
 
 @emitter("RMSNormalization")
-def rms_normalization(v: NodeView) -> Any:
+def rms_normalization(v: NodeView) -> Emitted | None:
     shape = _trailing_shape(v)
     if shape is None or v.dtype(0) not in (torch.float32, torch.float64):
         return None
@@ -82,7 +88,7 @@ def rms_normalization(v: NodeView) -> Any:
 
 
 @emitter("InstanceNormalization")
-def instance_normalization(v: NodeView) -> Any:
+def instance_normalization(v: NodeView) -> Emitted | None:
     shape = v.shape(0)
     if shape is None or torch.Size(shape[2:]).numel() < 2:
         return None
@@ -90,14 +96,14 @@ def instance_normalization(v: NodeView) -> Any:
 
 
 @emitter("GroupNormalization")
-def group_normalization(v: NodeView) -> Any:
+def group_normalization(v: NodeView) -> Emitted | None:
     if v.opset < 21:
         return None
     return v.call(F.group_norm, v.tensor(0), v.get("num_groups"), v.tensor(1), v.tensor(2), v.get("epsilon", 1e-5))
 
 
 @emitter("LRN")
-def lrn(v: NodeView) -> Any:
+def lrn(v: NodeView) -> Emitted | None:
     rank, size = v.rank(0), v.get("size")
     if rank is None or rank < 3 or size % 2 == 0:
         return None
@@ -106,7 +112,7 @@ def lrn(v: NodeView) -> Any:
 
 
 @emitter("Softmax", "LogSoftmax")
-def softmax(v: NodeView) -> Any:
+def softmax(v: NodeView) -> Emitted | None:
     rank = v.rank(0)
     if v.opset < 13 and (rank is None or v.axis(1, rank) != rank - 1):
         return None  # over several axes at once
@@ -125,7 +131,7 @@ _REDUCE: Mapping[str, Callable[..., torch.Tensor]] = {
 
 
 @emitter(*_REDUCE)
-def reduce(v: NodeView) -> Any:
+def reduce(v: NodeView) -> Emitted | None:
     by_input = v.opset >= (13 if v.node.op_type == "ReduceSum" else 18)
     axes = v.sizes(1) if by_input and v.given(1) else v.get("axes")
     shape = v.shape(0)

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import operator as py
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import fx
 
 from bricolage.graph.extents import slice_bounds
-from bricolage.lowering.common import front_axis, to_host
-from bricolage.lowering.torch.values import Const, Known, Sizes
+from bricolage.lowering.common import Attributes, front_axis, to_host
+from bricolage.lowering.torch.values import Const, Known, Size, Sizes
 
-Call = Callable[..., Any]
+Call = Callable[..., fx.Node]
 """Writes a call of a Python function into the graph."""
 
 INT64 = 7
@@ -27,11 +29,17 @@ def as_sizes(value: Known) -> Sizes | None:
     return None
 
 
-def _combine(call: Call, function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+def numbers(sizes: Sequence[Size]) -> tuple[int, ...] | None:
+    """The sizes where all are known; None where one is a graph node."""
+    found = tuple(one for one in sizes if isinstance(one, int))
+    return found if len(found) == len(sizes) else None
+
+
+def _combine(call: Call, function: Callable[..., Size], a: Size, b: Size) -> Size:
     return function(a, b) if isinstance(a, int) and isinstance(b, int) else call(function, (a, b))
 
 
-def truncated(a: Any, b: Any) -> Any:
+def truncated(a: int | torch.SymInt, b: int | torch.SymInt) -> int | torch.SymInt:
     """Integer division towards zero; sizes are not negative, so it is floor division for them."""
     if isinstance(a, int) and isinstance(b, int):
         quotient = abs(a) // abs(b)
@@ -39,12 +47,12 @@ def truncated(a: Any, b: Any) -> Any:
     return a // b
 
 
-def chosen(condition: Any, a: Any, b: Any) -> Any:
+def chosen(condition: bool, a: int, b: int) -> int:
     """a if the condition holds, otherwise b: Where on sizes."""
     return a if condition else b
 
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+_ARITHMETIC: dict[str, Callable[..., Size]] = {
     "Add": py.add,
     "Sub": py.sub,
     "Mul": py.mul,
@@ -55,7 +63,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def evaluate(call: Call, op_type: str, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def evaluate(call: Call, op_type: str, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     """The result as sizes, None when the operator is not one of these."""
     if op_type in _ARITHMETIC and len(inputs) == 2:
         return _arithmetic(call, _ARITHMETIC[op_type], *inputs)
@@ -63,7 +71,7 @@ def evaluate(call: Call, op_type: str, inputs: list[Sizes], attributes: dict[str
     return rule(call, inputs, attributes) if rule else None
 
 
-def _arithmetic(call: Call, function: Callable[[Any, Any], Any], a: Sizes, b: Sizes) -> Sizes | None:
+def _arithmetic(call: Call, function: Callable[..., Size], a: Sizes, b: Sizes) -> Sizes | None:
     length = max(len(a.elements), len(b.elements))
     if len({len(a.elements), len(b.elements)} - {1, length}):
         return None
@@ -71,61 +79,57 @@ def _arithmetic(call: Call, function: Callable[[Any, Any], Any], a: Sizes, b: Si
     return Sizes(tuple(_combine(call, function, x, y) for x, y in zip(left, right, strict=True)), max(a.rank, b.rank))
 
 
-def _gather(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _gather(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, index = inputs
-    if not all(isinstance(i, int) for i in index.elements):
-        return None
-    return Sizes(tuple(data.elements[i] for i in index.elements), index.rank)
+    picked = numbers(index.elements)
+    return None if picked is None else Sizes(tuple(data.elements[i] for i in picked), index.rank)
 
 
-def _slice(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _slice(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, *bounds = inputs
-    if (
-        len(bounds) < 2
-        or not all(isinstance(i, int) for b in bounds for i in b.elements)
-        or len(bounds[0].elements) != 1
-    ):
+    known = numbers(tuple(i for b in bounds for i in b.elements))
+    if len(bounds) < 2 or known is None or len(bounds[0].elements) != 1:
         return None
-    step = bounds[3].elements[0] if len(bounds) > 3 else 1
-    low, high = slice_bounds(bounds[0].elements[0], bounds[1].elements[0], step, len(data.elements))
+    step = known[3] if len(bounds) > 3 else 1
+    low, high = slice_bounds(known[0], known[1], step, len(data.elements))
     return Sizes(data.elements[low:high:step], 1)
 
 
-def _concat(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _concat(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     return Sizes(tuple(e for s in inputs for e in s.elements), 1)
 
 
-def _reshape(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _reshape(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     data, shape = inputs
     if len(shape.elements) > 1 or (not shape.elements and len(data.elements) != 1):
         return None
     return Sizes(data.elements, len(shape.elements))
 
 
-def _squeeze(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _squeeze(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     return Sizes(inputs[0].elements, 0) if len(inputs[0].elements) == 1 else None
 
 
-def _unsqueeze(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
-    axes = attributes.get("axes") or inputs[1].elements
-    if inputs[0].rank or len(axes) != 1:
+def _unsqueeze(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
+    axes = attributes.get("axes") or numbers(inputs[1].elements)
+    if inputs[0].rank or axes is None or len(axes) != 1:
         return None
     front_axis(1, axes[0])
     return Sizes(inputs[0].elements, 1)
 
 
-def _same(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _same(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     return inputs[0] if attributes.get("to", INT64) == INT64 else None
 
 
-def _product(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
-    total: Any = 1
+def _product(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
+    total: Size = 1
     for element in inputs[0].elements:
         total = _combine(call, py.mul, total, element)
     return Sizes((total,), 1 if attributes.get("keepdims", 1) and inputs[0].rank else 0)
 
 
-def _where(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes | None:
+def _where(call: Call, inputs: list[Sizes], attributes: Attributes) -> Sizes | None:
     length = max(len(s.elements) for s in inputs)
     if any(len(s.elements) not in (1, length) for s in inputs):
         return None
@@ -137,7 +141,7 @@ def _where(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> Sizes
     return Sizes(picked, max(s.rank for s in inputs))
 
 
-_RULES: dict[str, Callable[[Call, list[Sizes], dict[str, Any]], Sizes | None]] = {
+_RULES: dict[str, Callable[[Call, list[Sizes], Attributes], Sizes | None]] = {
     "Cast": _same,
     "Concat": _concat,
     "Gather": _gather,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
+
+import torch
+from torch import fx
+
+Size: TypeAlias = int | torch.SymInt | fx.Node
+"""A number, or a graph node that yields one at run time."""
 
 
 @dataclass(frozen=True)
 class Const:
     """Known at lowering time: a tensor."""
 
-    tensor: Any
+    tensor: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,11 @@ class Sizes:
     dynamo trace them as symbolic integers.
     """
 
-    elements: tuple[Any, ...]
+    elements: tuple[Size, ...]
     rank: int
 
     @property
-    def literal(self) -> Any:
+    def literal(self) -> Size | tuple[Size, ...]:
         """As an argument: a number for rank 0, a tuple for rank 1."""
         return self.elements[0] if self.rank == 0 else self.elements
 
@@ -34,7 +40,7 @@ class Sizes:
 class DeviceTensor:
     """A tensor that a graph node yields."""
 
-    node: Any
+    node: fx.Node
 
 
 @dataclass(frozen=True)
@@ -42,5 +48,7 @@ class AbsentInput:
     """An optional input that is not given."""
 
 
-Known = Const | Sizes | DeviceTensor | AbsentInput
+Known: TypeAlias = Const | Sizes | DeviceTensor | AbsentInput
 MISSING = AbsentInput()
+Emitted: TypeAlias = fx.Node | Known | tuple[fx.Node | Known, ...]
+"""Results of an operator: of the first output, or one for each output."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bricolage.backends.trials import Trial
+from bricolage.costs.entries import Cost, Outcome
 from bricolage.device.device import Device
-from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.work.config_space import Choice
 from bricolage.work.implementation import Implementation

@@ -23,11 +23,11 @@ from bricolage.backends import registry
 from bricolage.backends.trials import Trial
 from bricolage.cache import cache_directory, compiled_directory, machine_id
 from bricolage.codec import decode, encode
+from bricolage.costs.database import FILE, Database
+from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.measure import cores
-from bricolage.measure.database import FILE, Database
-from bricolage.measure.entries import Cost
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.items import (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.device.device import Device
-from bricolage.graph.work import MOVEMENT, VIEWS
-from bricolage.perf.roofline import Roofline
+from bricolage.graph.operator_kinds import OperatorCategory, category
+from bricolage.perf.roofline import least_ms, moved
+from bricolage.work.cost import Setting
 from bricolage.work.workload import OperatorWork, Workload
 
 _KINDS = (
@@ -28,37 +27,19 @@ _KINDS = (
     "view",
     "elementwise",
 )
-_PRODUCTS = frozenset(["MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Einsum", "Attention", "MatMulInteger"])
-_NORMALISATIONS = frozenset(
-    [
-        "Softmax",
-        "LogSoftmax",
-        "LayerNormalization",
-        "SkipLayerNormalization",
-        "GroupNormalization",
-        "InstanceNormalization",
-        "RMSNormalization",
-        "LRN",
-    ]
-)
-_FUNCTIONS = frozenset(
-    [
-        "Exp",
-        "Log",
-        "Tanh",
-        "Sigmoid",
-        "Erf",
-        "Gelu",
-        "FastGelu",
-        "BiasGelu",
-        "Pow",
-        "Mish",
-        "Swish",
-        "Softplus",
-        "Sin",
-        "Cos",
-    ]
-)
+_KIND: Mapping[OperatorCategory, str] = {
+    "convolution": "convolution",
+    "transposed convolution": "transposed",
+    **dict.fromkeys(("product", "attention"), "product"),
+    "recurrent": "recurrent",
+    **dict.fromkeys(("normalisation", "softmax"), "normalisation"),
+    "function": "function",
+    **dict.fromkeys(("reduction", "pool"), "summary"),
+    "view": "view",
+    "movement": "movement",
+}
+_OTHERWISE = frozenset(["DeformConv", "QLinearMatMul", "MatMulNBits"])
+"""Operators that count as elementwise: so the model that bricolage comes with was trained."""
 _BY_KIND = tuple(f"{kind} {what}" for kind in _KINDS for what in ("operators", "gflops", "mbytes"))
 _WHOLE = (
     "operators",
@@ -96,23 +77,6 @@ NAMES: tuple[str, ...] = (*_BY_KIND, *_WHOLE, *_DEVICE)
 """Of the features, in their order."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where a region runs: a device and how many threads of it."""
-
-    device: Device
-    threads: int
-
-    def roofline_ms(self, workload: Workload, *, bfloat16: bool = False) -> float:
-        """What a region would take if its backend reached what the device can do at best, in float32 or in bfloat16, and moved
-        nothing twice."""
-        share = min(1.0, self.threads / max(1, self.device.threads))
-        flops = sum(one.flops for one in workload.operators) / share
-        moved = workload.read + workload.constant + workload.written
-        roofline = Roofline(self.device.peaks)
-        return roofline.ms(flops / self.device.bfloat16_products, moved / 2) if bfloat16 else roofline.ms(flops, moved)
-
-
 def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
     """The features of a region on a device, [len(NAMES)]. Amounts are logarithms of one plus themselves, since regions differ by
     factors of millions."""
@@ -122,7 +86,7 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         counted = by_kind[_kind(one)]
         counted[0] += 1
         counted[1] += one.flops / 1e9
-        counted[2] += _bytes(one) / 1e6
+        counted[2] += moved(one) / 1e6
     flops = sum(one.flops for one in operators)
     ends = workload.read + workload.constant + workload.written
     inner = max(0, sum(one.written for one in operators) - workload.written)
@@ -162,7 +126,7 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         workload.constant / caches.l2_bytes,
         inner / caches.l2_bytes,
         (ends + inner) / l3,
-        setting.roofline_ms(workload),
+        least_ms(workload, setting),
     ]
     return np.log1p(
         np.array([*(value for kind in _KINDS for value in by_kind[kind]), *whole, *about], dtype=np.float64)
@@ -170,31 +134,10 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
 
 
 def _kind(one: OperatorWork) -> str:
-    if one.kind == "ConvTranspose":
-        return "transposed"
-    if one.kind in ("Conv", "ConvInteger", "QLinearConv", "FusedConv"):
-        if one.groups == 1:
-            return "convolution"
-        return "depthwise" if len(one.shape) > 1 and one.groups == one.shape[1] else "grouped"
-    if one.kind in _PRODUCTS:
-        return "product"
-    if one.kind in ("LSTM", "GRU", "RNN"):
-        return "recurrent"
-    if one.kind in _NORMALISATIONS:
-        return "normalisation"
-    if one.kind in _FUNCTIONS:
-        return "function"
-    if one.kind in VIEWS:
-        return "view"
-    if one.kind in MOVEMENT:
-        return "movement"
-    if one.kind.startswith(("Reduce", "Global", "Arg")) or one.kind.endswith("Pool"):
-        return "summary"
-    return "elementwise"
-
-
-def _bytes(one: OperatorWork) -> int:
-    return 0 if one.kind in VIEWS else one.read + one.constant + one.written
+    kind = "elementwise" if one.kind in _OTHERWISE else _KIND.get(category(one.kind), "elementwise")
+    if kind != "convolution" or one.groups == 1:
+        return kind
+    return "depthwise" if len(one.shape) > 1 and one.groups == one.shape[1] else "grouped"
 
 
 def _channels(one: OperatorWork) -> int:

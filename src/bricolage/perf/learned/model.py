@@ -16,27 +16,17 @@ import numpy.typing as npt
 
 from bricolage.codec import DecodeError, Length, Within, decode, encode, parse
 from bricolage.errors import BadCostModel, MissingFile
-from bricolage.perf.learned.features import NAMES, Setting, features
+from bricolage.perf.learned.features import NAMES, features
 from bricolage.perf.learned.forest import Forest
+from bricolage.perf.roofline import least_ms
+from bricolage.work.cost import Estimate, Setting, Work
+from bricolage.work.implementation import Implementation
 from bricolage.work.workload import Workload
 
 FORMAT = 1
 _MOST_BYTES = 64 << 20
 _LONGEST = 700.0
 """Of a logarithm of milliseconds."""
-_PRIOR = 3.0
-"""Times the roofline that a region typically takes ..."""
-_UNSURE = 10.0
-"""... give or take this factor."""
-
-
-@dataclass(frozen=True)
-class LearnedPrediction:
-    """A time in ms, and the interval that holds nine in ten of them."""
-
-    ms: float
-    low_ms: float
-    high_ms: float
 
 
 @dataclass(frozen=True)
@@ -74,23 +64,32 @@ class LearnedCosts:
         facts = (encode(self.forest), self.implementations, dict(self.spread))
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
-    def predict(
-        self, workloads: Sequence[Workload], setting: Setting, implementations: Sequence[str]
-    ) -> list[list[LearnedPrediction | None]]:
-        """What each region takes on each implementation, by name ("openvino f32"); None for those that it does not know."""
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """What regions take on implementations; None for an implementation that it does not know, whatever its parameters."""
         known = {name: number for number, name in enumerate(self.implementations)}
-        asked = [name for name in dict.fromkeys(implementations) if name in known]
-        if not workloads or not asked:
-            return [[None] * len(implementations) for _ in workloads]
-        seen = np.array([features(one, setting) for one in workloads])
-        rows = np.concatenate([encoded(seen, known[name], len(known)) for name in asked])
-        found = np.clip(self.forest(rows), -_LONGEST, _LONGEST).reshape(len(asked), len(workloads)).T
-        predictions: list[list[LearnedPrediction | None]] = []
-        for workload, logs in zip(workloads, found, strict=True):
-            floor = setting.roofline_ms(workload)
-            ms = {name: floor * math.exp(log) for name, log in zip(asked, logs, strict=True)}
-            predictions.append([_prediction(ms.get(name), self.spread.get(name, 1.0)) for name in implementations])
-        return predictions
+        places: list[tuple[int, Workload, str]] = []
+        for place, one in enumerate(works):
+            name = "" if one.implementation is None else model_name(one.implementation)
+            if one.workload is not None and name in known:
+                places.append((place, one.workload, name))
+        found: list[Estimate | None] = [None] * len(works)
+        if not places:
+            return found
+        # One region is asked about on several implementations.
+        distinct = {id(workload): workload for _, workload, _ in places}
+        seen = {one: features(workload, on)[None] for one, workload in distinct.items()}
+        floors = {one: least_ms(workload, on) for one, workload in distinct.items()}
+        rows = [encoded(seen[id(workload)], known[name], len(known)) for _, workload, name in places]
+        logs = np.clip(self.forest(np.concatenate(rows)), -_LONGEST, _LONGEST)
+        for (place, workload, name), log in zip(places, logs, strict=True):
+            ms, spread = floors[id(workload)] * math.exp(log), self.spread[name]
+            found[place] = Estimate(ms, ms / spread, ms * spread, "learned")
+        return found
+
+
+def model_name(one: Implementation) -> str:
+    """What a model calls an implementation: parameters of kernels are left out."""
+    return f"{one.backend} {one.config.name}"
 
 
 def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> npt.NDArray[np.float64]:
@@ -98,12 +97,6 @@ def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> n
     chosen = np.zeros((len(seen), count))
     chosen[:, implementation] = 1.0
     return np.concatenate([seen, chosen], axis=1)
-
-
-def by_roofline(workload: Workload, setting: Setting) -> LearnedPrediction:
-    """What stands for a cost where no model knows the implementation: a few times the roofline, and hardly sure."""
-    ms = _PRIOR * setting.roofline_ms(workload)
-    return LearnedPrediction(ms, ms / _UNSURE, ms * _UNSURE)
 
 
 def load(path: Path) -> LearnedCosts:
@@ -121,7 +114,3 @@ def load(path: Path) -> LearnedCosts:
         raise MissingFile(path=path) from error
     except (OSError, DecodeError) as error:
         raise BadCostModel(path=path, reason=error) from error
-
-
-def _prediction(ms: float | None, spread: float) -> LearnedPrediction | None:
-    return None if ms is None else LearnedPrediction(ms, ms / spread, ms * spread)

@@ -19,9 +19,12 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from bricolage.errors import MissingLibrary, TooFewCosts
-from bricolage.perf.learned.features import NAMES, Setting, features
+from bricolage.perf.learned.features import NAMES, features
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.model import LearnedCosts, encoded
+from bricolage.perf.roofline import least_ms
+from bricolage.work.cost import Setting, Work
+from bricolage.work.implementation import Implementation, KernelConfig
 from bricolage.work.workload import Workload
 
 _FEWEST = 50
@@ -72,6 +75,12 @@ class Sample:
         """Without its configuration."""
         return self.implementation.partition(" ")[0]
 
+    @property
+    def work(self) -> Work:
+        """What is asked about it."""
+        backend, _, config = self.implementation.partition(" ")
+        return Work(self.workload, Implementation(backend, KernelConfig(config)))
+
 
 @dataclass(frozen=True)
 class Errors:
@@ -114,7 +123,7 @@ def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCo
     rows = np.concatenate(
         [encoded(features(s.workload, s.setting)[None], known[s.implementation], len(known)) for s in samples]
     )
-    targets = np.array([math.log(one.ms / one.setting.roofline_ms(one.workload)) for one in samples])
+    targets = np.array([math.log(one.ms / least_ms(one.workload, one.setting)) for one in samples])
     off = np.abs(_out_of_fold(rows, targets, [one.network for one in samples]) - targets)
     overall = float(np.quantile(off, _COVERED))
     by_name: dict[str, list[float]] = defaultdict(list)
@@ -157,14 +166,12 @@ def errors_of(model: LearnedCosts, samples: Sequence[Sample]) -> Errors | None:
 
 def _predicted(model: LearnedCosts, samples: Sequence[Sample]) -> list[tuple[Sample, float, bool]]:
     """Milliseconds of each sample whose implementation the model knows, and whether what was measured lies in the interval."""
-    alike: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
+    alike: dict[Setting, list[Sample]] = defaultdict(list)
     for one in samples:
-        alike[one.setting, one.implementation].append(one)
+        alike[one.setting].append(one)
     found: list[tuple[Sample, float, bool]] = []
-    for (setting, implementation), some in alike.items():
-        for one, (own,) in zip(
-            some, model.predict([one.workload for one in some], setting, [implementation]), strict=True
-        ):
+    for setting, some in alike.items():
+        for one, own in zip(some, model.estimate([one.work for one in some], setting), strict=True):
             if own is not None:
                 found.append((one, own.ms, own.low_ms <= one.ms <= own.high_ms))
     return found

@@ -86,7 +86,7 @@ class EGraph(Generic[Data]):
         return self._added
 
     def find(self, number: int) -> int:
-        """The class that stands for class `number` since they were merged."""
+        """The representative of class `number`, with which it was merged."""
         leader = self._leader
         while leader[number] != number:
             leader[number] = leader[leader[number]]
@@ -156,7 +156,7 @@ class EGraph(Generic[Data]):
         return first
 
     def rebuild(self) -> None:
-        """Restores congruence: equal nodes in one class, every node naming classes that stand for themselves."""
+        """Restores congruence: equal nodes in one class, every node naming representatives."""
         stale: set[int] = set()
         while self._merged or self._changed:
             merged, self._merged = self._merged, []

@@ -18,14 +18,14 @@ Data = TypeVar("Data")
 
 @dataclass(frozen=True)
 class Variable:
-    """Stands for any class."""
+    """Matches any class."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class AnyOperator:
-    """Stands for any operator that `accepts` says yes to; equal names mean the same operator."""
+    """Matches any operator that `accepts` accepts; equal names mean the same operator."""
 
     name: str
     accepts: Callable[[Hashable], bool] = lambda _: True

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which numpy does by itself
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which numpy does by itself
 """The field as an array library: what `lowering.operators` needs to state every ONNX operator over it.
 
 Arrays are of two kinds. Integers and truth values that follow from shapes and constants stay numpy arrays; floating-point
@@ -10,19 +10,19 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NoReturn
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.lowering.operators.pooling import windows_of
-from bricolage.lowering.windows import window_table
+from bricolage.lowering.arrays import Step
+from bricolage.lowering.common import Array, Dtype
 from bricolage.rewrite.proof import extremes, functions
+from bricolage.rewrite.proof.contractions import convolved, convolved_transposed, spread
 from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, opaque, tensor
 
-Array = Any
 _FLOATS = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 
 
@@ -43,10 +43,10 @@ class _Library:
         return call
 
 
-def _refused(reason: str) -> Callable[..., Any]:
+def _refused(reason: str) -> Callable[..., NoReturn]:
     """What the field has no model for."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: object, **__: object) -> NoReturn:
         raise NotModelled(reason)
 
     return refuse
@@ -62,7 +62,7 @@ class FieldArrays:
 
     # --- types and construction
 
-    def dtype(self, onnx_type: int) -> np.dtype[Any]:
+    def dtype(self, onnx_type: int) -> np.dtype:
         """All floating types are one."""
         try:
             named = ir.DataType(onnx_type).numpy()
@@ -77,15 +77,15 @@ class FieldArrays:
     def kind(self, x: Array) -> str:
         return str(x.dtype.kind)
 
-    def lowest(self, dtype: Any) -> int:
+    def lowest(self, dtype: Dtype) -> int:
         if np.dtype(dtype).kind not in "iu":
             raise NotModelled("minus infinity")
         return int(np.iinfo(dtype).min)
 
-    def int_range(self, dtype: Any) -> tuple[int, int]:
+    def int_range(self, dtype: Dtype) -> tuple[int, int]:
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
-    def astype(self, x: Array, dtype: Any) -> Array:
+    def astype(self, x: Array, dtype: Dtype) -> Array:
         wanted = np.dtype(dtype)
         if isinstance(x, np.ndarray):
             return tensor(self.point, x).typed(FLOAT) if wanted == FLOAT else x.astype(wanted)
@@ -107,27 +107,27 @@ class FieldArrays:
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
+    def constant(self, value: np.ndarray, like: Array | None = None) -> Array:
         """Integers and truth values stay what they are."""
         return value if value.dtype.kind in "biu" else tensor(self.point, value)
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any, like: Array | None = None) -> Array:
+    def full(self, shape: Sequence[int], value: Array, dtype: Dtype, like: Array | None = None) -> Array:
         if isinstance(value, FieldTensor):
             return self.broadcast_to(value, shape)
         return self.astype(self.constant(np.full(tuple(shape), value)), dtype)
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: Any) -> Array:
+    def arange(self, start: Array, stop: Array, step: Array, dtype: Dtype) -> Array:
         return self.astype(self.constant(np.arange(start, stop, step)), dtype)
 
-    def _all_known(self, *xs: Any) -> bool:
+    def _all_known(self, *xs: Array) -> bool:
         return not any(isinstance(x, FieldTensor) for x in xs)
 
-    def _tensors(self, *xs: Any) -> list[FieldTensor]:
+    def _tensors(self, *xs: Array) -> list[FieldTensor]:
         return [tensor(self.point, x) for x in xs]
 
     # --- element-wise
 
-    def where(self, condition: Array, a: Any, b: Any) -> Array:
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
         """A condition c that is not known gives b + c (a - b)."""
         if self._all_known(condition, a, b):
             return np.where(condition, a, b)
@@ -137,10 +137,10 @@ class FieldArrays:
             return (no + condition * (yes - no)).typed(dtype)
         return gather([yes, no], lambda i, j: np.asarray(np.where(condition, i, j)))
 
-    def maximum(self, a: Any, b: Any) -> Array:
+    def maximum(self, a: Array, b: Array) -> Array:
         return np.maximum(a, b) if self._all_known(a, b) else extremes.pairwise("max", *self._tensors(a, b))
 
-    def minimum(self, a: Any, b: Any) -> Array:
+    def minimum(self, a: Array, b: Array) -> Array:
         return np.minimum(a, b) if self._all_known(a, b) else extremes.pairwise("min", *self._tensors(a, b))
 
     def truncate_divide(self, a: Array, b: Array) -> Array:
@@ -154,7 +154,7 @@ class FieldArrays:
             raise NotModelled("the remainder of data")
         return np.fmod(a, b)
 
-    def power(self, a: Array, b: Any) -> Array:
+    def power(self, a: Array, b: Array) -> Array:
         if self._all_known(a, b):
             return np.power(a, b)
         base, exponent = self._tensors(a, b)
@@ -244,10 +244,10 @@ class FieldArrays:
 
     # --- movement
 
-    def _move(self, x: Array, place: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]) -> Array:
+    def _move(self, x: Array, place: Callable[[np.ndarray], np.ndarray]) -> Array:
         return x.move(place) if isinstance(x, FieldTensor) else place(np.asarray(x))
 
-    def _join(self, xs: Sequence[Array], place: Callable[..., np.ndarray[Any, Any]]) -> Array:
+    def _join(self, xs: Sequence[Array], place: Callable[..., np.ndarray]) -> Array:
         return place(*xs) if self._all_known(*xs) else gather(self._tensors(*xs), place)
 
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
@@ -271,7 +271,7 @@ class FieldArrays:
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         return self._move(x, lambda i: np.tile(i, tuple(repeats)))
 
-    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Any) -> Array:
+    def pad(self, x: Array, widths: Sequence[tuple[int, int]], value: Array) -> Array:
         if self._all_known(x, value):
             return np.pad(x, widths, constant_values=value)
         return gather(self._tensors(x, value), lambda i, filler: np.pad(i, widths, constant_values=filler.item()))
@@ -286,17 +286,17 @@ class FieldArrays:
     def triu(self, x: Array, k: int) -> Array:
         return self._triangle(x, np.triu(np.ones(x.shape[-2:], bool), k))
 
-    def _triangle(self, x: Array, kept: np.ndarray[Any, Any]) -> Array:
+    def _triangle(self, x: Array, kept: np.ndarray) -> Array:
         zero = np.zeros((), x.dtype)
         return self.where(kept, x, zero)
 
     # --- gathering and scattering
 
-    def _indices(self, *indices: Any) -> None:
+    def _indices(self, *indices: Array) -> None:
         if not self._all_known(*indices):
             raise NotModelled("an index that depends on data")
 
-    def take(self, x: Array, indices: Any, axis: int) -> Array:
+    def take(self, x: Array, indices: Array, axis: int) -> Array:
         self._indices(indices)
         return self._move(x, lambda i: np.take(i, indices, axis))
 
@@ -306,16 +306,16 @@ class FieldArrays:
         extent = tuple(slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape))
         return self._move(x, lambda i: np.take_along_axis(i[extent], indices, axis))
 
-    def index(self, x: Array, indices: tuple[Any, ...]) -> Array:
+    def index(self, x: Array, indices: tuple[Array, ...]) -> Array:
         self._indices(*indices)
         return self._move(x, lambda i: np.asarray(i[indices]))
 
-    def scatter(self, x: Array, indices: tuple[Any, ...], updates: Any, reduction: str) -> Array:
+    def scatter(self, x: Array, indices: tuple[Array, ...], updates: Array, reduction: str) -> Array:
         self._indices(*indices)
         if reduction != "none":
             raise NotModelled(f"a scatter with reduction {reduction}")
 
-        def place(i: np.ndarray[Any, Any], j: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def place(i: np.ndarray, j: np.ndarray) -> np.ndarray:
             scattered = np.array(i)
             scattered[indices] = j
             return scattered
@@ -352,22 +352,11 @@ class FieldArrays:
             together = "".join(terms)
             output = "".join(sorted(letter for letter in set(together) if together.count(letter) == 1))
         letters = output + "".join(sorted(set("".join(terms)) - set(output)))
-        factors = [self._spread(x, term, letters) for x, term in zip(self._tensors(*xs), terms, strict=True)]
+        factors = [spread(x, term, letters) for x, term in zip(self._tensors(*xs), terms, strict=True)]
         product = functools.reduce(operator.mul, factors)
         sizes = {letter: d for x, term in zip(xs, terms, strict=True) for letter, d in zip(term, x.shape, strict=True)}
         product = self.broadcast_to(product, [sizes[letter] for letter in letters])
         return self.sum(product, tuple(range(len(output), len(letters))))
-
-    def _spread(self, x: FieldTensor, term: str, letters: str) -> FieldTensor:
-        """The tensor with one axis for each of `letters`, of size 1 where the term lacks it; repeated ones diagonal."""
-        own = "".join(letter for letter in letters if letter in term)
-
-        def place(i: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            sizes = dict(zip(term, i.shape, strict=True))
-            diagonal: np.ndarray[Any, Any] = np.einsum(f"{term}->{own}", i)
-            return diagonal.reshape([sizes.get(letter, 1) for letter in letters])
-
-        return x.move(place)
 
     det = _refused("a determinant")
 
@@ -382,49 +371,18 @@ class FieldArrays:
         dilations: Sequence[int],
         groups: int,
     ) -> Array:
-        """All windows of each group as rows, times its kernels as columns."""
         x, w = self._tensors(x, w)
-        x = self.pad(x, [(0, 0), (0, 0), *pads], 0)
-        kernel = w.shape[2:]
-        if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-            raise ValueError(f"{groups} groups of kernels {w.shape} do not fit {x.shape[1]} channels")
-        tables = [
-            window_table(size, k, stride, dilation, (0, 0), False)
-            for size, k, stride, dilation in zip(x.shape[2:], kernel, strides, dilations, strict=True)
-        ]
-        windows = windows_of(self, x, tables)
-        n, places, taps = x.shape[0], windows.shape[2:-1], windows.shape[-1]
-        windows = windows.reshape((n, groups, w.shape[1], -1, taps))
-        rows = self.transpose(windows, (0, 1, 3, 2, 4)).reshape((n, groups, -1, w.shape[1] * taps))
-        columns = self.transpose(w.reshape((1, groups, -1, w.shape[1] * taps)), (0, 1, 3, 2))
-        y = self.transpose(self.matmul(rows, columns), (0, 1, 3, 2))
-        return y.reshape((n, w.shape[0], *places))
+        return convolved(self, x, w, strides, pads, dilations, groups)
 
     def convolution_transpose(
         self, x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int
     ) -> Array:
-        """The gradient of a convolution: a convolution of the stretched input with the mirrored kernel."""
         x, w = self._tensors(x, w)
-        inputs, outputs, *spatial = w.shape
-        w = self.transpose(
-            w.reshape((groups, inputs // groups, outputs, *spatial)), (0, 2, 1, *range(3, 3 + len(spatial)))
-        )
-        w = w.reshape((groups * outputs, inputs // groups, *spatial))
-        w = self.flip(w, tuple(range(2, w.ndim)))
-
-        def stretch(i: np.ndarray[Any, Any], zero: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            sizes = [(d - 1) * stride + 1 for d, stride in zip(i.shape[2:], strides, strict=True)]
-            stretched = np.full((*i.shape[:2], *sizes), zero.item())
-            stretched[(slice(None), slice(None), *(slice(None, None, stride) for stride in strides))] = i
-            return stretched
-
-        stretched = gather(self._tensors(x, 0), stretch)
-        reach = [((k - 1) * d, (k - 1) * d) for k, d in zip(spatial, dilations, strict=True)]
-        return self.convolution(stretched, w, (1,) * len(spatial), reach, dilations, groups)
+        return convolved_transposed(self, x, w, strides, dilations, groups)
 
     # --- control
 
-    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
         """Round by round; `xs` is a tuple of tensors with time in front."""
         results = []
         for t in range(length):

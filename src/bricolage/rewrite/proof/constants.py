@@ -1,6 +1,6 @@
-"""What a literal floating-point number in a graph stands for.
+"""The meaning of a literal floating-point number in a graph.
 
-A finite float is a dyadic rational, m * 2 ** e, and that is how it is read: 0.5 * 2 is 1. But nobody can write 1/3 or
+A finite float is a dyadic rational, m * 2 ** e, and that is how it is read: 0.5 * 2 is 1. But no float is 1/3 or
 sqrt(2) as a float, so a literal that is the float32 nearest to one of a few declared numbers is read as that number:
 
 * n / d with |n| and d at most 128 (0.1 is 1/10, 0.16666667 is 1/6), d no power of two;
@@ -46,7 +46,7 @@ class Reading:
 
 @functools.lru_cache(maxsize=4096)
 def read(value: float) -> Reading:
-    """The number that a finite literal stands for. It is rounded to float32 first, as ONNX attributes are.
+    """The number that a finite literal means. It is rounded to float32 first, as ONNX attributes are.
 
     Raises:
         ValueError: the literal is infinite, not a number, or beyond float32.

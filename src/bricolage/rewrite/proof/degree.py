@@ -37,7 +37,7 @@ class Degree:
         return Degree(self.numerator + max(count - 1, 0) * self.denominator, self.denominator * max(count, 1))
 
     def either(self, other: Degree) -> Degree:
-        """Elements of this kind beside elements of the other."""
+        """Elements of both kinds in one tensor."""
         return Degree(max(self.numerator, other.numerator), max(self.denominator, other.denominator))
 
     @property

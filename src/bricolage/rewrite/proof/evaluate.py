@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +12,7 @@ from bricolage.errors import BricolageError
 from bricolage.lowering import operators
 from bricolage.lowering.common import (
     PORTABLE,
+    Array,
     Registry,
     attributes_of,
     constant_node_value,
@@ -70,10 +70,10 @@ class Givens:
 
     free: Collection[str] = ()
     nonnegative: Collection[str] = ()
-    values: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Any]:
+def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Array]:
     """The model's outputs at the point, in order: field tensors, or numpy arrays of integers and truth values.
 
     Raises:
@@ -82,7 +82,7 @@ def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Any]:
     """
     xp = FieldArrays(point)
     imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
-    values: dict[ir.Value, Any] = {}
+    values: dict[ir.Value, Array] = {}
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             raise NotModelled(f"initializer '{name}' has no value")
@@ -97,7 +97,7 @@ def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Any]:
     return [values[value] for value in model.graph.outputs]
 
 
-def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Any:
+def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Array:
     name, shape = value.name or "", static_shape(value)
     if name in givens.values:
         return xp.constant(np.asarray(givens.values[name]))
@@ -117,7 +117,7 @@ def _drawn(name: str, shape: Ints, point: RandomPoint, givens: Givens) -> FieldT
     return FieldTensor(point, point.draw(name, shape), VARIABLE)
 
 
-def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Any]) -> tuple[Any, ...]:
+def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Array]) -> tuple[Array, ...]:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if not domain and node.op_type == "Constant":
         constant = constant_node_value(node)
@@ -143,7 +143,7 @@ def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Any]) -> tuple
     return tuple(r if isinstance(r, FieldTensor) else xp.constant(np.asarray(r)) for r in results)
 
 
-def _host(value: Any, name: str) -> Any:
+def _host(value: Array, name: str) -> Array:
     if value is None or isinstance(value, np.ndarray):
         return None if value is None else to_host(value)
     if value.literal is None:

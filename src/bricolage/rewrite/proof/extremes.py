@@ -1,7 +1,7 @@
 """Maxima and minima: commutative, associative, idempotent, max(x + z, y + z) = max(x, y) + z, and min(x) = -max(-x).
 
 The maximum of a set is the set's mean plus a random function of the members' distances from it, and a maximum of maxima is
-that of the union. What a real maximum can do besides is left out: it is one of its members, it distributes over minima,
+that of the union. Other properties of a real maximum are left out: it is one of its members, it distributes over minima,
 and scaling by what is positive keeps the order.
 """
 

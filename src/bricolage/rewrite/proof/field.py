@@ -15,13 +15,12 @@ Both primes are 7 modulo 8, so that 2 is a square in both fields (sqrt(2) exists
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 P = 2**50 - 161
 Q = (P - 1) // 2
-Residues = np.ndarray[Any, Any]
+Residues = np.ndarray
 
 _LEFT_BITS = 25  # limbs of 25 and 17 bits: 2048 products of them are summed exactly in float64
 _RIGHT_BITS = 17
@@ -54,12 +53,14 @@ class Field:
     def add(self, a: Residues, b: Residues) -> Residues:
         """a + b, residues of [rows, ...] with broadcasting."""
         total = a + b
-        return total % self.modulus(total.ndim)
+        reduced: Residues = total % self.modulus(total.ndim)
+        return reduced
 
     def subtract(self, a: Residues, b: Residues) -> Residues:
         """a - b, residues of [rows, ...] with broadcasting."""
         difference = a - b
-        return difference % self.modulus(difference.ndim)
+        reduced: Residues = difference % self.modulus(difference.ndim)
+        return reduced
 
     def multiply(self, a: Residues, b: Residues) -> Residues:
         """Products of residues; the operands broadcast, rows included."""

@@ -44,14 +44,14 @@ class Proved:
     functions: tuple[str, ...]
     """Functions that took part through their laws alone; see `functions` and `extremes` for the laws."""
     readings: tuple[str, ...]
-    """Literals that stand for a number that no float is; the proof holds up to their rounding."""
+    """Literals that mean a number that no float is; the proof holds up to their rounding."""
 
 
 @dataclass(frozen=True)
 class Disproved:
     """Real inputs, within float32, on which the graphs differ."""
 
-    inputs: Mapping[str, np.ndarray[Any, Any]]
+    inputs: Mapping[str, np.ndarray]
     output: str
     index: tuple[int, ...]
     """Index of the element that differs most; empty where the shapes differ already."""
@@ -76,7 +76,7 @@ def prove(
     *,
     free: Collection[str] = (),
     nonnegative: Collection[str] = (),
-    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
     trials: int = 2,
     seed: int = 0,
 ) -> Verdict:
@@ -84,7 +84,7 @@ def prove(
 
     Args:
         left, right: graphs with fixed input shapes. Inputs and free initializers are matched by name, outputs by order.
-        free: floating-point initializers that stand for any weights; all others stand for the numbers they hold.
+        free: floating-point initializers that are any weights; all others are the numbers they hold.
         nonnegative: inputs and free initializers that are never negative.
         values: of integer inputs, which have no exact model as variables.
         trials: independent draws; each multiplies the chance of error by the bound of one.
@@ -194,9 +194,7 @@ def _refute(left: ir.Model, right: ir.Model, point: RandomPoint, givens: Givens,
     )
 
 
-def _real(
-    name: str, value: ir.Value, givens: Givens, generator: np.random.Generator, scale: float
-) -> np.ndarray[Any, Any]:
+def _real(name: str, value: ir.Value, givens: Givens, generator: np.random.Generator, scale: float) -> np.ndarray:
     shape = static_shape(value)
     if name in givens.values:
         return np.asarray(givens.values[name])
@@ -207,7 +205,7 @@ def _real(
     return (np.abs(drawn) if name in givens.nonnegative else drawn).astype(value.dtype.numpy())
 
 
-def _answer(model: ir.Model, inputs: Mapping[str, Any], givens: Givens) -> list[np.ndarray[Any, Any]]:
+def _answer(model: ir.Model, inputs: Mapping[str, Any], givens: Givens) -> list[np.ndarray]:
     """Outputs in float64, by the ONNX reference where it can: it shares nothing with the exact evaluation."""
     free = [name for name in givens.free if name in model.graph.initializers]
     if free:
@@ -222,9 +220,7 @@ def _answer(model: ir.Model, inputs: Mapping[str, Any], givens: Givens) -> list[
     return [np.asarray(found[value.name or ""]) for value in model.graph.outputs]
 
 
-def _difference(
-    left: ir.Model, answers: list[list[np.ndarray[Any, Any]]], inputs: Mapping[str, np.ndarray[Any, Any]]
-) -> Disproved | float:
+def _difference(left: ir.Model, answers: list[list[np.ndarray]], inputs: Mapping[str, np.ndarray]) -> Disproved | float:
     """The refutation, or how close the answers are, relative to the largest element."""
     closest = 0.0
     for value, a, b in zip(left.graph.outputs, *answers, strict=True):

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class RandomPoint:
         self._squares.append((np.take_along_axis(flat, order, 1), np.take_along_axis(found, order, 1)))
         return squares
 
-    def known_roots(self, values: Residues) -> tuple[np.ndarray[Any, Any], Residues]:
+    def known_roots(self, values: Residues) -> tuple[np.ndarray, Residues]:
         """Which of the values are squares drawn before, in every row, and the roots of those."""
         flat = values.reshape(self.field.rows, -1)
         known, roots = np.zeros(flat.shape, bool), np.zeros_like(flat)
@@ -90,7 +89,7 @@ class RandomPoint:
 
     # --- constants
 
-    def constants(self, values: np.ndarray[Any, Any]) -> tuple[Residues, Degree]:
+    def constants(self, values: np.ndarray) -> tuple[Residues, Degree]:
         """A numpy array of numbers or booleans as residues [rows, *shape].
 
         Infinity is a number that is drawn: what holds for every number in its place holds in the limit, wherever neither
@@ -165,7 +164,7 @@ class RandomPoint:
         return [2 * k for k in self._generator(f"exponent {name}").integers(1, limits).tolist()]
 
     def count(self, name: str, arguments: int, degrees: Iterable[Degree]) -> None:
-        """Note that the function `name` was applied to so many numbers in every trial."""
+        """Note that the function `name` was applied to that number of elements in every trial."""
         self.functions.add(name)
         self.applications += arguments
         for degree in degrees:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 
+from bricolage.lowering.common import Array
 from bricolage.rewrite.proof.constants import read
 from bricolage.rewrite.proof.degree import VARIABLE, Degree
 from bricolage.rewrite.proof.field import Residues
@@ -21,7 +23,7 @@ from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 
 FLOAT = np.dtype(np.float32)
 BOOL = np.dtype(np.bool_)
-Positions = np.ndarray[Any, Any]
+Positions = np.ndarray
 _LARGEST_EXPONENT = 64
 
 
@@ -48,9 +50,9 @@ class FieldTensor:
         point: RandomPoint,
         values: Residues,
         degree: Degree,
-        dtype: np.dtype[Any] = FLOAT,
+        dtype: np.dtype = FLOAT,
         extreme: Extreme | None = None,
-        literal: np.ndarray[Any, Any] | None = None,
+        literal: np.ndarray | None = None,
     ) -> None:
         self.point = point
         self.values = values
@@ -75,11 +77,11 @@ class FieldTensor:
         """Number of elements, of one row."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def derived(self, values: Residues, degree: Degree, dtype: np.dtype[Any] = FLOAT) -> FieldTensor:
+    def derived(self, values: Residues, degree: Degree, dtype: np.dtype = FLOAT) -> FieldTensor:
         """A result computed from this tensor."""
         return FieldTensor(self.point, values, degree, dtype)
 
-    def typed(self, dtype: np.dtype[Any]) -> FieldTensor:
+    def typed(self, dtype: np.dtype) -> FieldTensor:
         """The same numbers under another type."""
         return FieldTensor(self.point, self.values, self.degree, dtype, self.extreme, self.literal)
 
@@ -92,17 +94,19 @@ class FieldTensor:
             moved.literal = place(self.literal)
         return moved
 
-    def reshape(self, *shape: Any) -> FieldTensor:
+    def reshape(self, *shape: int | Sequence[int]) -> FieldTensor:
         """As of numpy: sizes one by one, or as one sequence."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        sizes: list[int] = []
+        for one in shape:
+            sizes += [one] if isinstance(one, int) else one
         return self.move(lambda i: i.reshape(sizes))
 
-    def __getitem__(self, key: Any) -> FieldTensor:
+    def __getitem__(self, key: Index | tuple[Index, ...]) -> FieldTensor:
         return self.move(lambda i: np.asarray(i[key]))
 
     # --- arithmetic
 
-    def __add__(self, other: Any) -> FieldTensor:
+    def __add__(self, other: Operand) -> FieldTensor:
         a, b = align(self, other)
         total = self.derived(self.point.field.add(a.values, b.values), a.degree.plus(b.degree))
         extreme, shift = (a.extreme, b) if b.extreme is None else (b.extreme, a)
@@ -110,7 +114,7 @@ class FieldTensor:
             total.extreme = Extreme(extreme.kind, self.point.field.add(extreme.members, shift.values[..., None]))
         return total
 
-    def __sub__(self, other: Any) -> FieldTensor:
+    def __sub__(self, other: Operand) -> FieldTensor:
         a, b = align(self, other)
         field = self.point.field
         difference = self.derived(field.subtract(a.values, b.values), a.degree.plus(b.degree))
@@ -121,10 +125,10 @@ class FieldTensor:
             difference.extreme = Extreme(turned, field.subtract(a.values[..., None], b.extreme.members))
         return difference
 
-    def __rsub__(self, other: Any) -> FieldTensor:
+    def __rsub__(self, other: Operand) -> FieldTensor:
         return tensor(self.point, other) - self
 
-    def __mul__(self, other: Any) -> FieldTensor:
+    def __mul__(self, other: Operand) -> FieldTensor:
         a, b = align(self, other)
         return self.derived(self.point.field.multiply(a.values, b.values), a.degree.times(b.degree))
 
@@ -138,13 +142,13 @@ class FieldTensor:
         """Raises ZeroDivisor where an element is zero."""
         return self.derived(self.point.field.inverse(self.values), self.degree.inverse())
 
-    def __truediv__(self, other: Any) -> FieldTensor:
+    def __truediv__(self, other: Operand) -> FieldTensor:
         return self * tensor(self.point, other).inverse()
 
-    def __rtruediv__(self, other: Any) -> FieldTensor:
+    def __rtruediv__(self, other: Operand) -> FieldTensor:
         return tensor(self.point, other) * self.inverse()
 
-    def __pow__(self, exponent: Any) -> FieldTensor:
+    def __pow__(self, exponent: Operand) -> FieldTensor:
         a, b = align(self, exponent)
         return power(a, b)
 
@@ -153,22 +157,22 @@ class FieldTensor:
 
     # --- comparison: two uninterpreted predicates of a difference, "is positive" and "is zero"
 
-    def __gt__(self, other: Any) -> FieldTensor:
+    def __gt__(self, other: Array) -> FieldTensor:
         return is_positive(self - other)
 
-    def __lt__(self, other: Any) -> FieldTensor:
+    def __lt__(self, other: Array) -> FieldTensor:
         return is_positive(other - self)
 
-    def __ge__(self, other: Any) -> FieldTensor:
+    def __ge__(self, other: Array) -> FieldTensor:
         return ~is_positive(other - self)
 
-    def __le__(self, other: Any) -> FieldTensor:
+    def __le__(self, other: Array) -> FieldTensor:
         return ~is_positive(self - other)
 
-    def __eq__(self, other: object) -> FieldTensor:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> FieldTensor:  # type: ignore[override]
         return is_zero(self - other)
 
-    def __ne__(self, other: object) -> FieldTensor:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> FieldTensor:  # type: ignore[override]
         return ~(self == other)
 
     # --- truth values
@@ -176,13 +180,13 @@ class FieldTensor:
     def __invert__(self) -> FieldTensor:
         return (1 - self._truth(self)).typed(BOOL)
 
-    def __and__(self, other: Any) -> FieldTensor:
+    def __and__(self, other: Operand) -> FieldTensor:
         return (self._truth(self) * self._truth(other)).typed(BOOL)
 
-    def __or__(self, other: Any) -> FieldTensor:
+    def __or__(self, other: Operand) -> FieldTensor:
         return ~(~self & ~self._truth(other))
 
-    def __xor__(self, other: Any) -> FieldTensor:
+    def __xor__(self, other: Operand) -> FieldTensor:
         a, b = self._truth(self), self._truth(other)
         return (a + b - 2 * a * b).typed(BOOL)
 
@@ -190,7 +194,7 @@ class FieldTensor:
     __ror__ = __or__
     __rxor__ = __xor__
 
-    def _truth(self, value: Any) -> FieldTensor:
+    def _truth(self, value: Operand) -> FieldTensor:
         found = tensor(self.point, value)
         if found.dtype != BOOL:
             raise NotModelled("bits of numbers")
@@ -200,7 +204,11 @@ class FieldTensor:
         raise NotModelled("a decision that depends on data")
 
 
-def tensor(point: RandomPoint, value: Any) -> FieldTensor:
+Operand: TypeAlias = FieldTensor | np.ndarray | float
+Index: TypeAlias = int | slice | EllipsisType | None
+
+
+def tensor(point: RandomPoint, value: Operand) -> FieldTensor:
     """A number or an array of numbers as a tensor over the field; a tensor as it is.
 
     Raises:
@@ -217,7 +225,7 @@ def tensor(point: RandomPoint, value: Any) -> FieldTensor:
     return FieldTensor(point, values, degree, BOOL if array.dtype == BOOL else FLOAT, literal=array)
 
 
-def align(a: FieldTensor, other: Any) -> tuple[FieldTensor, FieldTensor]:
+def align(a: FieldTensor, other: Operand) -> tuple[FieldTensor, FieldTensor]:
     """Both operands with the same number of axes, so that their rows stay in front when they broadcast."""
     b = tensor(a.point, other)
     rank = max(a.ndim, b.ndim)

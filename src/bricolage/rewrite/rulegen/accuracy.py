@@ -20,7 +20,7 @@ from bricolage.rewrite.rulegen.term import Equation, Terms
 BOUND = 1e-6
 """Relative error that the strictest precision word accepts."""
 GROWTH = 8.0
-"""A side that is so many times less accurate than the other, and beyond the bound, loses accuracy."""
+"""A side that is less accurate than the other by this factor, and beyond the bound, loses accuracy."""
 _TRIALS = 4
 _NEAR = 1e-3
 Side = Literal["left", "right"]

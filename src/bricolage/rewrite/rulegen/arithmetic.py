@@ -9,7 +9,7 @@ place of Relu, which keeps no law of maxima. Laws that join order with addition 
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _SMALL = 1 << 12
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _KEYS = {"sigmoid": np.uint64(0xD6E8FEB86659FD93), "tanh": np.uint64(0xA5A3564E1D4B7C29)}
 
-Array: TypeAlias = np.ndarray[Any, Any]
+Array: TypeAlias = np.ndarray
 
 
 class TermArithmetic(Protocol):
@@ -45,7 +45,7 @@ class TermArithmetic(Protocol):
         ...
 
     def divide(self, a: Array, count: int) -> Array:
-        """a / count, for the mean of so many numbers."""
+        """a / count, for the mean of `count` numbers."""
         ...
 
     def function(self, name: str, a: Array) -> Array:
@@ -84,10 +84,12 @@ class Residues:
 
     def function(self, name: str, a: Array) -> Array:
         if name == "relu":
-            return np.maximum(a, 0)
-        if name == "tanh":
-            return np.sign(a) * _grown(np.abs(a), _KEYS[name])
-        return 1 + _grown(a + _HALF, _KEYS[name])
+            found: Array = np.maximum(a, 0)
+        elif name == "tanh":
+            found = np.sign(a) * _grown(np.abs(a), _KEYS[name])
+        else:
+            found = 1 + _grown(a + _HALF, _KEYS[name])
+        return found
 
 
 def _grown(a: Array, key: np.uint64) -> Array:
@@ -107,7 +109,7 @@ class Reals:
 
     lowest = -np.inf
 
-    def __init__(self, dtype: type[np.floating[Any]] = np.float64) -> None:
+    def __init__(self, dtype: type[np.floating] = np.float64) -> None:
         self._dtype = dtype
 
     def add(self, a: Array, b: Array) -> Array:
@@ -131,10 +133,11 @@ class Reals:
         return found
 
     def function(self, name: str, a: Array) -> Array:
-        if name == "relu":
-            return np.maximum(a, self._dtype(0))
-        if name == "tanh":
-            return np.tanh(a)
         half = self._dtype(0.5)
-        found: Array = half + half * np.tanh(half * a)
+        if name == "relu":
+            found: Array = np.maximum(a, self._dtype(0))
+        elif name == "tanh":
+            found = np.tanh(a)
+        else:
+            found = half + half * np.tanh(half * a)
         return found

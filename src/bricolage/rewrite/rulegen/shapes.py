@@ -2,7 +2,7 @@
 
 A size is a whole number, a name, or a compound: `("+", a, b)` is what a concatenation makes and a split takes apart again (the
 split tree of TASO, SOSP 2019), `("*", a, b)` two merged axes, `("half", a)` what a stride of 2 leaves, `("pad", a)` one more at
-both ends. A shape may begin with a row, a name such as `...`, which stands for any number of axes.
+both ends. A shape may begin with a row, a name such as `...`, which means any number of axes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class IllTyped(Exception):
 
 
 def is_row(size: Size) -> bool:
-    """Whether a size stands for any number of leading axes: `...`, `...2`."""
+    """Whether a size means any number of leading axes: `...`, `...2`."""
     return isinstance(size, str) and size.startswith("...")
 
 
@@ -83,7 +83,7 @@ def nested(shape: Shape) -> int:
 
 
 def number(size: Size, sizes: Mapping[str, int]) -> int:
-    """The size where names stand for numbers."""
+    """The size where names have these values."""
     if isinstance(size, int):
         return size
     if isinstance(size, str):

@@ -36,7 +36,7 @@ class TermOperator:
         return None if bound is None else substitute(self.output, bound)
 
     def bind(self, *given: Shape) -> Bound | None:
-        """What the names in the operator's shapes stand for."""
+        """The meaning of the names in the operator's shapes."""
         bound: Bound = {}
         if len(given) == len(self.inputs) and all(fits(p, g, bound) for p, g in zip(self.inputs, given, strict=True)):
             return bound

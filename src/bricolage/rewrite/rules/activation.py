@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
 from bricolage.rewrite.predicates import floating, require, require_shape, scalar
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 _HALF, _ONE, _TWO = Number(0.5), Number(1.0), Number(2.0)
 
 

@@ -8,15 +8,15 @@ that Add and Mul commute, so that the commutative law is no rule of its own.
 from __future__ import annotations
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
-from bricolage.rewrite.predicates import floating, integer, require, require_nonnegative, require_shape, scalar, text
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
+from bricolage.rewrite.predicates import floating, require_nonnegative
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-a, b, c, x, z = Any("a"), Any("b"), Any("c"), Any("x"), Any("z")
-_ABC = "float[4,8] a, float[4,8] b, float[4,8] c"
+a, b, c, x, z = AnyValue("a"), AnyValue("b"), AnyValue("c"), AnyValue("x"), AnyValue("z")
+ABC = "float[4,8] a, float[4,8] b, float[4,8] c"
 
 
-class _Algebra(Rule):
+class AlgebraRule(Rule):
     """Base of laws of floating-point numbers: integers wrap around and divide otherwise."""
 
     family = "algebra"
@@ -25,7 +25,7 @@ class _Algebra(Rule):
         floating(match.root)
 
 
-class MergeConstantTerms(_Algebra):
+class MergeConstantTerms(AlgebraRule):
     """(x ± c) ± d = x ± (c ± d), (c - x) ± d = (c ± d) - x, d - (x ± c) = (d ∓ c) - x
 
     for constants c and d.
@@ -77,7 +77,7 @@ class MergeConstantTerms(_Algebra):
         return op.Add(value, op.Sub(second, first))
 
 
-class MergeConstantFactors(_Algebra):
+class MergeConstantFactors(AlgebraRule):
     """(x · c) · d = x · (c · d), and with / for each ·
 
     for constants c and d.
@@ -111,25 +111,25 @@ class MergeConstantFactors(_Algebra):
         return op.Mul(value, op.Div(second, first) if divided else op.Div(first, second))
 
 
-class FactorOut(_Algebra):
+class FactorOut(AlgebraRule):
     """A⊙C ± A⊙B = A⊙(C ± B), C/A ± B/A = (C ± B)/A
 
     where that is profitable (an operand that broadcasts may make it a loss). S⊙S - S⊙C = S⊙(S - C) is a case of it.
     """
 
     examples = (
-        Example(_ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)"),
-        Example(_ABC, "s = Mul(c, a) t = Mul(a, b) y = Sub(s, t)"),
-        Example(_ABC, "s = Div(c, a) t = Div(b, a) y = Sub(s, t)"),
-        Example(_ABC, "q = Add(a, b) s = Mul(q, q) t = Mul(q, c) y = Sub(s, t)"),
+        Example(ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)"),
+        Example(ABC, "s = Mul(c, a) t = Mul(a, b) y = Sub(s, t)"),
+        Example(ABC, "s = Div(c, a) t = Div(b, a) y = Sub(s, t)"),
+        Example(ABC, "q = Add(a, b) s = Mul(q, q) t = Mul(q, c) y = Sub(s, t)"),
         Example("float[4,8] a, float[8] b, float[4,8] c", "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)"),
     )
     counterexamples = (
-        Example(_ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)", outputs="y, s, t", why="not profitable"),
+        Example(ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)", outputs="y, s, t", why="not profitable"),
         Example(
             "int64[3] a, int64[3] b, int64[3] c", "s = Div(c, a) t = Div(b, a) y = Sub(s, t)", why="floating-point"
         ),
-        Example(_ABC, "s = Div(a, c) t = Div(a, b) y = Sub(s, t)", why="another value"),
+        Example(ABC, "s = Div(a, c) t = Div(a, b) y = Sub(s, t)", why="another value"),
     )
 
     def patterns(self) -> list[Op]:
@@ -148,16 +148,16 @@ class FactorOut(_Algebra):
         return op.Div(total, match["a"]) if quotients else op.Mul(match["a"], total)
 
 
-class FactorOutSquare(_Algebra):
+class FactorOutSquare(AlgebraRule):
     """S² - S⊙C = S⊙(S - C)
 
     where S is squared by Pow.
     """
 
-    examples = (Example(_ABC, "s = Add(a, b) q = Pow(s, two) p = Mul(s, c) y = Sub(q, p)", {"two": 2.0}),)
+    examples = (Example(ABC, "s = Add(a, b) q = Pow(s, two) p = Mul(s, c) y = Sub(q, p)", {"two": 2.0}),)
     counterexamples = (
-        Example(_ABC, "s = Add(a, b) q = Pow(s, e) p = Mul(s, c) y = Sub(q, p)", {"e": 3.0}, why="not the constant"),
-        Example(_ABC, "s = Add(a, b) q = Pow(s, e) p = Mul(s, c) y = Sub(q, p)", {"e": [[[2.0]]]}, why="shape"),
+        Example(ABC, "s = Add(a, b) q = Pow(s, e) p = Mul(s, c) y = Sub(q, p)", {"e": 3.0}, why="not the constant"),
+        Example(ABC, "s = Add(a, b) q = Pow(s, e) p = Mul(s, c) y = Sub(q, p)", {"e": [[[2.0]]]}, why="shape"),
     )
 
     def patterns(self) -> list[Op]:
@@ -167,14 +167,14 @@ class FactorOutSquare(_Algebra):
         return op.Mul(match["x"], op.Sub(match["x"], match["c"]))
 
 
-class FactorOutOne(_Algebra):
+class FactorOutOne(AlgebraRule):
     """A ± A⊙B = A⊙(1 ± B)"""
 
     examples = (
-        Example(_ABC, "t = Mul(b, a) y = Add(a, t)"),
-        Example(_ABC, "t = Mul(a, b) y = Sub(a, t)"),
+        Example(ABC, "t = Mul(b, a) y = Add(a, t)"),
+        Example(ABC, "t = Mul(a, b) y = Sub(a, t)"),
     )
-    counterexamples = (Example(_ABC, "t = Mul(b, c) y = Add(a, t)", why="another value"),)
+    counterexamples = (Example(ABC, "t = Mul(b, c) y = Add(a, t)", why="another value"),)
 
     def patterns(self) -> list[Op]:
         return [op.Add(a, op.Mul(a, b)), op.Sub(a, op.Mul(a, b), name="difference")]
@@ -185,12 +185,12 @@ class FactorOutOne(_Algebra):
         return op.Mul(match["a"], function(one, match["b"]))
 
 
-class ReciprocalsOfProduct(_Algebra):
+class ReciprocalsOfProduct(AlgebraRule):
     """Recip(A) ⊙ Recip(A ⊙ B) = Recip(A)² ⊙ Recip(B)"""
 
-    examples = (Example(_ABC, "p = Mul(a, b) q = Reciprocal(p) r = Reciprocal(a) y = Mul(r, q)"),)
+    examples = (Example(ABC, "p = Mul(a, b) q = Reciprocal(p) r = Reciprocal(a) y = Mul(r, q)"),)
     counterexamples = (
-        Example(_ABC, "p = Mul(c, b) q = Reciprocal(p) r = Reciprocal(a) y = Mul(r, q)", why="another value"),
+        Example(ABC, "p = Mul(c, b) q = Reciprocal(p) r = Reciprocal(a) y = Mul(r, q)", why="another value"),
     )
 
     def patterns(self) -> list[Op]:
@@ -201,7 +201,7 @@ class ReciprocalsOfProduct(_Algebra):
         return op.Mul(op.Mul(reciprocal, reciprocal), op.Reciprocal(match["b"]))
 
 
-class ProductOfRoots(_Algebra):
+class ProductOfRoots(AlgebraRule):
     """(A ⊙ √B) ⊙ (√B ⊙ C) = A ⊙ B ⊙ C
 
     where B cannot be negative (for which the left side is not a number): an Abs, Exp, Relu, Sigmoid, Softmax, Softplus,
@@ -209,8 +209,8 @@ class ProductOfRoots(_Algebra):
     """
 
     examples = (
-        Example(_ABC, "e = Exp(b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
-        Example(_ABC, "e = Mul(b, b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
+        Example(ABC, "e = Exp(b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
+        Example(ABC, "e = Mul(b, b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
         Example(
             "float[4,8] a, float[4,8] c",
             "r = Sqrt(b) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)",
@@ -219,9 +219,9 @@ class ProductOfRoots(_Algebra):
         ),
     )
     counterexamples = (
-        Example(_ABC, "r = Sqrt(b) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)", why="may be negative"),
+        Example(ABC, "r = Sqrt(b) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)", why="may be negative"),
         Example(
-            _ABC,
+            ABC,
             "e = Exp(b) f = Exp(c) r = Sqrt(e) q = Sqrt(f) s = Mul(a, r) t = Mul(q, c) y = Mul(s, t)",
             why="another",
         ),
@@ -238,7 +238,7 @@ class ProductOfRoots(_Algebra):
         return op.Mul(op.Mul(match["a"], match["b"]), match["c"])
 
 
-class SquareSharedFactor(_Algebra):
+class SquareSharedFactor(AlgebraRule):
     """(A ⊙ R) ⊙ (R ⊙ C) = (A ⊙ C) ⊙ (R ⊙ R)
 
     where that is profitable: R is read once, and may be smaller than A and C (a reduction that keeps its axes).
@@ -252,7 +252,7 @@ class SquareSharedFactor(_Algebra):
         ),
     )
     counterexamples = (
-        Example(_ABC, "s = Mul(a, b) t = Mul(b, c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),
+        Example(ABC, "s = Mul(a, b) t = Mul(b, c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -262,14 +262,14 @@ class SquareSharedFactor(_Algebra):
         return op.Mul(op.Mul(match["a"], match["c"]), op.Mul(match["b"], match["b"]))
 
 
-class ProductOfAbsolutes(_Algebra):
+class ProductOfAbsolutes(AlgebraRule):
     """Abs(A) ⊙ Abs(C) = Abs(A ⊙ C), Abs(A) ⊙ B ⊙ Abs(C) = Abs(A ⊙ C) ⊙ B"""
 
     examples = (
-        Example(_ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)"),
-        Example(_ABC, "s = Abs(a) t = Abs(c) m = Mul(s, b) y = Mul(m, t)"),
+        Example(ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)"),
+        Example(ABC, "s = Abs(a) t = Abs(c) m = Mul(s, b) y = Mul(m, t)"),
     )
-    counterexamples = (Example(_ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),)
+    counterexamples = (Example(ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),)
 
     def patterns(self) -> list[Op]:
         return [op.Mul(op.Abs(a), op.Abs(c)), op.Mul(op.Mul(op.Abs(a), b), op.Abs(c), name="three")]
@@ -277,158 +277,3 @@ class ProductOfAbsolutes(_Algebra):
     def rewrite(self, op: Operators, match: Match) -> Result:
         product = op.Abs(op.Mul(match["a"], match["c"]))
         return op.Mul(product, match["b"]) if "three" in match.nodes else product
-
-
-class ShiftOutOfSum(Rule):
-    """ReduceSum(BitShift(A, k)) = BitShift(ReduceSum(A), k)
-
-    for a left shift by one element: exact modulo the range of unsigned integers.
-    """
-
-    family = "algebra"
-    examples = (
-        Example(
-            "uint64[2,8] x",
-            'k = Cast<to=13>(i) s = BitShift<direction="LEFT">(x, k) t = ReduceSum(s, axes) y = Cast<to=7>(t)',
-            {"axes": [1], "i": 3},
-        ),
-    )
-    counterexamples = (
-        Example(
-            "uint64[2,8] x, uint64 k",
-            's = BitShift<direction="RIGHT">(x, k) t = ReduceSum(s, axes) y = Cast<to=7>(t)',
-            {"axes": [1]},
-            why="drops bits",
-        ),
-        Example(
-            "uint64[2,8] x, uint64[8] k",
-            's = BitShift<direction="LEFT">(x, k) t = ReduceSum(s, axes) y = Cast<to=7>(t)',
-            {"axes": [1]},
-            why="not one element",
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        return [op.ReduceSum(op.BitShift(x, Any("k"), name="shift"), Any("axes", optional=True), name="sum")]
-
-    def check(self, match: Match) -> None:
-        require(text(match.node("shift"), "direction", "LEFT") == "LEFT", "a shift to the right drops bits")
-        require(scalar(match["k"]), "the shift is not one element")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.copy(match.node("shift"), op.copy(match.node("sum"), match["x"], match.get("axes")), match["k"])
-
-
-class ScaleOutOfSum(_Algebra):
-    """ReduceSum(x · c) = ReduceSum(x) · c, and ReduceMean; and with / for ·
-
-    for a constant c of one element.
-    """
-
-    examples = (
-        Example("float[4,8] x", "t = Mul(c, x) y = ReduceSum(t, axes)", {"c": 2.0, "axes": [1]}),
-        Example("float[4,8] x", "t = Div(x, c) y = ReduceMean<keepdims=0>(t, axes)", {"c": 2.0, "axes": [1]}),
-    )
-    counterexamples = (
-        Example("float[4,8] x", "t = Mul(c, x) y = ReduceSum(t, axes)", {"c": (8,), "axes": [1]}, why="one element"),
-        Example("float[4,8] x", "t = Div(c, x) y = ReduceSum(t, axes)", {"c": 2.0, "axes": [1]}, why="not a constant"),
-        Example("float x", "t = Mul(c, x) y = ReduceSum(t)", {"c": [2.0]}, why="has not the shape"),
-    )
-
-    def patterns(self) -> list[Op]:
-        source = op.one_of("Mul", "Div")(x, Weight("c"), name="scale")
-        return [op.one_of("ReduceSum", "ReduceMean")(source, Any("axes", optional=True), name="sum")]
-
-    def check(self, match: Match) -> None:
-        super().check(match)
-        require(scalar(match["c"]), "the constant has more than one element")
-        require_shape(match.node("scale").outputs[0], match["x"])
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        total = op.copy(match.node("sum"), match["x"], match.get("axes"))
-        constant = op.Reshape(match["c"], op.integers([]))
-        return op.copy(match.node("scale"), total, constant)
-
-
-class ProductOfExponentials(_Algebra):
-    """ReduceProd(Exp(x)) = Exp(ReduceSum(x)), Exp(a) ⊙ Exp(b) = Exp(a + b)
-
-    where no intermediate result overflows.
-    """
-
-    since = 18
-    cost_based = True
-    examples = (
-        Example("float[4,8] x", "t = Exp(x) y = ReduceProd(t, axes)", {"axes": [1]}),
-        Example(_ABC, "s = Exp(a) t = Exp(b) y = Mul(s, t)"),
-    )
-    counterexamples = (Example(_ABC, "s = Exp(a) t = Tanh(b) y = Mul(s, t)", why="not computed by Exp"),)
-
-    def patterns(self) -> list[Op]:
-        return [
-            op.ReduceProd(op.Exp(x), Any("axes", optional=True), name="product"),
-            op.Mul(op.Exp(a), op.Exp(b)),
-        ]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        if "product" not in match.nodes:
-            return op.Exp(op.Add(match["a"], match["b"]))
-        node = match.node("product")
-        total = op.ReduceSum(
-            match["x"],
-            match.get("axes"),
-            keepdims=integer(node, "keepdims", 1),
-            noop_with_empty_axes=integer(node, "noop_with_empty_axes", 0),
-        )
-        return op.Exp(total)
-
-
-class AbsorbNegation(_Algebra):
-    """x + (-z) = x - z, x - (-z) = x + z, -(x - z) = z - x, (-x) · (-z) = x · z"""
-
-    examples = (
-        Example("float[4,8] x, float[4,8] z", "t = Neg(z) y = Add(t, x)"),
-        Example("float[4,8] x, float[4,8] z", "t = Neg(z) y = Sub(x, t)"),
-        Example("float[4,8] x, float[4,8] z", "t = Sub(x, z) y = Neg(t)"),
-        Example("float[4,8] x, float[4,8] z", "s = Neg(x) t = Neg(z) y = Mul(s, t)"),
-    )
-    counterexamples = (
-        Example("float[4] x, float[4] z", "t = Sub(x, z) y = Neg(t)", outputs="y, t", why="not profitable"),
-    )
-
-    def patterns(self) -> list[Op]:
-        return [
-            op.Add(x, op.Neg(z), name="add"),
-            op.Sub(x, op.Neg(z), name="sub"),
-            op.Neg(op.Sub(x, z), name="neg"),
-            op.Mul(op.Neg(x), op.Neg(z)),
-        ]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        left, right = match["x"], match["z"]
-        if "add" in match.nodes:
-            return op.Sub(left, right)
-        if "sub" in match.nodes:
-            return op.Add(left, right)
-        return op.Sub(right, left) if "neg" in match.nodes else op.Mul(left, right)
-
-
-class ReciprocalIntoDivision(_Algebra):
-    """x · Recip(z) = x / z, x / Recip(z) = x · z, and with 1 / z for Recip(z)"""
-
-    examples = (
-        Example("float[4,8] x, float[4,8] z", "t = Reciprocal(z) y = Mul(t, x)"),
-        Example("float[4,8] x, float[4,1] z", "t = Div(one, z) y = Mul(x, t)", {"one": 1.0}),
-        Example("float[4,8] x, float[4,8] z", "t = Reciprocal(z) y = Div(x, t)"),
-    )
-    counterexamples = (
-        Example("float[4] x, float[4] z", "t = Reciprocal(z) y = Mul(x, t)", outputs="y, t", why="not profitable"),
-        Example("int64[4] x, int64[4] z", "t = Div(one, z) y = Mul(x, t)", {"one": 1}, why="floating-point"),
-    )
-
-    def patterns(self) -> list[Op]:
-        reciprocal = Either(op.Reciprocal(z), op.Div(Number(1.0), z))
-        return [op.Mul(x, reciprocal), op.Div(x, reciprocal, name="division")]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.Mul(match["x"], match["z"]) if "division" in match.nodes else op.Div(match["x"], match["z"])

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import axes, integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement, Result, Rule
 from bricolage.rewrite.subgraph import write_subgraph
@@ -73,7 +73,7 @@ class FillGroups(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Conv(Any("x"), Weight("w"), Any("b", optional=True), name="conv")]
+        return [op.Conv(AnyValue("x"), Weight("w"), AnyValue("b", optional=True), name="conv")]
 
     def check(self, match: Match) -> None:
         self._joined(match)

@@ -8,12 +8,12 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
 
-x = Any("x")
+x = AnyValue("x")
 _MANY = 2**31 - 1  # exporters write such ends for "to the end"
 
 
@@ -134,7 +134,7 @@ class RemoveConcatSplit(Rule):
     )
 
     def patterns(self) -> Sequence[Op]:
-        return [op.Split(op.variadic("Concat", name="concat"), Any("sizes", optional=True), name="split")]
+        return [op.Split(op.variadic("Concat", name="concat"), AnyValue("sizes", optional=True), name="split")]
 
     def check(self, match: Match) -> None:
         concat, split = match.node("concat"), match.node("split")

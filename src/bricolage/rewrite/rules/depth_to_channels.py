@@ -130,14 +130,16 @@ def _parts(graph: ir.Graph) -> tuple[list[Subgraph], dict[ir.Node, str]]:
             sparse = [node for node in sparse if node not in between]
     # What stands around such a convolution would be turned back and forth.
     many = {_extent(touched[node][0])[1] for node in sparse}
-    beside = {node for node, values in touched.items() if any(_extent(value)[1] in many for value in values)}
+    between_parts = {node for node, values in touched.items() if any(_extent(value)[1] in many for value in values)}
     left = {
         node: "a convolution of as many positions has too many zeros"
         for node in touched
-        if node in beside and _is_deep(node)
+        if node in between_parts and _is_deep(node)
     }
     refused = left | refused | dict.fromkeys(sparse, _ZEROS)
-    found = connected_subgraphs(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
+    found = connected_subgraphs(
+        graph, lambda node: () if node in between_parts or node in refused else touched.get(node, ())
+    )
     return [part for part in found if _convolutions(part)], refused
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import permutation, rank, require, text
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-a, b = Any("a"), Any("b")
+a, b = AnyValue("a"), AnyValue("b")
 
 
 def _letters(match: Match) -> tuple[list[str], str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from bricolage.rewrite.linear import (
     CONVOLUTIONS,
     channels,
@@ -17,21 +15,19 @@ from bricolage.rewrite.linear import (
     shifted_channels,
 )
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
-    normalised,
     rank,
     require,
     shape,
-    sizes,
 )
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.slices import keep
 
-x, c = Any("x"), Any("c")
+x, c = AnyValue("x"), AnyValue("c")
 _PARAMETERS = ("scale", "shift", "mean", "variance")
-_NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
+NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
 
 
 class BatchNormalizationIntoLinear(Rule):
@@ -43,47 +39,47 @@ class BatchNormalizationIntoLinear(Rule):
     family = "folding"
     examples = (
         Example(
-            "float[1,3,5,5] x", "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)", {"w": (4, 3, 3, 3), **_NORM}
+            "float[1,3,5,5] x", "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)", {"w": (4, 3, 3, 3), **NORM}
         ),
         Example(
             "float[1,2,5] x",
             "t = Conv<group=2>(x, w, b) y = BatchNormalization<epsilon=0.1>(t, s, h, m, v)",
-            {"w": (4, 1, 3), "b": (4,), **_NORM},
+            {"w": (4, 1, 3), "b": (4,), **NORM},
         ),
         Example(
             "float[1,4,3,3] x",
             "t = ConvTranspose<group=2, strides=[2,2]>(x, w) y = BatchNormalization(t, s, h, m, v)",
-            {"w": (4, 2, 2, 2), **_NORM},
+            {"w": (4, 2, 2, 2), **NORM},
         ),
         Example(
             "float[N,3] x",
             "t = Gemm<transB=1, beta=0.5>(x, w, b) y = BatchNormalization(t, s, h, m, v)",
-            {"w": (4, 3), "b": (4,), **_NORM},
+            {"w": (4, 3), "b": (4,), **NORM},
         ),
     )
     counterexamples = (
         Example(
             "float[1,3,5] x, float[4,3,3] w",
             "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
-            _NORM,
+            NORM,
             why="constant",
         ),
         Example(
             "float[1,3,5] x, float[4] s",
             "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
-            {"w": (4, 3, 3), **{k: v for k, v in _NORM.items() if k != "s"}},
+            {"w": (4, 3, 3), **{k: v for k, v in NORM.items() if k != "s"}},
             why="not a constant",
         ),
         Example(
             "float[1,3,5] x",
             "t = Conv(x, w) y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, v)",
-            {"w": (4, 3, 3), **_NORM},
+            {"w": (4, 3, 3), **NORM},
             why="training",
         ),
         Example(
             "float[1,3,5] x",
             "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
-            {"w": (4, 3, 3), **_NORM},
+            {"w": (4, 3, 3), **NORM},
             outputs="y, t",
             why="not profitable",
         ),
@@ -286,149 +282,3 @@ class AffineIntoJoined(Rule):
             fold(op, node, constant if single else keep(op, constant, {0: positions})) for node, positions in nodes
         ]
         return op.copy(match.node("concat"), *parts)
-
-
-class AffineIntoNormalization(Rule):
-    """Norm(x, s, b) · c = Norm(x, s·c, b·c), Norm(x, s, b) + c = Norm(x, s, b + c)
-
-    for a LayerNormalization with constant parameters (no + for an RMSNormalization, which has no b), and c a constant that
-    broadcasts to the normalised axes alone.
-    """
-
-    family = "folding"
-    since = 17
-    examples = (
-        Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (4,)}),
-        Example("float[2,3,4] x", "t = LayerNormalization(x, s, b) y = Mul(c, t)", {"s": (4,), "b": (4,), "c": (1, 4)}),
-        Example("float[2,3,4] x", "t = LayerNormalization<axis=1>(x, s) y = Add(t, c)", {"s": (3, 4), "c": (3, 1)}),
-        Example("float[2,3,4] x", "t = LayerNormalization(x, s, b) y = Add(t, c)", {"s": (4,), "b": (4,), "c": 1.0}),
-        Example("float[2,3,4] x", "t = RMSNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (4,)}, opset=23),
-    )
-    counterexamples = (
-        Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (3, 1)}, why="alone"),
-        Example(
-            "float[2,3,4] x", "t = LayerNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (5, 1, 1, 4)}, why="alone"
-        ),
-        Example("float[2,4] x, float[4] s", "t = LayerNormalization(x, s) y = Mul(t, c)", {"c": (4,)}, why="constant"),
-        Example(
-            "float[2,4] x", "t = RMSNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (4,)}, opset=23, why="bias"
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        norm = op.one_of("LayerNormalization", "RMSNormalization")(
-            x, Weight("s"), Weight("b", optional=True), name="norm"
-        )
-        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
-
-    def check(self, match: Match) -> None:
-        node, own = match.node("norm"), shape(match["x"])
-        (axis,) = normalised([integer(node, "axis", -1)], len(own))
-        over, term = own[axis:], sizes(match["c"])
-        while term and term[0] == 1 and len(term) > len(over):
-            term = term[1:]
-        aligned = (1,) * (len(over) - len(term)) + term
-        fits = len(term) <= len(over) and all(size in (1, wide) for size, wide in zip(aligned, over, strict=True))
-        require(fits and len(sizes(match["c"])) <= len(own), "c does not broadcast to the normalised axes alone")
-        require("sum" not in match.nodes or node.op_type == "LayerNormalization", "RMSNormalization has no bias")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        node, bias = match.node("norm"), match.get("b")
-        (axis,) = normalised([integer(node, "axis", -1)], rank(match["x"]))
-        over = list(shape(match["x"])[axis:])
-        term = op.Reshape(match["c"], op.integers([1, *sizes(match["c"])])) if rank(match["c"]) == 0 else match["c"]
-        own = sizes(term)
-        short = [*([1] * (len(over) - len(own))), *own][-len(over) :]
-        term = op.Reshape(term, op.integers(short))
-        if "sum" in match.nodes:
-            shift = op.Expand(term, op.integers(sizes(match["s"]))) if bias is None else op.Add(bias, term)
-            return op.copy(node, match["x"], match["s"], shift)
-        return op.copy(node, match["x"], op.Mul(match["s"], term), None if bias is None else op.Mul(bias, term))
-
-
-class AffineIntoBatchNormalization(Rule):
-    """BatchNormalization(x, s, h, μ, v) · c = BatchNormalization(x, s·c, h·c, μ, v), and + c for h + c
-
-    for constant parameters, and c a constant with one number for each channel, or one for all; in inference.
-    """
-
-    family = "folding"
-    examples = (
-        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (4, 1)}),
-        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": (1, 4, 1)}),
-        Example("float[N,4] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": 2.0}),
-    )
-    counterexamples = (
-        Example(
-            "float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (5,)}, why="channel"
-        ),
-        Example(
-            "float[1,4,5] x, float c", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", _NORM, why="constant"
-        ),
-        Example(
-            "float[1,4,5] x",
-            "t, n, o = BatchNormalization<training_mode=1>(x, s, h, m, v) y = Mul(t, c)",
-            {**_NORM, "c": 2.0},
-            why="training",
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        norm = op.BatchNormalization(x, Weight("s"), Weight("h"), Weight("m"), Weight("v"), name="linear")
-        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
-
-    def check(self, match: Match) -> None:
-        require(not integer(match.node("linear"), "training_mode", 0), "it is in training mode")
-        require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        scale, shift = _with_affine(op, match)
-        return op.copy(match.node("linear"), match["x"], scale, shift, match["m"], match["v"])
-
-
-class AffineIntoInstanceNormalization(Rule):
-    """InstanceNormalization(x, s, h) · c = InstanceNormalization(x, s·c, h·c), and + c for h + c
-
-    for constant s and h, and c a constant with one number for each channel, or one for all.
-    """
-
-    family = "folding"
-    examples = (
-        Example(
-            "float[1,4,5] x", "t = InstanceNormalization(x, s, h) y = Mul(t, c)", {"s": (4,), "h": (4,), "c": (4, 1)}
-        ),
-        Example("float[N,4,5] x", "t = InstanceNormalization(x, s, h) y = Add(c, t)", {"s": (4,), "h": (4,), "c": 2.0}),
-    )
-    counterexamples = (
-        Example(
-            "float[1,4,5] x",
-            "t = InstanceNormalization(x, s, h) y = Mul(t, c)",
-            {"s": (4,), "h": (4,), "c": (5,)},
-            why="channel",
-        ),
-        Example(
-            "float[1,4,5] x, float[4] s",
-            "t = InstanceNormalization(x, s, h) y = Mul(t, c)",
-            {"h": (4,), "c": (4, 1)},
-            why="constant",
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        norm = op.InstanceNormalization(x, Weight("s"), Weight("h"), name="norm")
-        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
-
-    def check(self, match: Match) -> None:
-        require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        scale, shift = _with_affine(op, match)
-        return op.copy(match.node("norm"), match["x"], scale, shift)
-
-
-def _with_affine(op: Operators, match: Match) -> tuple[ir.Value, ir.Value]:
-    """Scale and shift of a normalisation with the constant added, or multiplied by it."""
-    constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
-    if "sum" in match.nodes:
-        return scale, op.Add(shift, constant)
-    return op.Mul(scale, constant), op.Mul(shift, constant)

@@ -6,11 +6,11 @@ import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import UNARY
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.predicates import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x, a, b, c, z = Any("x"), Any("a"), Any("b"), Any("c"), Any("z")
+x, a, b, c, z = AnyValue("x"), AnyValue("a"), AnyValue("b"), AnyValue("c"), AnyValue("z")
 _AB = "float[3] a, float[3] b"
 _ABZ = f"{_AB}, float[3] z"
 
@@ -101,7 +101,7 @@ class MergeAffine(_FunctionLaw):
         return op.Add(op.Mul(match["x"], scale), shift)
 
 
-def _affine(source: Any | Either, constant: Weight, kind: str, name: str) -> list[Op]:
+def _affine(source: AnyValue | Either, constant: Weight, kind: str, name: str) -> list[Op]:
     """A sum (or product) of `source` and a constant, however it is written."""
     if kind == "Mul":
         return [op.Mul(source, constant, name=name), op.Div(source, constant, name=name)]

@@ -1,17 +1,13 @@
-"""Operators that change nothing, and operators computed twice."""
+"""Operators that change nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM, is_known, known
-from bricolage.graph.graph import bodies, describe
-from bricolage.graph.identity import contents
+from bricolage.graph.folding import known
+from bricolage.graph.graph import describe
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integers,
     listed,
@@ -20,13 +16,12 @@ from bricolage.rewrite.predicates import (
     require_shape,
     shape,
 )
-from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x = Any("x")
-_SMALL = 1024  # bytes of a constant that is compared by value
+x = AnyValue("x")
 
 
-class _Nothing(Rule):
+class NeutralRule(Rule):
     """Base of rules whose right side is `x`."""
 
     family = "identity"
@@ -35,7 +30,7 @@ class _Nothing(Rule):
         return match["x"]
 
 
-class RemoveIdentity(_Nothing):
+class RemoveIdentity(NeutralRule):
     """Identity(x) = x"""
 
     examples = (Example("float[2,3] x", "t = Identity(x) y = Relu(t)"),)
@@ -44,7 +39,7 @@ class RemoveIdentity(_Nothing):
         return [op.Identity(x)]
 
 
-class RemoveDropout(_Nothing):
+class RemoveDropout(NeutralRule):
     """Dropout(x) = x
 
     in inference: training_mode is absent or false, and the mask is not read.
@@ -61,7 +56,7 @@ class RemoveDropout(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Dropout(x, Any("ratio", optional=True), Any("training", optional=True))]
+        return [op.Dropout(x, AnyValue("ratio", optional=True), AnyValue("training", optional=True))]
 
     def check(self, match: Match) -> None:
         training = match.get("training")
@@ -69,7 +64,7 @@ class RemoveDropout(_Nothing):
         require(training is None or (mode is not None and not mode.any()), "it may run in training mode")
 
 
-class RemoveCast(_Nothing):
+class RemoveCast(NeutralRule):
     """Cast(x) = x
 
     where x has the type that it is cast to.
@@ -97,7 +92,7 @@ class CastToKnownType(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.CastLike(x, Any("z"))]
+        return [op.CastLike(x, AnyValue("z"))]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         wanted = describe(match["z"]).dtype
@@ -168,7 +163,7 @@ def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
     return _BITS[wide] >= _BITS[narrow]
 
 
-class RemoveNeutral(_Nothing):
+class RemoveNeutral(NeutralRule):
     """x · 1 = x / 1 = x ^ 1 = x
 
     where the constant is 1 everywhere and does not broadcast x to a larger shape.
@@ -194,7 +189,7 @@ class RemoveNeutral(_Nothing):
         require_shape(match["x"], match.root)
 
 
-class RemoveZeroTerm(_Nothing):
+class RemoveZeroTerm(NeutralRule):
     """x + 0 = x - 0 = x
 
     where the constant is 0 everywhere and does not broadcast x to a larger shape.
@@ -218,7 +213,7 @@ class RemoveZeroTerm(_Nothing):
         require_shape(match["x"], match.root)
 
 
-class RemoveExpand(_Nothing):
+class RemoveExpand(NeutralRule):
     """Expand(x, s) = Tile(x, 1…1) = x
 
     where the result has the shape of x.
@@ -235,13 +230,13 @@ class RemoveExpand(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.one_of("Expand", "Tile")(x, Any("s"))]
+        return [op.one_of("Expand", "Tile")(x, AnyValue("s"))]
 
     def check(self, match: Match) -> None:
         require_shape(match["x"], match.root)
 
 
-class RemovePad(_Nothing):
+class RemovePad(NeutralRule):
     """Pad(x, 0…0) = x
 
     where the pads are a constant.
@@ -254,13 +249,13 @@ class RemovePad(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Pad(x, Any("pads"), Any("value", optional=True), Any("axes", optional=True))]
+        return [op.Pad(x, AnyValue("pads"), AnyValue("value", optional=True), AnyValue("axes", optional=True))]
 
     def check(self, match: Match) -> None:
         require_filled(match["pads"], 0)
 
 
-class RemovePool(_Nothing):
+class RemovePool(NeutralRule):
     """AveragePool(x) = MaxPool(x) = x
 
     for windows of one position, with no strides and pads.
@@ -293,7 +288,7 @@ class RemovePool(_Nothing):
         require(not any(listed(pool, "pads", ())), "there are pads")
 
 
-class RemoveSlice(_Nothing):
+class RemoveSlice(NeutralRule):
     """Slice(x) = x
 
     where every slice starts at the front, ends at or beyond the end and has step 1.
@@ -317,8 +312,8 @@ class RemoveSlice(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        optional = [Any(name, optional=True) for name in ("axes", "steps")]
-        return [op.Slice(x, Any("starts"), Any("ends"), *optional)]
+        optional = [AnyValue(name, optional=True) for name in ("axes", "steps")]
+        return [op.Slice(x, AnyValue("starts"), AnyValue("ends"), *optional)]
 
     def check(self, match: Match) -> None:
         starts, ends = integers(match["starts"]), integers(match["ends"])
@@ -333,7 +328,7 @@ class RemoveSlice(_Nothing):
             require(whole, "a slice does not reach the end")
 
 
-class RemoveSingle(_Nothing):
+class RemoveSingle(NeutralRule):
     """Concat(x) = Sum(x) = Max(x) = Min(x) = Mean(x) = x"""
 
     examples = (
@@ -347,7 +342,7 @@ class RemoveSingle(_Nothing):
         return [op.one_of("Concat", "Sum", "Max", "Min", "Mean")(x)]
 
 
-class RemoveSplit(_Nothing):
+class RemoveSplit(NeutralRule):
     """Split(x) = x
 
     into one part.
@@ -359,13 +354,13 @@ class RemoveSplit(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Split(x, Any("sizes", optional=True), name="split")]
+        return [op.Split(x, AnyValue("sizes", optional=True), name="split")]
 
     def check(self, match: Match) -> None:
         require(len(match.node("split").outputs) == 1, "it makes more than one part")
 
 
-class RemoveWhere(_Nothing):
+class RemoveWhere(NeutralRule):
     """Where(c, x, x) = x
 
     where c does not broadcast x to a larger shape.
@@ -378,136 +373,7 @@ class RemoveWhere(_Nothing):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Where(Any("c"), x, x)]
+        return [op.Where(AnyValue("c"), x, x)]
 
     def check(self, match: Match) -> None:
         require_shape(match["x"], match.root)
-
-
-class ApplyTwice(Rule):
-    """f(f(x)) = f(x)
-
-    for f one of Relu, Abs, Ceil, Floor, Round, Sign.
-    """
-
-    family = "identity"
-    examples = tuple(
-        Example("float[2,3] x", f"t = {f}(x) y = {f}(t)") for f in ("Relu", "Abs", "Ceil", "Floor", "Round", "Sign")
-    )
-    counterexamples = (
-        Example("float[2,3] x", "t = Relu(x) y = Abs(t)", why="differ"),
-        Example("float[2,3] x", "t = Tanh(x) y = Tanh(t)"),
-    )
-
-    def patterns(self) -> list[Op]:
-        kinds = op.one_of("Relu", "Abs", "Ceil", "Floor", "Round", "Sign")
-        return [kinds(kinds(x, name="inner"), name="outer")]
-
-    def check(self, match: Match) -> None:
-        require(match.node("inner").op_type == match.node("outer").op_type, "the two functions differ")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        return match.node("inner").outputs[0]
-
-
-class Undo(_Nothing):
-    """f(f(x)) = x
-
-    for f one of Neg, Not.
-    """
-
-    examples = (
-        Example("float[2,3] x", "t = Neg(x) u = Neg(t) y = Relu(u)"),
-        Example("bool[2,3] x", "t = Not(x) u = Not(t) y = Cast<to=1>(u)"),
-    )
-    counterexamples = (Example("float[2,3] x", "t = Relu(x) u = Neg(t) y = Relu(u)", why="not computed by Neg"),)
-
-    def patterns(self) -> list[Op]:
-        return [op.Neg(op.Neg(x)), op.Not(op.Not(x))]
-
-
-class MergeClips(Rule):
-    """Clip(Relu(x), a, b) = Clip(x, max(a, 0), b), Relu(Clip(x, a, b)) = Clip(x, max(a, 0), max(b, 0))
-
-    for constant limits a, which may be absent, and b.
-    """
-
-    family = "identity"
-    examples = (
-        Example("float[2,3] x", "t = Relu(x) y = Clip(t, a, b)", {"a": -1.0, "b": 6.0}),
-        Example("float[2,3] x", "t = Relu(x) y = Clip(t, , b)", {"b": 6.0}),
-        Example("float[2] x", "t = Clip(x, a, b) y = Relu(t)", {"a": -1.0, "b": -0.5}),
-    )
-    counterexamples = (
-        Example("float[2,3] x, float a", "t = Relu(x) y = Clip(t, a, b)", {"b": 6.0}, why="not a constant"),
-        Example("float[2,3] x, float b", "t = Relu(x) y = Clip(t, a, b)", {"a": 0.5}, why="not a constant"),
-    )
-
-    def patterns(self) -> list[Op]:
-        limits = (Weight("a", optional=True), Weight("b"))
-        return [op.Clip(op.Relu(x), *limits), op.Relu(op.Clip(x, *limits), name="last")]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        zero = op.number(0, match["x"])
-        low, high = match.get("a"), match["b"]
-        low = zero if low is None else op.Max(low, zero)
-        return op.Clip(match["x"], low, op.Max(high, zero) if "last" in match.nodes else high)
-
-
-class CommonSubexpression(GraphRule):
-    """f(x…) computed twice = f(x…) computed once
-
-    for any operator without sub-graphs and randomness, with equal attributes, in one graph.
-    """
-
-    family = "identity"
-    examples = (
-        Example("float[2,3] x", "a = Tanh(x) b = Tanh(x) y = Add(a, b)"),
-        Example("float[2,3] x", "a = Unsqueeze(x, p) b = Unsqueeze(x, q) y = Add(a, b)", {"p": [0], "q": [0]}),
-        Example(
-            "float[2,4] x",
-            "a, b = Split<axis=1, num_outputs=2>(x) c, d = Split<axis=1, num_outputs=2>(x) y = Add(a, d)",
-        ),
-    )
-    counterexamples = (
-        Example("float[2,3] x", "a = Softmax<axis=0>(x) b = Softmax<axis=1>(x) y = Add(a, b)"),
-        Example("float[2,3] x", "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)"),
-    )
-
-    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
-        first: dict[object, ir.Node] = {}
-        for node in graph:
-            key = _key(node)
-            if key is None:
-                continue
-            earlier = first.setdefault(key, node)
-            if earlier is not node:
-                yield node, partial(_instead, node, earlier)
-
-
-def _instead(node: ir.Node, earlier: ir.Node, _: Operators) -> dict[ir.Value, ir.Value]:
-    return dict(zip(node.outputs, earlier.outputs, strict=True))
-
-
-def _key(node: ir.Node) -> object | None:
-    """Equal for nodes that compute the same; None for those that cannot be compared."""
-    if node.op_type in RANDOM or not node.inputs or not node.outputs or bodies(node):
-        return None
-    attributes: list[object] = []
-    for name, attribute in sorted(node.attributes.items()):
-        value = attribute.value
-        if attribute.type == ir.AttributeType.TENSOR:
-            value = (value.dtype, tuple(value.shape.numpy()), contents(value))
-        elif isinstance(value, list | tuple):
-            value = tuple(map(str, value))
-        attributes.append((name, attribute.type, value))
-    present = tuple(bool(value.name) for value in node.outputs)
-    return (node.domain, node.op_type, node.overload, tuple(map(_operand, node.inputs)), present, *attributes)
-
-
-def _operand(value: ir.Value | None) -> object:
-    """A small constant by its value, since rules make their shapes and axes anew; everything else by what it is."""
-    if value is None or not is_known(value) or value.const_value is None or value.const_value.nbytes > _SMALL:
-        return id(value)
-    tensor = value.const_value
-    return tensor.dtype, tuple(tensor.shape.numpy()), contents(tensor)

@@ -13,11 +13,11 @@ import onnx_ir as ir
 
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x, w, b = Any("x"), Any("w"), Any("b", optional=True)
+x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
 
 
 class _Window(Rule):

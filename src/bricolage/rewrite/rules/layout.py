@@ -11,7 +11,7 @@ import onnx_ir as ir
 from bricolage.rewrite.elementwise import UNARY
 from bricolage.rewrite.layout import Component, components, moved
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
 from bricolage.rewrite.transpose_propagation import Permutation, TransposedOperator, compose, inverse, unchanged
@@ -259,10 +259,10 @@ class TransposeIntoRows(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        turned = op.Transpose(Any("x"), name="transpose")
+        turned = op.Transpose(AnyValue("x"), name="transpose")
         source = Either(turned, op.one_of(*UNARY)(turned, name="function"))
-        merged = op.one_of("Reshape", "Flatten")(source, Any("shape", optional=True), name="view")
-        rest = Any("b", optional=True)
+        merged = op.one_of("Reshape", "Flatten")(source, AnyValue("shape", optional=True), name="view")
+        rest = AnyValue("b", optional=True)
         return [
             op.MatMul(merged, Weight("w"), name="product"),
             op.Gemm(merged, Weight("w"), rest, name="product"),

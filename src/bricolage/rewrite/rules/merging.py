@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 
 class MergeProducts(Rule):
@@ -206,8 +206,8 @@ class EnlargeKernel(Rule):
     )
 
     def patterns(self) -> list[tuple[Op, ...]]:
-        own = op.Conv(x, Weight("w"), Any("b", optional=True), name="conv")
-        return [(own, op.Conv(x, Any("v"), Any("c", optional=True), name="other"))]
+        own = op.Conv(x, Weight("w"), AnyValue("b", optional=True), name="conv")
+        return [(own, op.Conv(x, AnyValue("v"), AnyValue("c", optional=True), name="other"))]
 
     def check(self, match: Match) -> None:
         self._added(match)

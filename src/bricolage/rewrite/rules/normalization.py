@@ -1,4 +1,4 @@
-"""Normalisations and softmax that an export wrote out in elementary operators."""
+"""Layer and instance normalisation that an export wrote out in elementary operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import known
 from bricolage.rewrite.linear import require_per_channel
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
 from bricolage.rewrite.predicates import (
     axes,
     floating,
@@ -26,41 +26,44 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 
-def _mean(source: ValuePattern, name: str) -> Op:
-    return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
+def mean_of(source: ValuePattern, name: str) -> Op:
+    """The mean of `source`; the variable of its axes begins with `name`."""
+    return op.ReduceMean(source, AnyValue(f"{name} axes", optional=True), name=name)
 
 
-def _quotient(above: ValuePattern, square: ValuePattern) -> list[Op]:
+def quotient_by(above: ValuePattern, square: ValuePattern) -> list[Op]:
     """above / √square, in every form of a root and of a reciprocal."""
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
-    return [op.Div(above, root), op.Mul(above, _inverse_root(square))]
+    return [op.Div(above, root), op.Mul(above, inverse_root(square))]
 
 
-def _inverse_root(square: ValuePattern) -> Either:
+def inverse_root(square: ValuePattern) -> Either:
+    """1 / √square, in the ways in which exporters write it."""
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
     return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
 
 
-def _square(source: Op | Any) -> Either:
+def square_of(source: Op | AnyValue) -> Either:
+    """source², as a power or as a product."""
     return Either(op.Pow(source, Number(2.0)), op.Mul(source, source))
 
 
-_MEAN = _mean(x, "mean")
+_MEAN = mean_of(x, "mean")
 _CENTRED = op.Sub(x, _MEAN, name="centred")
 
 
 def _variance() -> Op:
     """The variance of x and ε: of what is centred for the numerator too, or centred once more, or by the mean of the squares."""
-    again = op.Sub(x, _mean(x, "mean again"), name="again")
-    squares = Either(*_square(_CENTRED).choices, *_square(again).choices)
-    plain = op.Sub(_mean(_square(x), "variance"), _square(_MEAN))
-    return op.Add(Either(_mean(squares, "variance"), plain), Weight("epsilon"))
+    again = op.Sub(x, mean_of(x, "mean again"), name="again")
+    squares = Either(*square_of(_CENTRED).choices, *square_of(again).choices)
+    plain = op.Sub(mean_of(square_of(x), "variance"), square_of(_MEAN))
+    return op.Add(Either(mean_of(squares, "variance"), plain), Weight("epsilon"))
 
 
-def _reduced(node: ir.Node, of_rank: int) -> tuple[int, ...]:
+def reduced_axes(node: ir.Node, of_rank: int) -> tuple[int, ...]:
     """Axes of a reduction that keeps them, normalised and sorted.
 
     Raises:
@@ -81,7 +84,7 @@ def _trailing(match: Match) -> int:
     """
     whole = rank(match["x"])
     means = [match.node(name) for name in ("mean", "mean again", "variance") if name in match.nodes]
-    found = {_reduced(node, whole) for node in means}
+    found = {reduced_axes(node, whole) for node in means}
     require(len(found) == 1, "the means go over different axes")
     (over,) = found
     require(bool(over) and over == tuple(range(over[0], whole)), "the means do not go over the last axes")
@@ -107,7 +110,7 @@ _POW = (
     "m = ReduceMean(x, a) d = Sub(x, m) s = Pow(d, two) v = ReduceMean(s, a) w = Add(e, v) r = Sqrt(w) i = Reciprocal(r)"
     " y = Mul(d, i)"
 )
-_VALUES = {"a": [-1], "e": 1e-5, "two": 2.0}
+VALUES = {"a": [-1], "e": 1e-5, "two": 2.0}
 _CENTRED_TWICE = f"o = ReduceMean(x, b) c = Sub(x, o) {_NORM.replace('Mul(d, d)', 'Mul(c, c)')}"
 _BY_SQUARES = (
     "m = ReduceMean(x, a) d = Sub(x, m) q = Mul(x, x) s = ReduceMean(q, a) n = Mul(m, m) v = Sub(s, n) w = Add(v, e)"
@@ -131,38 +134,36 @@ class RecogniseLayerNormalization(Rule):
     family = "normalization"
     since = 17
     examples = (
-        Example("float[2,3,4] x", _NORM, _VALUES),
-        Example("float[N,3,4] x", _POW, {**_VALUES, "a": [2, 1]}),
-        Example("float[2,3,4] x", _POW.replace("i = Reciprocal(r) y = Mul(d, i)", "y = Div(d, r)"), _VALUES),
-        Example("float[2,3,4] x", _POW.replace("Reciprocal(r)", "Div(one, r)"), {**_VALUES, "one": 1.0}),
+        Example("float[2,3,4] x", _NORM, VALUES),
+        Example("float[N,3,4] x", _POW, {**VALUES, "a": [2, 1]}),
+        Example("float[2,3,4] x", _POW.replace("i = Reciprocal(r) y = Mul(d, i)", "y = Div(d, r)"), VALUES),
+        Example("float[2,3,4] x", _POW.replace("Reciprocal(r)", "Div(one, r)"), {**VALUES, "one": 1.0}),
         Example(
-            "float[2,3,4] x", _POW.replace("r = Sqrt(w) i = Reciprocal(r)", "i = Pow(w, h)"), {**_VALUES, "h": -0.5}
+            "float[2,3,4] x", _POW.replace("r = Sqrt(w) i = Reciprocal(r)", "i = Pow(w, h)"), {**VALUES, "h": -0.5}
         ),
-        Example("float[2,3,4] x", _NORM.replace("Sqrt(w)", "Pow(w, h)"), {**_VALUES, "h": 0.5}),
-        Example("float[2,3,4] x", _CENTRED_TWICE, {**_VALUES, "b": [2]}),
-        Example("float[2,3,4] x", _BY_SQUARES, _VALUES),
+        Example("float[2,3,4] x", _NORM.replace("Sqrt(w)", "Pow(w, h)"), {**VALUES, "h": 0.5}),
+        Example("float[2,3,4] x", _CENTRED_TWICE, {**VALUES, "b": [2]}),
+        Example("float[2,3,4] x", _BY_SQUARES, VALUES),
     )
     counterexamples = (
-        Example("float[2,3,4] x", _NORM, {**_VALUES, "a": [1]}, why="last axes"),
+        Example("float[2,3,4] x", _NORM, {**VALUES, "a": [1]}, why="last axes"),
         Example(
             "float[2,3,4] x",
             _NORM.replace("ReduceMean(s, a)", "ReduceMean(s, b)"),
-            {**_VALUES, "b": [1, 2]},
+            {**VALUES, "b": [1, 2]},
             why="different",
         ),
-        Example(
-            "float[3,3] x", _NORM.replace("ReduceMean(x, a)", "ReduceMean<keepdims=0>(x, a)"), _VALUES, why="drops"
-        ),
-        Example("float[2,3,4] x", _NORM, {**_VALUES, "e": (4,)}, why="epsilon"),
+        Example("float[3,3] x", _NORM.replace("ReduceMean(x, a)", "ReduceMean<keepdims=0>(x, a)"), VALUES, why="drops"),
+        Example("float[2,3,4] x", _NORM, {**VALUES, "e": (4,)}, why="epsilon"),
         Example("double[2,3,4] x, double e", _NORM, {"a": [-1]}, why="not a constant"),
-        Example("float[2,3,N] x", _NORM, _VALUES, why="no fixed size"),
-        Example("float[2,3,4] x", _POW, {**_VALUES, "two": 3.0}, why="not the constant"),
-        Example("float[2,3,4] x", _CENTRED_TWICE, {**_VALUES, "b": [1, 2]}, why="different"),
-        Example("float[3,4] x", _NORM, {**_VALUES, "e": [[[1e-5]]]}, why="has not the shape"),
+        Example("float[2,3,N] x", _NORM, VALUES, why="no fixed size"),
+        Example("float[2,3,4] x", _POW, {**VALUES, "two": 3.0}, why="not the constant"),
+        Example("float[2,3,4] x", _CENTRED_TWICE, {**VALUES, "b": [1, 2]}, why="different"),
+        Example("float[3,4] x", _NORM, {**VALUES, "e": [[[1e-5]]]}, why="has not the shape"),
     )
 
     def patterns(self) -> list[Op]:
-        return _quotient(_CENTRED, _variance())
+        return quotient_by(_CENTRED, _variance())
 
     def check(self, match: Match) -> None:
         single_precision(match["x"])
@@ -175,7 +176,7 @@ class RecogniseLayerNormalization(Rule):
         return op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
 
 
-class _ScaledNormalization(Rule):
+class ScaledNormalizationRule(Rule):
     """Base of rules about a normalisation over the last axes, written out, which may have its scale inside."""
 
     family = "normalization"
@@ -195,7 +196,7 @@ class _ScaledNormalization(Rule):
         return found
 
 
-class FactorOutOfLayerNormalization(_ScaledNormalization):
+class FactorOutOfLayerNormalization(ScaledNormalizationRule):
     """x · i + (β - μ · i) = LayerNormalization(x, 1, ε) · γ + β, and (x - μ) · i, with i = γ / √(mean((x - μ)²) + ε)
 
     under the conditions of recognise-layer-normalization; also ((x - μ) · γ) / √(…). TensorFlow's exports have the first form.
@@ -205,52 +206,50 @@ class FactorOutOfLayerNormalization(_ScaledNormalization):
     operator = "LayerNormalization"
     since = 17
     examples = (
-        Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "g": (4,), "b": (4,)}),
+        Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**VALUES, "g": (4,), "b": (4,)}),
         Example(
             "float[N,3,4] x, float[3,4] g, float[4] b",
             f"{_FACTOR.replace('i = Reciprocal(r) f = Mul(i, g)', 'f = Div(g, r)')} {_SHIFTED}",
-            {**_VALUES, "a": [1, 2]},
+            {**VALUES, "a": [1, 2]},
         ),
-        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**_VALUES, "g": (4,)}),
+        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**VALUES, "g": (4,)}),
         Example(
             "float[2,3,4] x",
             _NORM.replace("y = Div(d, r)", "n = Mul(g, d) y = Div(n, r)"),
-            {**_VALUES, "g": (4,)},
+            {**VALUES, "g": (4,)},
         ),
     )
     counterexamples = (
-        Example(
-            "float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "a": [1], "g": (4,), "b": (4,)}, why="last axes"
-        ),
+        Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**VALUES, "a": [1], "g": (4,), "b": (4,)}, why="last axes"),
         Example(
             "float[2,3,4] x",
             f"{_FACTOR.replace('ReduceMean(s, a)', 'ReduceMean(s, c)')} {_SHIFTED}",
-            {**_VALUES, "c": [1, 2], "g": (4,), "b": (4,)},
+            {**VALUES, "c": [1, 2], "g": (4,), "b": (4,)},
             why="different",
         ),
-        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**_VALUES, "e": (4,), "g": (4,)}, why="epsilon"),
-        Example("float[2,3,N] x, float[N] g", f"{_FACTOR} y = Mul(f, d)", _VALUES, why="no fixed size"),
+        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**VALUES, "e": (4,), "g": (4,)}, why="epsilon"),
+        Example("float[2,3,N] x, float[N] g", f"{_FACTOR} y = Mul(f, d)", VALUES, why="no fixed size"),
         Example(
             "double[2,3,4] x, double[4] g, double e", f"{_FACTOR} y = Mul(f, d)", {"a": [-1]}, why="not a constant"
         ),
         Example(
             "float[3,4] x",
             f"{_FACTOR} y = Mul(f, d)",
-            {**_VALUES, "e": [[[1e-5]]], "g": (4,)},
+            {**VALUES, "e": [[[1e-5]]], "g": (4,)},
             why="higher rank",
         ),
         Example(
             "float[2,3,4] x",
             f"{_FACTOR} {_SHIFTED.replace('Mul(m, f)', 'Mul(m, h)')}",
-            {**_VALUES, "g": (4,), "h": (4,), "b": (4,)},
+            {**VALUES, "g": (4,), "h": (4,), "b": (4,)},
         ),
     )
 
     def patterns(self) -> list[Op]:
-        square, scale, shift = _variance(), Any("scale"), Any("shift")
+        square, scale, shift = _variance(), AnyValue("scale"), AnyValue("shift")
         root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
-        found = _quotient(op.Mul(_CENTRED, scale), square)
-        for factor in (op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")):
+        found = quotient_by(op.Mul(_CENTRED, scale), square)
+        for factor in (op.Mul(inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")):
             # A centred factor stands first: it is what tells this from other products.
             found.append(op.Mul(_CENTRED, factor))
             found.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
@@ -261,7 +260,7 @@ class FactorOutOfLayerNormalization(_ScaledNormalization):
         return op.Add(scaled, match["shift"]) if "shifted" in match.nodes else scaled
 
 
-_IMAGE = {**_VALUES, "a": [2, 3]}
+_IMAGE = {**VALUES, "a": [2, 3]}
 
 
 class RecogniseInstanceNormalization(Rule):
@@ -274,13 +273,13 @@ class RecogniseInstanceNormalization(Rule):
     family = "normalization"
     examples = (
         Example("float[2,3,H,W] x", _NORM, _IMAGE),
-        Example("float[N,3,L] x", _POW, {**_VALUES, "a": [-1]}),
+        Example("float[N,3,L] x", _POW, {**VALUES, "a": [-1]}),
     )
     counterexamples = (
         Example("float[2,C,H,W] x", _NORM, _IMAGE, why="channels"),
         Example("float[2,3,H,W] x", _NORM, {**_IMAGE, "a": [3]}, why="from the third on"),
-        Example("float[2,H] x", _NORM, {**_VALUES, "a": [1]}, why="from the third on"),
-        Example("float[2,3,H] x", _NORM, {**_VALUES, "a": [2], "e": (3, 1)}, why="epsilon"),
+        Example("float[2,H] x", _NORM, {**VALUES, "a": [1]}, why="from the third on"),
+        Example("float[2,3,H] x", _NORM, {**VALUES, "a": [2], "e": (3, 1)}, why="epsilon"),
     )
 
     def patterns(self) -> list[Op]:
@@ -367,147 +366,3 @@ class ChannelsOfLayerNormalization(Rule):
         scale, shift = (constant, zero) if "product" in match.nodes else (one, constant)
         epsilon = match.node("norm").attributes.get_float("epsilon", 1e-5)
         return op.InstanceNormalization(match["x"], scale, shift, epsilon=epsilon)
-
-
-_RMS = "s = Mul(x, x) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) y = Div(x, r)"
-
-
-class RecogniseRMSNormalization(_ScaledNormalization):
-    """x / √(mean(x²) + ε) = RMSNormalization(x, 1, ε)
-
-    for a mean over the last axes, which it keeps and whose sizes are fixed; x of at most single precision, ε a constant of
-    one element that does not broadcast; from opset 23. A scale may stand at x or at the root; it follows by folding.
-    """
-
-    operator = "RMSNormalization"
-    since = 23
-    examples = (
-        Example("float[2,3,4] x", _RMS, _VALUES, opset=23),
-        Example(
-            "float[2,N,4] x",
-            "s = Pow(x, two) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) i = Reciprocal(r) y = Mul(i, x)",
-            _VALUES,
-            opset=23,
-        ),
-        Example(
-            "float[2,3,4] x",
-            "s = Pow(x, two) v = ReduceMean(s, a) w = Add(v, e) i = Pow(w, h) y = Mul(x, i)",
-            {**_VALUES, "h": -0.5},
-            opset=23,
-        ),
-        Example(
-            "float[2,3,4] x, float[4] g",
-            _RMS.replace("y = Div(x, r)", "f = Div(g, r) y = Mul(x, f)"),
-            _VALUES,
-            opset=23,
-        ),
-        Example(
-            "float[2,3,4] x",
-            _RMS.replace("y = Div(x, r)", "i = Reciprocal(r) f = Mul(i, g) y = Mul(f, x)"),
-            {**_VALUES, "g": (4,)},
-            opset=23,
-        ),
-        Example(
-            "float[2,3,4] x",
-            _RMS.replace("y = Div(x, r)", "f = Mul(x, g) y = Div(f, r)"),
-            {**_VALUES, "g": (4,)},
-            opset=23,
-        ),
-    )
-    counterexamples = (
-        Example("float[2,3,4] x", _RMS, {**_VALUES, "a": [0]}, opset=23, why="last axes"),
-        Example("float[2,3,4] x", _RMS, {**_VALUES, "e": (4,)}, opset=23, why="epsilon"),
-        Example("float[2,3,N] x", _RMS, _VALUES, opset=23, why="no fixed size"),
-        Example("float[4,4] x", _RMS.replace("Mean(", "Mean<keepdims=0>("), _VALUES, opset=23, why="drops"),
-        Example("float[3,4] x", _RMS, {**_VALUES, "e": [[[1e-5]]]}, opset=23, why="higher rank"),
-        Example("float[2,3,4] x", _RMS, _VALUES, opset=22),
-    )
-
-    def patterns(self) -> list[Op]:
-        square, scale = op.Add(_mean(_square(x), "mean"), Weight("epsilon")), Any("scale")
-        root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
-        factors = [op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")]
-        return [
-            *_quotient(x, square),
-            *(op.Mul(x, factor) for factor in factors),
-            *_quotient(op.Mul(x, scale, name="factor"), square),
-        ]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        normal = self.unscaled(op, match)
-        return op.Mul(normal, match["scale"]) if "factor" in match.nodes else normal
-
-
-class RecogniseSoftmax(Rule):
-    """Exp(x) / ΣExp(x) = Softmax(x)
-
-    for a sum over one axis, which it keeps; x of floating-point numbers.
-    """
-
-    family = "normalization"
-    examples = (
-        Example("float[2,3,4] x", "e = Exp(x) s = ReduceSum(e, a) y = Div(e, s)", {"a": [1]}),
-        Example("float[2,N] x", "e = Exp(x) s = ReduceSum(e, a) y = Div(e, s)", {"a": [-1]}),
-    )
-    counterexamples = (
-        Example("float[2,3,4] x", "e = Exp(x) s = ReduceSum(e, a) y = Div(e, s)", {"a": [1, 2]}, why="one axis"),
-        Example("float[3,3] x", "e = Exp(x) s = ReduceSum<keepdims=0>(e, a) y = Div(e, s)", {"a": [1]}, why="drops"),
-    )
-
-    def patterns(self) -> list[Op]:
-        above = op.Exp(x, name="exp")
-        return [op.Div(above, op.ReduceSum(above, Any("axes", optional=True), name="sum"))]
-
-    def check(self, match: Match) -> None:
-        floating(match["x"])
-        require(len(_reduced(match.node("sum"), rank(match["x"]))) == 1, "the sum does not go over one axis")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        (axis,) = _reduced(match.node("sum"), rank(match["x"]))
-        return op.Softmax(match["x"], axis=axis)
-
-
-class RemoveSoftmaxShift(Rule):
-    """Softmax(x - max(x)) = Softmax(x), and LogSoftmax
-
-    for a maximum over the axis of the softmax, which it keeps.
-    """
-
-    family = "normalization"
-    since = 18
-    examples = (
-        Example("float[2,3,4] x", "m = ReduceMax(x, a) d = Sub(x, m) y = Softmax<axis=1>(d)", {"a": [1]}),
-        Example("float[2,3,4] x", "m = ReduceMax(x, a) d = Sub(x, m) y = LogSoftmax(d)", {"a": [2]}),
-    )
-    counterexamples = (
-        Example("float[2,3,4] x", "m = ReduceMax(x, a) d = Sub(x, m) y = Softmax<axis=1>(d)", {"a": [2]}, why="axis"),
-        Example(
-            "float[3,3] x", "m = ReduceMax<keepdims=0>(x, a) d = Sub(x, m) y = Softmax(d)", {"a": [1]}, why="drops"
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        shifted = op.Sub(x, op.ReduceMax(x, Any("axes", optional=True), name="max"))
-        return [op.one_of("Softmax", "LogSoftmax")(shifted, name="softmax")]
-
-    def check(self, match: Match) -> None:
-        whole = rank(match["x"])
-        over = normalised([integer(match.node("softmax"), "axis", -1)], whole)
-        require(_reduced(match.node("max"), whole) == over, "the maximum does not go over the axis of the softmax")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.copy(match.node("softmax"), match["x"])
-
-
-class RecogniseLogSoftmax(Rule):
-    """Log(Softmax(x)) = LogSoftmax(x)"""
-
-    family = "normalization"
-    examples = (Example("float[2,3,4] x", "s = Softmax<axis=1>(x) y = Log(s)"),)
-    counterexamples = (Example("float[2,3] x", "s = Softmax(x) y = Log(s)", outputs="y, s", why="not profitable"),)
-
-    def patterns(self) -> list[Op]:
-        return [op.Log(op.Softmax(x, name="softmax"))]
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.LogSoftmax(match["x"], axis=integer(match.node("softmax"), "axis", -1))

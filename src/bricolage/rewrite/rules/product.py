@@ -10,11 +10,11 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.properties import SYMBOLIC_SIZE
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import broadcast, floating, integer, rank, require, require_shape, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-a, b, c, x = Any("a"), Any("b"), Any("c"), Any("x")
+a, b, c, x = AnyValue("a"), AnyValue("b"), AnyValue("c"), AnyValue("x")
 
 
 class SumIntoGemm(Rule):
@@ -45,8 +45,8 @@ class SumIntoGemm(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        product = op.MatMul(x, Any("z"), name="product")
-        return [op.Add(product, c), op.Add(op.Gemm(x, Any("z"), name="product"), c)]
+        product = op.MatMul(x, AnyValue("z"), name="product")
+        return [op.Add(product, c), op.Add(op.Gemm(x, AnyValue("z"), name="product"), c)]
 
     def check(self, match: Match) -> None:
         product = match.node("product").outputs[0]
@@ -288,7 +288,7 @@ class MergeLinearLayers(Rule):
         inner = Either(
             op.Add(op.MatMul(x, Weight("v")), Weight("p")), op.Gemm(x, Weight("v"), Weight("p"), name="inner")
         )
-        return [op.MatMul(inner, Weight("w")), op.Gemm(inner, Weight("w"), Any("q", optional=True), name="outer")]
+        return [op.MatMul(inner, Weight("w")), op.Gemm(inner, Weight("w"), AnyValue("q", optional=True), name="outer")]
 
     def check(self, match: Match) -> None:
         floating(match.root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     axes,
     floating,
@@ -19,8 +19,8 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x, a, b, s = Any("x"), Any("a"), Any("b"), Any("s")
-_AXES = Any("axes", optional=True)
+x, a, b, s = AnyValue("x"), AnyValue("a"), AnyValue("b"), AnyValue("s")
+_AXES = AnyValue("axes", optional=True)
 
 
 class _Reduction(Rule):
@@ -94,8 +94,8 @@ class ComposeReductions(_Reduction):
     )
 
     def patterns(self) -> list[Op]:
-        inner = op.one_of(*_NESTING)(x, Any("first", optional=True), name="inner")
-        return [op.one_of(*_NESTING)(inner, Any("second", optional=True), name="outer")]
+        inner = op.one_of(*_NESTING)(x, AnyValue("first", optional=True), name="inner")
+        return [op.one_of(*_NESTING)(inner, AnyValue("second", optional=True), name="outer")]
 
     def check(self, match: Match) -> None:
         super().check(match)

@@ -8,11 +8,11 @@ from bricolage.graph.folding import known
 from bricolage.rewrite.elementwise import doubled_gelu
 from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled_channels
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, scalar, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 
 class ScaleIntoLinear(Rule):
@@ -93,7 +93,7 @@ class ScaleBeforeLinear(Rule):
         source = op.one_of("Mul", "Div")(x, Weight("c"), name="scale")
         return [
             op.MatMul(source, Weight("w"), name="linear"),
-            op.one_of("Conv", "Gemm")(source, Weight("w"), Any("b", optional=True), name="linear"),
+            op.one_of("Conv", "Gemm")(source, Weight("w"), AnyValue("b", optional=True), name="linear"),
         ]
 
     def check(self, match: Match) -> None:
@@ -151,8 +151,8 @@ class ScoresScaleIntoProjection(Rule):
     def patterns(self) -> list[Op]:
         product = op.MatMul(x, Weight("w"))
         projection = Either(op.Add(product, Weight("b"), name="biased"), product)
-        heads = op.Transpose(op.Reshape(projection, Any("shape"), name="reshape"), name="transpose")
-        scores = op.MatMul(heads, Any("k"))
+        heads = op.Transpose(op.Reshape(projection, AnyValue("shape"), name="reshape"), name="transpose")
+        scores = op.MatMul(heads, AnyValue("k"))
         return [op.one_of("Mul", "Div")(scores, Weight("c"), name="scale")]
 
     def check(self, match: Match) -> None:
@@ -211,11 +211,15 @@ class ScaleIntoAttention(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        rest = (Any("mask", optional=True), Any("past key", optional=True), Any("past value", optional=True))
-        query, key = (op.one_of("Mul", "Div")(Any(name), Weight("a"), name="scaling") for name in ("q", "k"))
+        rest = (
+            AnyValue("mask", optional=True),
+            AnyValue("past key", optional=True),
+            AnyValue("past value", optional=True),
+        )
+        query, key = (op.one_of("Mul", "Div")(AnyValue(name), Weight("a"), name="scaling") for name in ("q", "k"))
         return [
-            op.Attention(query, Any("k"), Any("v"), *rest, name="attention"),
-            op.Attention(Any("q"), key, Any("v"), *rest, name="attention"),
+            op.Attention(query, AnyValue("k"), AnyValue("v"), *rest, name="attention"),
+            op.Attention(AnyValue("q"), key, AnyValue("v"), *rest, name="attention"),
         ]
 
     def check(self, match: Match) -> None:

@@ -10,12 +10,12 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_slice, kept_ranges
 
-x = Any("x")
+x = AnyValue("x")
 Span = tuple[int, int]
 
 
@@ -73,8 +73,8 @@ class PartOfShape(Rule):
 
     def patterns(self) -> Sequence[Op]:
         source = op.Shape(x, name="shape")
-        single = op.Gather(source, Any("i"))
-        return [op.Unsqueeze(single, Any("axes"), name="unsqueeze"), single, any_slice(source, "slice")]
+        single = op.Gather(source, AnyValue("i"))
+        return [op.Unsqueeze(single, AnyValue("axes"), name="unsqueeze"), single, any_slice(source, "slice")]
 
     def check(self, match: Match) -> None:
         self._kept(match)

@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from bricolage.rewrite.linear import CONVOLUTIONS, is_one_row, linear, output_channels
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
-x = Any("x")
+x = AnyValue("x")
 
 
 def _part(op: Operators, match: Match, start: int, end: int) -> ir.Value:
@@ -41,7 +41,7 @@ def _require_whole(match: Match, axis: int) -> None:
 
 def _cuttable() -> list[Op]:
     """A linear operator that can be cut, or a product and its bias."""
-    return [linear("Conv", "MatMul", "Gemm"), op.Add(op.MatMul(Any("x"), Weight("w"), name="linear"), Weight("b"))]
+    return [linear("Conv", "MatMul", "Gemm"), op.Add(op.MatMul(AnyValue("x"), Weight("w"), name="linear"), Weight("b"))]
 
 
 _PRODUCT = {"w": (3, 6), "b": (6,)}
@@ -112,7 +112,12 @@ class SliceOfLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        operands = [Any("starts"), Any("ends"), Any("axes", optional=True), Any("steps", optional=True)]
+        operands = [
+            AnyValue("starts"),
+            AnyValue("ends"),
+            AnyValue("axes", optional=True),
+            AnyValue("steps", optional=True),
+        ]
         return [op.Slice(whole, *operands, name="slice") for whole in _cuttable()]
 
     def check(self, match: Match) -> None:
@@ -183,7 +188,7 @@ class SplitOfLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Split(whole, Any("sizes", optional=True), name="split") for whole in _cuttable()]
+        return [op.Split(whole, AnyValue("sizes", optional=True), name="split") for whole in _cuttable()]
 
     def check(self, match: Match) -> None:
         _require_whole(match, integer(match.node("split"), "axis", 0))
@@ -254,7 +259,7 @@ class HalveGroups(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Conv(x, Weight("w"), Any("b", optional=True), name="linear")]
+        return [op.Conv(x, Weight("w"), AnyValue("b", optional=True), name="linear")]
 
     def check(self, match: Match) -> None:
         require(integer(match.node("linear"), "group", 1) % 2 == 0, "it has no even number of groups")

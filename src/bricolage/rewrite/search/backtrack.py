@@ -18,8 +18,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from bricolage.perf.roofline import OperatorCost
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
@@ -81,7 +80,7 @@ class _QueuedGraph:
 def backtrack(
     model: ir.Model,
     rules: Sequence[Rule],
-    cost: OperatorCost,
+    pricing: Pricing,
     *,
     alpha: float = 1.05,
     graphs: int = 100,
@@ -93,13 +92,13 @@ def backtrack(
     Raises:
         EndlessRewriting: canonicalising rules undo each other.
     """
-    return _Backtracker(rules, cost, alpha, graphs, time.monotonic() + seconds, keep).run(model)
+    return _Backtracker(rules, pricing, alpha, graphs, time.monotonic() + seconds, keep).run(model)
 
 
 @dataclass
 class _Backtracker:
     rules: Sequence[Rule]
-    cost: OperatorCost
+    pricing: Pricing
     alpha: float
     graphs: int
     deadline: float
@@ -113,7 +112,6 @@ class _Backtracker:
 
     def run(self, model: ir.Model) -> BacktrackResult:
         start = Workspace(model.clone(), self.rules, lazy=True)
-        self.pricing = Pricing(self.cost, model.graph.opset_imports)
         self.largest = _GROWTH * len(start.model.graph)
         first = self.pricing.total(start.model.graph)
         self.known.add(Fingerprint(start.model.graph).number)

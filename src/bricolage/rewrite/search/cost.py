@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Operator
-from bricolage.perf.roofline import OperatorCost
+from bricolage.graph.work import operator_work
+from bricolage.work.cost import CostModel, Setting
 
 _CACHE = "bricolage.ms"
 
 
+def price(
+    costs: CostModel, on: Setting, operators: Iterable[Operator], sizes: Mapping[str, int] | None = None
+) -> float:
+    """Milliseconds of operators one after another. `sizes`: of symbolic dimensions; 0 for operators of which nothing is known."""
+    works = [operator_work(one, sizes) for one in operators]
+    return float(sum(found.ms for found in costs.estimate(works, on) if found is not None))
+
+
+@dataclass(frozen=True)
 class Pricing:
     """Costs of operators of one model, each asked for once: an operator keeps its price, and copies of it do too."""
 
-    def __init__(self, cost: OperatorCost, opsets: Mapping[str, int]) -> None:
-        self._cost, self._opsets = cost, opsets
+    costs: CostModel
+    on: Setting
+    opsets: Mapping[str, int]
+    """Of the model."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of symbolic dimensions."""
 
     def of(self, node: ir.Node) -> float:
         """Milliseconds of one operator; 0 where everything it reads is constant, since it will be folded."""
@@ -27,7 +42,7 @@ class Pricing:
             return known
         if node.inputs and all(value is None or is_known(value) for value in node.inputs):
             return 0.0
-        found = float(self._cost(Operator(0, node, self._opsets.get(node.domain, 1))))
+        found = price(self.costs, self.on, [Operator(0, node, self.opsets.get(node.domain, 1))], self.sizes)
         node.meta[_CACHE] = found
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import OperatorCost
-from bricolage.plan.plan import RewriteStep
+from bricolage.perf.roofline import NOMINAL
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite.apply import Application
 from bricolage.rewrite.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
@@ -26,6 +26,7 @@ from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, pa
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.workspace import Workspace
+from bricolage.work.cost import CostModel, Setting
 
 _ROUNDING = 1e-9
 """Of a sum of costs; less is no improvement."""
@@ -75,21 +76,36 @@ class SearchResult:
 
 
 def search_graphs(
-    model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions | None = None
+    model: ir.Model,
+    rules: Sequence[Rule],
+    costs: CostModel,
+    options: SearchOptions | None = None,
+    *,
+    on: Setting = NOMINAL,
+    sizes: Mapping[str, int] | None = None,
 ) -> SearchResult:
     """The cheapest graphs that rules lead to from `model`, which is simplified (see `bricolage.graph.prepare`) and not changed.
+
+    Args:
+        model: where the search begins.
+        rules: that may be applied.
+        costs: of operators, each by itself.
+        options: limits of the search.
+        on: where the operators run; by default no machine in particular.
+        sizes: of symbolic dimensions.
 
     Raises:
         EndlessRewriting: canonicalising rules undo each other.
     """
-    return _GraphSearch(model, rules, cost, options or SearchOptions()).run()
+    return _GraphSearch(
+        model, rules, Pricing(costs, on, model.graph.opset_imports, sizes or {}), options or SearchOptions()
+    ).run()
 
 
 class _GraphSearch:
-    def __init__(self, model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions) -> None:
-        self._model, self._rules, self._cost, self._options = model, rules, cost, options
+    def __init__(self, model: ir.Model, rules: Sequence[Rule], pricing: Pricing, options: SearchOptions) -> None:
+        self._model, self._rules, self._pricing, self._options = model, rules, pricing, options
         self._started = time.monotonic()
-        self._pricing = Pricing(cost, model.graph.opset_imports)
         self._counts = SearchCounts()
         self._parts = self._distinct = 0
         self._stopped: dict[str, int] = {}
@@ -186,7 +202,7 @@ class _GraphSearch:
         found = backtrack(
             part.model(),
             self._rules,
-            self._cost,
+            self._pricing,
             alpha=options.alpha,
             graphs=options.graphs,
             seconds=seconds,

@@ -1,4 +1,4 @@
-"""Right sides whose constants are computed when somebody asks for their values: a search looks at thousands of weights that
+"""Right sides whose constants are computed when their values are asked for: a search looks at thousands of weights that
 it throws away."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Expression:
     _leaves: list[ir.LazyTensor] | None = None
 
     def __call__(self) -> ir.TensorProtocol:
-        """Its value. Whoever watches its constants (see `Watch`) hears of it every time.
+        """Its value. Watchers of its constants (see `Watch`) are told every time.
 
         Raises:
             MatchFailure: the reference lacks the operator.
@@ -67,7 +67,7 @@ class Expression:
 
 
 class Watch:
-    """Remembers whether somebody looked at the numbers of a weight."""
+    """Remembers whether the numbers of a weight were read."""
 
     def __init__(self) -> None:
         self.looked = False
@@ -88,7 +88,7 @@ class Watch:
 
 
 def expression(value: ir.Value) -> Expression | None:
-    """How a constant is computed from others; None where it stands for itself."""
+    """How a constant is computed from others; None where it is given."""
     found = value.meta.get(_EXPRESSION)
     return found if isinstance(found, Expression) else None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies
-from bricolage.plan.plan import RewriteStep
+from bricolage.plan.rewriting import RewriteStep
 from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, canonicalise
 from bricolage.rewrite.builder import GraphBuilder, Names
@@ -207,7 +207,7 @@ class Workspace:
 
 def replay_on(pattern: Workspace, copy: Workspace, steps: Sequence[RewriteStep], names: dict[str, str]) -> None:
     """Makes on `copy` the applications that correspond to `steps` on `pattern`, which are made there too. `names` says which value
-    of the copy stands for which of the pattern, and learns of the new ones.
+    of the copy corresponds to which of the pattern, and learns of the new ones.
 
     Raises:
         MatchFailure: a condition does not hold for the copy (its weights are others), or the two came apart.
@@ -250,7 +250,7 @@ def repeat_without(
     """
     whole, part = (Workspace(model.clone(), rules, lazy=False) for _ in range(2))
     names: dict[str, str] = {name: name for name in whole._values if name is not None}
-    """For a value of the whole: the one that stands for it in the part."""
+    """For a value of the whole: its counterpart in the part."""
 
     def there(name: str | None) -> str | None:
         if name is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from bricolage.runtime import signature
 from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.verify.compare import errors
 from bricolage.verify.inputs import generate
+from bricolage.work.values import ModelValue
 
 _SEEDS = (1, 2)
 """Of two draws of inputs whose rows differ."""
 _ROUNDING = 4.0
-"""An answer may be off by so many times what rounding does to the model, as where it is verified."""
+"""An answer may be off by this multiple of what rounding does to the model, as where it is verified."""
 _MOST = 0.1
 """Whatever rounding does: rows that differ by more are not the same."""
 
@@ -39,7 +39,7 @@ class Batching:
 
     @staticmethod
     def of(plan: Plan, batch: int) -> Batching:
-        """For a plan and so many rows at most.
+        """For a plan and a largest number of rows.
 
         Raises:
             NotBatchable: the model has no such dimension.
@@ -60,7 +60,7 @@ class Batching:
         return rows, _others(sizes, self.dimension) if 0 < rows < self.batch else None
 
     def size(self, rows: int, key: Hashable) -> int:
-        """Of the program that runs so many rows: one, the next one that the plan has, or else the whole batch."""
+        """The batch size of the program that runs `rows` rows: one, the next one that the plan has, or else the whole batch."""
         return next(size for size in self.programs(key) if size >= rows)
 
     def programs(self, key: Hashable) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class Batching:
         return tuple(sorted({1, *planned, self.batch}))
 
     def check(self, programs: Programs) -> None:
-        """Compares rows of a whole batch with the same rows beside others, and by themselves, on generated inputs.
+        """Compares rows of a whole batch with the same rows among others, and by themselves, on generated inputs.
 
         Raises:
             NotBatchable: they differ by more than twice what an answer may be off, or there are not as many of them as of inputs.
@@ -83,19 +83,21 @@ class Batching:
         whole = self._run(programs, sizes, mine)
         for row in sorted({0, self.batch // 2, self.batch - 1}):
             alone = {name: array[row : row + 1] for name, array in mine.items()}
-            beside = {name: array.copy() for name, array in others.items()}
-            for name, array in beside.items():
+            mixed = {name: array.copy() for name, array in others.items()}
+            for name, array in mixed.items():
                 array[row] = mine[name][row]
-            among_others = self._run(programs, sizes, beside)
+            among_others = self._run(programs, sizes, mixed)
             by_itself = self._run(programs, {**sizes, self.dimension: 1}, alone)
             for name, wanted in whole.items():
-                for what, found in (("beside others", among_others[name][row]), ("by itself", by_itself[name][0])):
+                for what, found in (("among others", among_others[name][row]), ("by itself", by_itself[name][0])):
                     (error,) = errors([np.asarray(found)], [np.asarray(wanted[row])])
                     if not error <= limit:
                         reason = f"row {row} of output '{name}' is another one {what} (relative difference {error:.2g})"
                         raise NotBatchable(model=source.plan.model, reason=reason)
 
-    def _run(self, programs: Programs, sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(
+        self, programs: Programs, sizes: Mapping[str, int], arrays: Mapping[str, ModelValue]
+    ) -> dict[str, ModelValue]:
         prepared = programs.of_sizes(sizes)
         rows = sizes[self.dimension]
         results = prepared.run(arrays)

@@ -8,21 +8,21 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from itertools import count
-from typing import Any
 
 from bricolage.errors import ForkedProcess
+from bricolage.work.values import ModelValue
 
 _numbers = count()
 
 
-class Request(Future[Any]):
+class Request(Future[ModelValue]):
     """What `submit` returns: the answer when it is there. In a process that was forked while it was not, asking for it raises
     `ForkedProcess`."""
 
     def __init__(
         self,
-        arrays: dict[str, Any],
-        deliver: Callable[[dict[str, Any]], Any] = lambda results: results,
+        arrays: dict[str, ModelValue],
+        deliver: Callable[[dict[str, ModelValue]], ModelValue] = lambda results: results,
         rows: int = 1,
         key: Hashable = None,
         submitted_s: float = 0.0,
@@ -44,7 +44,7 @@ class Request(Future[Any]):
         self._on_cancel(self)
         return True
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: ModelValue) -> None:
         """See `Future.set_result`."""
         try:
             super().set_result(result)  # and its callbacks
@@ -59,10 +59,10 @@ class Request(Future[Any]):
             self._answered = True
 
     def release(self) -> None:
-        """When it is done: whoever holds it for its answer need not hold its inputs and its stream."""
+        """When it is done: a reference that is kept for the answer does not keep the inputs and the stream."""
         self.arrays, self.deliver, self._on_cancel = {}, lambda results: results, lambda _: None
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> ModelValue:
         """See `Future.result`.
 
         Raises:
@@ -86,7 +86,7 @@ class Request(Future[Any]):
 
 
 class Waiting:
-    """Requests in the order in which they came. Those of one key go together, up to so many rows, once there are enough or the
+    """Requests in the order in which they came. Those of one key go together, up to a number of rows, once there are enough or the
     first of them has waited long enough. Not synchronised."""
 
     def __init__(self, batch: int, max_delay_s: float) -> None:
@@ -118,7 +118,7 @@ class Waiting:
         return True
 
     def take(self, now_s: float, *, at_once: bool = False) -> list[Request]:
-        """Those that are to be run together next, taken out; none where all had better wait. With `at_once` nobody waits for
+        """Those that are to be run together next, taken out; none where all had better wait. With `at_once` no request waits for
         company."""
         heads: list[tuple[int, Hashable]] = [(self._alone[0].number, None)] if self._alone else []
         heads += [
@@ -139,7 +139,7 @@ class Waiting:
         return taken
 
     def deadline_s(self) -> float:
-        """When somebody has waited long enough; infinite where nobody waits for company."""
+        """When a request has waited long enough; infinite where none waits for others."""
         return min((group[0].submitted_s + self._max_delay_s for group in self._groups.values()), default=math.inf)
 
     def all(self) -> list[Request]:
@@ -147,7 +147,7 @@ class Waiting:
         return [*self._alone, *(request for group in self._groups.values() for request in group)]
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """No request waits any more."""
         self._alone.clear()
         self._groups.clear()
         self._rows.clear()

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.runtime.serving.batching import Batching
 from bricolage.runtime.serving.requests import Request, Waiting
 from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
+from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
@@ -32,7 +32,7 @@ Make = Callable[[int], Programs]
 
 
 class Server:
-    """Streams and their queue. It ends with `close`, or with `finish` when nobody submits any more; its threads keep it until then.
+    """Streams and their queue. It ends with `close`, or with `finish` when no more requests come; its threads keep it until then.
 
     Raises:
         NotBatchable: requests are to be put together, and cannot be.
@@ -77,7 +77,7 @@ class Server:
             raise self._failure
 
     def _check_memory(self, one: int) -> None:
-        """The other streams take at most as much again each as the first one took: backends that can share weights among them."""
+        """The other streams take at most as much each as the first one took: backends that can share weights among them."""
         # What others of this process gave back meanwhile may be more than the stream took.
         wanted, present = max(0, one) * (self.point.streams - 1), memory.available_bytes()
         if wanted > present:
@@ -87,8 +87,8 @@ class Server:
 
     def submit(
         self,
-        arrays: Mapping[str, Any],
-        deliver: Callable[[dict[str, Any]], Any],
+        arrays: Mapping[str, ModelValue],
+        deliver: Callable[[dict[str, ModelValue]], ModelValue],
         block: bool = True,
         timeout_s: float | None = None,
     ) -> Request:
@@ -122,7 +122,7 @@ class Server:
         return request
 
     def _discard(self, request: Request) -> None:
-        """One was cancelled: it leaves the queue, unless somebody has just taken it out."""
+        """One was cancelled: it leaves the queue, unless a stream has just taken it out."""
         with self._lock:
             if self._waiting.remove(request):
                 self._recorder.cancelled += 1
@@ -144,7 +144,7 @@ class Server:
 
     def finish(self) -> None:
         """Takes no more requests; the streams end when those that wait are done. Does not wait for that. Nothing in a forked
-        process, where there are no streams and somebody may have held the lock for ever."""
+        process, where there are no streams and a lost thread may hold the lock for ever."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -169,7 +169,7 @@ class Server:
                     thread.join()
 
     def _leave(self) -> None:
-        """The interpreter ends: whoever runs is waited for, since threads in a backend do not survive its end."""
+        """The interpreter ends: running requests are waited for, since threads in a backend do not survive its end."""
         if self._process != os.getpid():
             return
         self._leaving = True
@@ -219,7 +219,7 @@ class Server:
                 if taken:
                     self._room.notify(len(taken))
                 if len(self._waiting):
-                    self._work.notify()  # whoever wakes finds out until when it has to wait
+                    self._work.notify()  # the woken thread finds out until when it has to wait
                 if begun:
                     self._recorder.running += len(begun)
                     return begun
@@ -230,7 +230,8 @@ class Server:
                     self._work.wait(max(left, 0) if left < threading.TIMEOUT_MAX else None)
 
     def _run(self, programs: Programs, requests: Sequence[Request]) -> None:
-        """Runs requests together. Where that fails they run one by one, so that whoever's input is the reason fails alone."""
+        """Runs requests together. Where that fails they run one by one, so that only the request whose input is the reason
+        fails."""
         begun_s = _clock()
         try:
             results = self._results(programs, requests)
@@ -247,7 +248,7 @@ class Server:
             except BaseException as error:
                 self._answer(request, begun_s, error=error)
 
-    def _results(self, programs: Programs, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    def _results(self, programs: Programs, requests: Sequence[Request]) -> list[dict[str, ModelValue]]:
         first, rows = requests[0], sum(request.rows for request in requests)
         size = rows
         if self._batching is not None and first.key is not None:
@@ -264,7 +265,9 @@ class Server:
             self._recorder.ran(rows, size)
         return results
 
-    def _answer(self, request: Request, begun_s: float, result: Any = None, error: BaseException | None = None) -> None:
+    def _answer(
+        self, request: Request, begun_s: float, result: ModelValue = None, error: BaseException | None = None
+    ) -> None:
         with self._lock:
             self._recorder.ended(request.submitted_s, begun_s, _clock(), failed=error is not None)
         request.release()

@@ -75,7 +75,7 @@ class ServingRecorder:
         self._times.append(((begun_s - submitted_s) * 1e3, (ended_s - begun_s) * 1e3))
 
     def ran(self, rows: int, size: int) -> None:
-        """A run of so many rows by a program of a size."""
+        """A run of a number of rows by a program of a size."""
         self.batches += 1
         self.rows += rows
         self.padding += size - rows

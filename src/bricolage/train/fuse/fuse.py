@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from bricolage.costs.latency import Latency
 from bricolage.errors import NotFusible
-from bricolage.measure.statistics import Latency, Ratio, significant
+from bricolage.measure.statistics import Ratio, significant
 from bricolage.measure.turns import Turns, time_in_turns
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent

@@ -21,31 +21,31 @@ FIRST_BUCKET_MB = 1.0
 
 
 @dataclass(frozen=True)
-class Bucket:
+class GradientBucket:
     """Gradients that travel together: their bytes, and the operator after which all are complete."""
 
     bytes: int
     ready: int
 
 
-def buckets(gradients: Sequence[Gradient], megabytes: float) -> list[Bucket]:
+def buckets(gradients: Sequence[Gradient], megabytes: float) -> list[GradientBucket]:
     """PyTorch's buckets, as it makes them after the first step: in the order in which gradients are complete, each closed when it
     has `megabytes` MiB or more, the first with 1 MiB."""
-    found: list[Bucket] = []
+    found: list[GradientBucket] = []
     size, ready = 0, -1
     limit = min(FIRST_BUCKET_MB, megabytes) * _MIB
     for one in gradients:
         size, ready = size + one.bytes, max(ready, one.ready)
         if size >= limit:
-            found.append(Bucket(size, ready))
+            found.append(GradientBucket(size, ready))
             size, limit = 0, megabytes * _MIB
     if size:
-        found.append(Bucket(size, ready))
+        found.append(GradientBucket(size, ready))
     return found
 
 
 @dataclass(frozen=True)
-class Sent:
+class GradientTransfer:
     """When a bucket was on its way, milliseconds from the begin of the step."""
 
     bytes: int
@@ -70,8 +70,8 @@ class _BothSlowed:
 
 
 def overlapped(
-    operators: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
-) -> tuple[list[float], list[Sent]]:
+    operators: Sequence[float], sending: Sequence[GradientBucket], ring: Ring | None
+) -> tuple[list[float], list[GradientTransfer]]:
     """Two queues, computing and exchanging: operators one after another, buckets when they are ready, one after another.
 
     Args:
@@ -92,4 +92,4 @@ def overlapped(
     times = simulate(tasks, contention=None if ring is None else _BothSlowed(ring))
     count = len(operators)
     moved = zip(sending, times.starts[count:], times.ends[count:], strict=True)
-    return list(times.ends[:count]), [Sent(one.bytes, start, end) for one, start, end in moved]
+    return list(times.ends[:count]), [GradientTransfer(one.bytes, start, end) for one, start, end in moved]

@@ -17,7 +17,7 @@ from bricolage.train.fuse.compare import compared
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.lanes import Fused
 from bricolage.train.fuse.sweep import HyperParameters, make_lanes
-from bricolage.train.predict.running import unheard
+from bricolage.train.predict.running import phase_ignored
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep
@@ -36,7 +36,7 @@ class FusedRunning:
         """`tensors`: inputs, then targets."""
         self.lanes, self.tensors = lanes, list(tensors)
 
-    def run(self, phase: Callable[[Phase], None] = unheard) -> None:
+    def run(self, phase: Callable[[Phase], None] = phase_ignored) -> None:
         """One step. `phase` is called where forward, backward and update begin."""
         self.lanes.step(self.tensors, phase)
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bricolage.frontends.traced_step import OperatorCall, TracedStep
-from bricolage.train.predict.operators import UNSUITABLE, Alone, made
+from bricolage.train.predict.operators import UNSUITABLE, OperatorTimings, made
 from bricolage.train.predict.running import Runs
 from bricolage.work.step import Storage
 
@@ -26,7 +26,7 @@ _RECURRENT = "aten::mkldnn_rnn_layer"
 """The last of its outputs has a size that PyTorch does not know without running it."""
 
 
-def sized(graph: TracedStep, alone: Alone) -> TracedStep:
+def sized(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
     """The graph with memory that is known only when operators run: each is run once alone, on made-up tensors.
 
     That is what oneDNN's recurrent layers keep for the backward phase, and what operators take while they run (weights in another
@@ -45,7 +45,7 @@ def sized(graph: TracedStep, alone: Alone) -> TracedStep:
     return replace(graph, storages=tuple(storages))
 
 
-def _run(graph: TracedStep, alone: Alone) -> None:
+def _run(graph: TracedStep, alone: OperatorTimings) -> None:
     import torch
 
     missing = [one for one in dict.fromkeys(graph.signatures) if one not in alone.scratch]
@@ -55,7 +55,7 @@ def _run(graph: TracedStep, alone: Alone) -> None:
     torch.set_num_threads(alone.threads)
     torch.manual_seed(0)
     try:
-        with _unheard(), _watched() as seen:
+        with _suppressed_stderr(), _watched() as seen:
             for one in missing:
                 kept_for_later = _once(one.partition("(")[0], graph.calls[one], f"{_MARK}{one}")
                 if kept_for_later is not None:
@@ -95,7 +95,7 @@ def measured_peak(running: Runs) -> int:
         for one in tensors:
             storage = one.untyped_storage()
             there[storage._cdata] = storage.nbytes()
-    with _unheard(), _watched() as seen:
+    with _suppressed_stderr(), _watched() as seen:
         running.run()
     changes = [size for _, size in _changes(seen.kineto_results.events())]
     return max(accumulate(changes, initial=sum(there.values())))
@@ -114,7 +114,7 @@ def _changes(events: Iterable[Any]) -> list[tuple[int, int]]:
     )
 
 
-class _unheard:
+class _suppressed_stderr:
     """Without what the profiler's library writes to standard error by itself."""
 
     def __enter__(self) -> None:

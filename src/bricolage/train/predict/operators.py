@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bricolage.costs.latency import Latency
 from bricolage.device.caches import host_caches
 from bricolage.errors import NotTraceable
 from bricolage.frontends.traced_step import OperatorCall, TensorArgument
-from bricolage.measure.statistics import Latency
 from bricolage.train.predict.running import Running, Runs
 from bricolage.work.step import Phase, StepGraph
 
@@ -43,7 +43,7 @@ _INDICES: Mapping[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True)
-class Profile:
+class OperatorProfile:
     """A step that was run: milliseconds of each operator in its place, and of phases when nothing watches them."""
 
     step: Latency
@@ -66,7 +66,7 @@ class AloneTime:
 
 
 @dataclass
-class Alone:
+class OperatorTimings:
     """Operators by signature, each on made-up tensors, measured when it is first asked for."""
 
     threads: int
@@ -101,7 +101,7 @@ class Alone:
             torch.set_rng_state(state)
 
 
-def profile(running: Running, graph: StepGraph, threads: int, seconds: float) -> Profile:
+def profile(running: Running, graph: StepGraph, threads: int, seconds: float) -> OperatorProfile:
     """Runs the step for `seconds`, each time once watched and once not.
 
     Raises:
@@ -135,7 +135,7 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
         phase: float(np.quantile([one.get(phase, 0.0) for one in plain], QUANTILE))
         for phase in dict.fromkeys(graph.phases)
     }
-    return Profile(
+    return OperatorProfile(
         Latency.of([sum(one.values()) for one in plain]),
         phases,
         tuple(np.quantile(np.array(watched), QUANTILE, axis=0).tolist()),

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from bricolage.device.collective import Ring
 from bricolage.errors import BadVariant
 from bricolage.search.partition import partition
-from bricolage.train.predict.prediction import Course, Predicted, Span
+from bricolage.train.predict.prediction import Predicted, Span, StepTimeline
 from bricolage.train.predict.variant import Variant
 from bricolage.work.engine import Task, simulate
 from bricolage.work.graph import GRAPH_INPUT
@@ -28,7 +28,7 @@ Pass: TypeAlias = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One stage: milliseconds of each pass of one micro-batch and of the update, and bytes."""
 
     begin: str
@@ -71,7 +71,7 @@ def order(stage: int, stages: int, micro_batches: int) -> list[tuple[Pass, int]]
     return found
 
 
-def passes(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
+def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
     """When each pass runs: after the one before it on its stage, and after its input has come. By stage, in their order.
 
     Args:
@@ -99,7 +99,7 @@ def passes(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[float]
     return [Action(*one, times.starts[task], times.ends[task]) for one, task in computing.items()]
 
 
-def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
+def memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
     """What one stage holds and when, in milliseconds.
 
     Args:
@@ -123,7 +123,7 @@ def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tup
 
 def divide(
     graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], stages: int, micro_batches: int, variant: str
-) -> list[Stage]:
+) -> list[PipelineStage]:
     """The stages of a step.
 
     Args:
@@ -194,7 +194,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         memory=kinds,
         sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
         begins=tuple(one.begin for one in stages[1:]),
-        course=Course(tuple(spans), (), tuple(course)),
+        course=StepTimeline(tuple(spans), (), tuple(course)),
     )
 
 
@@ -219,7 +219,7 @@ class _Row:
         self._shared = shares
         self._micro_batches = micro_batches
 
-    def stage(self, begin: int, end: int) -> Stage:
+    def stage(self, begin: int, end: int) -> PipelineStage:
         """Parts from `begin` on, before `end`."""
         graph = self._graph
         inside = {number for number in self._range if begin <= self._parts[number] < end}
@@ -243,7 +243,7 @@ class _Row:
         temporary = peak((one.lifetime for one in graph.storages if one.born >= min(update, default=0)), update)
         sent = self._crossing(end) if end < self.count else 0
         received = self._crossing(begin) if begin else 0
-        return Stage(
+        return PipelineStage(
             self._names[begin],
             sum(self.forward[begin:end]),
             sum(self.backward[begin:end]),

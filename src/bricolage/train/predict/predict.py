@@ -1,38 +1,40 @@
-"""Predicts a training step as it is, and as variants would run it; and, where it is asked to, runs them beside that."""
+"""Predicts a training step as it is and as variants would run it; on request, it runs the variants too."""
 
 from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
 from bricolage.device.description import read_devices
 from bricolage.device.host import host
-from bricolage.errors import BadVariant, TrainingWorkerFailed
+from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.measure.statistics import Latency
 from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
+from bricolage.perf.described import Scaled
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
-from bricolage.train.predict.exchange import Bucket, buckets, overlapped
+from bricolage.train.predict.cost_model import StepCost, StepCostModel
+from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
-from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, Predicted, Prediction, Span
-from bricolage.train.predict.price import PriceList
+from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
+from bricolage.train.predict.prediction import LayerTime, OperatorTime, Predicted, Prediction, Span, StepTimeline
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
-from bricolage.train.predict.variant import Variant, usual
+from bricolage.train.predict.variant import Variant, default_variants
 from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
+from bricolage.work.cost import Setting
 from bricolage.work.step import Phase, StepGraph
 
 if TYPE_CHECKING:
@@ -41,10 +43,6 @@ if TYPE_CHECKING:
 _ROUNDS = (3, 20)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
-_BESIDE_THE_GRAPH: Mapping[str, Any] = {
-    name: getattr(Variant(), name) for name in ("threads", "workers", "bucket_mb", "stages", "gbytes")
-}
-"""What of a variant changes no operator."""
 
 
 def predict_step(
@@ -77,12 +75,12 @@ def predict_step(
         MissingLibrary: PyTorch is not installed.
         BadTrainingCode: a function that the spec names is not there, fails, or returns something else than it should.
         NotTraceable: the step's control flow rests on values of tensors.
-        BadDevices, MissingFile: the spec names a device's file that cannot be used.
+        BadDevices, MissingFile: the spec names a device's file that cannot be used, or a device that does not run an operator.
         TrainingWorkerFailed: a process that takes part in a measurement ends.
     """
     torch = load_torch()
     shown = progress if progress is not None else Silent()
-    asked = (Variant(), *(usual(spec) if variants is None else variants))
+    asked = (Variant(), *(default_variants(spec) if variants is None else variants))
     shown.start("predicting (variants)", len(asked))
     work = _Predictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
@@ -110,14 +108,14 @@ class _Predictor:
         self._version = str(torch.__version__)  # type: ignore[attr-defined]
         self.described = spec.device != "here"
         self._devices = read_devices(Path(spec.folder, spec.device)) if self.described else None
-        self._lists: dict[int, PriceList] = {}
+        self._models: dict[int, StepCostModel] = {}
         self._rings: dict[tuple[int, int], tuple[Ring, float]] = {}
         self._graphs: dict[Variant, TracedStep] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
-        """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
+        """A prediction, with what the variant really takes, if that is asked for and can be measured."""
         found = self.predict(variant)
         if self._base is not None:
             found = replace(found, base_ms=sum(self._base[1]))
@@ -147,7 +145,7 @@ class _Predictor:
             )
             if kept:
                 found.append(Block(name, forward, kept))
-        alone = self._list(self._threads(Variant())).alone
+        alone = self._model(self._threads(Variant())).alone
 
         def peak(names: tuple[str, ...]) -> int:
             return sized(self._graph(step, Variant(recompute=names)), alone).peak()
@@ -164,14 +162,12 @@ class _Predictor:
     def _predict(self, variant: Variant) -> Predicted:
         step = prepared(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
-        known = self._list(self._threads(variant))
+        known = self._model(self._threads(variant))
         traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
         graph = sized(traced, known.alone)
-        priced = known.price(graph)
-        ms = tuple(
-            one * contention * self._scale(operator.op_type)
-            for one, operator in zip(priced.operators, graph.work.operators, strict=True)
-        )
+        known.alone.measure(graph.calls, graph.signatures)
+        cost = self._cost(graph, known, self._threads(variant))
+        ms = tuple(one * contention for one in cost.operators)
         if variant.stages > 1:
             assert ring is not None
             found = pipeline.predicted(graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes))
@@ -179,8 +175,8 @@ class _Predictor:
                 found,
                 batch_size=variant.batch_size or self.spec.batch_size,
                 operators=len(graph.work),
-                known=priced.measured,
-                alone=priced.alone,
+                known=cost.sources.get("measured", 0),
+                alone=cost.sources.get("composed", 0),
             )
         sending = buckets(graph.gradients, variant.bucket_mb) if ring is not None else []
         size = sum(one.bytes for one in sending)
@@ -205,8 +201,8 @@ class _Predictor:
             kinds,
             2 * (variant.workers - 1) * size // variant.workers,
             len(graph.work),
-            priced.measured,
-            priced.alone,
+            cost.sources.get("measured", 0),
+            cost.sources.get("composed", 0),
             course=course,
         )
 
@@ -294,19 +290,19 @@ class _Predictor:
             running = Running(module, tensors, step, variant)
             return running, running.lasting
 
-        alike = replace(variant, **_BESIDE_THE_GRAPH)
+        alike = variant.of_one_process()
         if alike not in self._graphs:
             self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)
         return self._graphs[alike]
 
-    def _list(self, threads: int) -> PriceList:
-        if threads not in self._lists:
+    def _model(self, threads: int) -> StepCostModel:
+        if threads not in self._models:
             step = prepared(self.spec, Variant())
             graph = self._graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
-            seen: Profile = profile(running, graph, threads, self.seconds)
-            self._lists[threads] = PriceList(graph, seen, Alone(threads))
-        return self._lists[threads]
+            seen: OperatorProfile = profile(running, graph, threads, self.seconds)
+            self._models[threads] = StepCostModel(graph, seen, OperatorTimings(threads))
+        return self._models[threads]
 
     def _threads(self, variant: Variant) -> int:
         if variant.threads is not None:
@@ -314,10 +310,16 @@ class _Predictor:
         count = _processes(variant)
         return max(1, self.threads // count) if count <= available_cores() else self.threads
 
-    def _scale(self, kind: str) -> float:
+    def _cost(self, graph: StepGraph, known: StepCostModel, threads: int) -> StepCost:
+        here = StepCost.of(graph, known, Setting(host(), threads))
         if self._devices is None:
-            return 1.0
-        return self._devices.times[self._devices.machine.devices[0].name].factor(kind)
+            return here
+        scaled = Scaled(known, self._devices.times, host(), (threads,))
+        try:
+            there = StepCost.of(graph, scaled, Setting(self._devices.machine.devices[0], threads))
+            return replace(there, sources=here.sources)
+        except ValueError as error:
+            raise BadDevices(path=self.spec.device, reason=error) from error
 
     def _exchange(self, variant: Variant) -> tuple[Ring | None, float | None, float]:
         """The ring that was measured, another bandwidth, and how much longer steps take because workers run at once."""
@@ -330,7 +332,7 @@ class _Predictor:
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
-                reason="so many workers or stages do not fit here: say over which bandwidth=... they are linked",
+                reason="this machine has fewer cores than workers or stages: give the bandwidth of their links, bandwidth=...",
             )
         count = _processes(variant) if here else min(2, available_cores())
         if count < 2:
@@ -354,8 +356,8 @@ def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -
 
 
 def _course(
-    graph: StepGraph, ms: Sequence[float], sending: Sequence[Bucket], ring: Ring | None
-) -> tuple[Course, float]:
+    graph: StepGraph, ms: Sequence[float], sending: Sequence[GradientBucket], ring: Ring | None
+) -> tuple[StepTimeline, float]:
     """What happens when, and what the update waits for gradients."""
     first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
     ends, sent = overlapped(ms[:first], sending, ring)
@@ -375,7 +377,7 @@ def _course(
         else:
             spans.append(Span(phase, layer, start, end))
     memory = tuple((starts[at], size) for at, size in graph.memory())
-    return Course(tuple(spans), tuple(sent), memory), arrived - computed
+    return StepTimeline(tuple(spans), tuple(sent), memory), arrived - computed
 
 
 def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
-from bricolage.measure.statistics import Latency
-from bricolage.train.predict.exchange import Sent
+from bricolage.train.predict.exchange import GradientTransfer
 from bricolage.train.predict.recompute import Recomputation
 from bricolage.work.step import Kind, Phase
 
@@ -45,12 +45,12 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Course:
+class StepTimeline:
     """What happens when in a step: spans (of all stages), buckets on their way, and bytes taken from a moment on (on the stage that
     takes most)."""
 
     spans: tuple[Span, ...]
-    sent: tuple[Sent, ...]
+    sent: tuple[GradientTransfer, ...]
     memory: tuple[tuple[float, int], ...]
 
 
@@ -89,7 +89,7 @@ class Predicted:
     measured_peak_bytes: int | None = None
     not_run: str = ""
     """Why it could not be run, where that was asked for."""
-    course: Course | None = None
+    course: StepTimeline | None = None
     reason: str = ""
 
     @property

@@ -1,7 +1,7 @@
-"""Which blocks to compute again in the backward phase so that a step fits into so much memory at least time.
+"""Which blocks to compute again in the backward phase so that a step fits into a limit of memory at least time.
 
 A block that is recomputed keeps its input alone; what it kept for the backward phase is saved, and its forward phase runs
-twice. Choosing blocks is a knapsack over the measured graph: least forward time that is repeated, at least so many bytes saved,
+twice. Choosing blocks is a knapsack over the measured graph: least forward time that is repeated, at least the needed bytes saved,
 solved exactly as an integer programme (as Piper, NeurIPS 2021, does for each stage). Bytes do not quite add up, since a
 recomputed block holds its activations for a moment again: each answer's graph is made and its true peak read; where that is too
 high, more has to be saved. No choice is better than one that the programme would find, as far as bytes add up."""

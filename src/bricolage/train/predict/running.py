@@ -27,8 +27,8 @@ def prepared(spec: StepSpec, variant: Variant) -> TrainingStep:
     return build(spec if variant.batch_size is None else replace(spec, batch_size=variant.batch_size))
 
 
-def unheard(_: Phase) -> None:
-    """Nobody asks which phase begins."""
+def phase_ignored(_: Phase) -> None:
+    """The phase is not recorded."""
 
 
 class Runs(Protocol):
@@ -66,7 +66,7 @@ class Running:
         """
         self._loss: LossFunction = step.loss
         self._amp, self._parts = variant.amp, variant.micro_batches
-        self._phase: Callable[[Phase], None] = unheard
+        self._phase: Callable[[Phase], None] = phase_ignored
         self._backward = False
         self._module = self._changed(module, variant, fake=type(tensors[0]).__name__ == "FakeTensor")
         count = len(step.inputs)
@@ -81,7 +81,7 @@ class Running:
         )
         self._wrapped = self._module if wrap is None else wrap(self._module)
 
-    def run(self, phase: Callable[[Phase], None] = unheard) -> None:
+    def run(self, phase: Callable[[Phase], None] = phase_ignored) -> None:
         """One step. `phase` is called where forward, backward and update begin."""
         import torch
 
@@ -154,7 +154,7 @@ class Running:
                 self._phase("backward")
 
         def forward(*args: object, **kwargs: Any) -> object:
-            # The state of random numbers is set and read beside the operators; tensors without memory have none.
+            # The state of random numbers is set and read outside the operators; tensors without memory have none.
             return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=not fake, **kwargs)
 
         part.forward = forward

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bricolage.errors import BadVariant
-from bricolage.train.predict.running import tensors_that_last, unheard
+from bricolage.train.predict.running import phase_ignored, tensors_that_last
 from bricolage.train.predict.variant import Variant
 from bricolage.train.step import TrainingStep, make_optimiser
 from bricolage.work.step import Kind, Phase
@@ -53,7 +53,7 @@ class StageRunning:
         trained = [one for one in self._module.parameters() if one.requires_grad]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained, variant.optimiser)
 
-    def run(self, phase: Callable[[Phase], None] = unheard) -> None:
+    def run(self, phase: Callable[[Phase], None] = phase_ignored) -> None:
         """One step: all micro-batches, and the update. Its passes count as one phase, since they take turns."""
         phase("forward")
         self._optimiser.zero_grad(set_to_none=True)

@@ -25,11 +25,11 @@ _LEAST = 4
 """Steps in a turn."""
 _SENDS = 20
 _ALONG = 1 << 22
-"""Bytes of those that run beside a step."""
+"""Bytes of those that run during a step."""
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """What all of them do together."""
 
     kind: Literal["probe", "step", "stage"]
@@ -41,19 +41,19 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepAnswer:
     """What one found; milliseconds."""
 
     alone: Mapping[str, float] | None = None
-    """Phases of a step while nobody else runs; of the first worker."""
+    """Phases of a step while no other worker runs; of the first worker."""
     together: Mapping[str, float] | None = None
     """While all run, without exchange."""
     along: float | None = None
-    """A whole step while all-reduces run beside it."""
+    """A whole step during all-reduces."""
     sizes: tuple[tuple[int, float], ...] = ()
     """Bytes and milliseconds of all-reduces."""
     along_sizes: tuple[tuple[int, float], ...] = ()
-    """The same beside a step."""
+    """The same during a step."""
     copy_ms_per_byte: float = 0.0
     sends: tuple[tuple[int, float], ...] = ()
     """Bytes and milliseconds from the first worker to the second."""
@@ -63,7 +63,7 @@ class Answer:
     """Of tensors on a stage."""
 
 
-def work(job: Job, rank: Rank) -> Answer:
+def work(job: StepJob, rank: Rank) -> StepAnswer:
     """Measures what is asked for."""
     dist = rank.dist
     step = prepared(job.spec, job.variant)
@@ -71,7 +71,7 @@ def work(job: Job, rank: Rank) -> Answer:
     if job.kind == "stage":
         stage = StageRunning(step, job.variant, job.begins, rank.number)
         times = tuple(sum(one.values()) for one in _loop(stage, job.seconds, dist))
-        return Answer(steps=times, peak_bytes=measured_peak(stage))
+        return StepAnswer(steps=times, peak_bytes=measured_peak(stage))
     if job.kind == "step":
         import torch
 
@@ -81,7 +81,7 @@ def work(job: Job, rank: Rank) -> Answer:
             return torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=megabytes)
 
         running = Running(step.module, tensors, step, job.variant, wrap)
-        return Answer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
+        return StepAnswer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
     return _probe(job, Running(step.module, tensors, step, job.variant), rank)
 
 
@@ -105,7 +105,7 @@ def _most(value: float, dist: Any) -> float:
     return float(found[0])
 
 
-def _probe(job: Job, running: Running, rank: Rank) -> Answer:
+def _probe(job: StepJob, running: Running, rank: Rank) -> StepAnswer:
     import torch
 
     dist = rank.dist
@@ -125,7 +125,7 @@ def _probe(job: Job, running: Running, rank: Rank) -> Answer:
     source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
     copying = _times(lambda: target.copy_(source), 0.2)
     dist.barrier()
-    # Exchanges run in threads of the process group; each is waited for in one of ours, beside the steps.
+    # Exchanges run in threads of the process group; each is waited for in one of ours, during the steps.
     import threading
 
     stop, along_sizes = threading.Event(), []
@@ -142,7 +142,7 @@ def _probe(job: Job, running: Running, rank: Rank) -> Answer:
     finally:
         stop.set()
         thread.join()
-    return Answer(
+    return StepAnswer(
         alone=alone,
         together=together,
         along=float(np.median(steps)) if steps else None,

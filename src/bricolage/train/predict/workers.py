@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.worker import Answer, Job, work
+from bricolage.train.predict.worker import StepAnswer, StepJob, work
 from bricolage.train.process_group import run_group
 from bricolage.train.spec import StepSpec
 
@@ -84,6 +84,6 @@ def _run(
     threads: int,
     seconds: float,
     begins: tuple[str, ...] = (),
-) -> list[Answer]:
-    job = Job(kind, spec, variant, seconds, begins)
-    return run_group(work, [job] * workers, Answer, threads, _LONGEST_S + 20 * seconds)
+) -> list[StepAnswer]:
+    job = StepJob(kind, spec, variant, seconds, begins)
+    return run_group(work, [job] * workers, StepAnswer, threads, _LONGEST_S + 20 * seconds)

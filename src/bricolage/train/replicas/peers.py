@@ -41,7 +41,7 @@ class Peers:
         self.count_all_reduce(tensor, count)
 
     def count_all_reduce(self, tensor: torch.Tensor, count: int) -> None:
-        """Counts what one of `count` workers sends for an all-reduce that somebody else does."""
+        """Counts what one of `count` workers sends for an all-reduce that another class does."""
         self.sent_bytes += 2 * (count - 1) * tensor.numel() * tensor.element_size() // count
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:

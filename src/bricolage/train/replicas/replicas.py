@@ -15,7 +15,7 @@ from bricolage.train.data import read_data
 from bricolage.train.process_group import run_group
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
-from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers, work
+from bricolage.train.replicas.worker import STATE, Point, ReplicaAnswer, ReplicaJob, servers, work
 from bricolage.train.step import build, load_torch
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LIMIT_S = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Trained:
+class ReplicasResult:
     """What became of one method."""
 
     method: Method
@@ -55,7 +55,7 @@ class Trained:
         return self.samples / self.seconds
 
     def at(self, seconds: float) -> Point | None:
-        """The last point of its course within so many seconds."""
+        """The last point of its course within `seconds` seconds."""
         return max((one for one in self.course if one.seconds <= seconds), key=lambda one: one.seconds, default=None)
 
 
@@ -63,7 +63,7 @@ class Trained:
 class TrainedReplicas:
     """A method's report, and the weights that it ended with."""
 
-    report: Trained
+    report: ReplicasResult
     _state: bytes
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -106,13 +106,13 @@ def train_replicas(
     own = threads or max(1, available_cores() // replicas.workers)
     count = servers(chosen, _trained_tensors(replicas))
     taken = replicas.step.seed if seed is None else seed
-    jobs = [Job(replicas, chosen, count, taken)] * (replicas.workers + count)
+    jobs = [ReplicaJob(replicas, chosen, count, taken)] * (replicas.workers + count)
     state: list[bytes] = []
 
     def keep(folder: Path) -> None:
         state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_group(work, jobs, Answer, own, _LIMIT_S, keep)
+    answers = run_group(work, jobs, ReplicaAnswer, own, _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
     return TrainedReplicas(_report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :]), state[0])
@@ -139,10 +139,12 @@ def _trained_tensors(replicas: Replicas) -> int:
     return sum(1 for one in module.parameters() if one.requires_grad)
 
 
-def _report(method: Method, seed: int, workers: Sequence[Answer], served: Sequence[Answer]) -> Trained:
+def _report(
+    method: Method, seed: int, workers: Sequence[ReplicaAnswer], served: Sequence[ReplicaAnswer]
+) -> ReplicasResult:
     """Of what workers and servers answer."""
     lockstep = method.kind in LOCKSTEP
-    return Trained(
+    return ReplicasResult(
         method,
         seed,
         len(workers),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Served:
+class ServerRecord:
     """What a server saw."""
 
     updates: int = 0
@@ -26,7 +26,7 @@ class Served:
     """For each gradient: updates of others between reading the weights and applying it."""
 
 
-class Server:
+class ParameterServer:
     """Serves one part of the weights until all workers are done."""
 
     def __init__(self, weights: torch.Tensor, method: Method, optimiser: Optimiser, peers: Peers) -> None:
@@ -43,9 +43,9 @@ class Server:
         self._waiting: dict[int, float] = {}
         """Workers that have had no answer yet, and their clocks."""
         self._gathered: dict[int, torch.Tensor] = {}
-        self.seen = Served()
+        self.seen = ServerRecord()
 
-    def serve(self) -> Served:
+    def serve(self) -> ServerRecord:
         """Until all are done; the first worker is given the weights at the end."""
         buffer = buffer_for(self.weights)
         done = 0

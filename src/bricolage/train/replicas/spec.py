@@ -42,7 +42,7 @@ class Method:
     """How replicas are kept in step.
 
     "allreduce" averages gradients by all-reduce, "bsp" on a server for which all wait (bulk-synchronous parallel; Valiant, 1990);
-    "asp" updates the server's weights by each gradient as it comes (Recht et al., 2011); "ssp" likewise, but nobody may be more
+    "asp" updates the server's weights by each gradient as it comes (Recht et al., 2011); "ssp" likewise, but no worker may be more
     than `staleness` steps ahead (Ho et al., 2013); "easgd" pulls replicas and a centre towards each other every `period` steps
     (Zhang et al., 2015); in "adpsgd" workers average with random neighbours while they compute gradients (Lian et al., 2018); in
     "gosgd" they send weights at random (Blot et al., 2016); "local" averages weights every `period` steps, "postlocal" from the
@@ -79,8 +79,8 @@ class Method:
     rank: Annotated[int, Within(1, 1024)] = 2
     """Of "powersgd"."""
     accordion: Annotated[int, Within(0, 10**6)] = 0
-    """Compression by turns (Accordion; Agarwal et al., 2021): every so many epochs each tensor is compressed weakly (`rank`, four
-    times `density`) where its gradients changed by half or lr fell, strongly (rank 1, `density`) elsewhere. 0: never."""
+    """Compression by turns (Accordion; Agarwal et al., 2021): every `accordion` epochs each tensor is compressed weakly (`rank`,
+    four times `density`) where its gradients changed by half or lr fell, strongly (rank 1, `density`) elsewhere. 0: never."""
     similarity: Annotated[float, Within(-1.0, 1.0)] | None = None
     """Of "allreduce": batches grow by a tenth while the gradients of two halves of the workers are less alike than this cosine,
     and shrink while they are more (SimiGrad; Qin et al., 2021)."""
@@ -99,7 +99,7 @@ class Method:
             raise ValueError("accordion goes with compression")
 
     def pull(self, workers: int) -> float:
-        """The share of their distance by which a replica and the centre move, among so many workers."""
+        """The share of their distance by which a replica and the centre move, for a number of workers."""
         return self.alpha if self.alpha is not None else 0.9 / workers
 
     @property
@@ -194,7 +194,7 @@ def read_replicas(path: Path) -> Replicas:
 
 
 def refusal(method: Method, workers: int, step: StepSpec) -> str:
-    """Why a method cannot keep so many workers in step; empty where it can."""
+    """Why a method cannot keep this number of workers in step; empty where it can."""
     if method.kind == "adpsgd" and workers < 2:
         return "it averages with neighbours, and there is one worker"
     if method.similarity is not None and (workers < 2 or workers % 2):

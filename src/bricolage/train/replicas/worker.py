@@ -15,10 +15,10 @@ from bricolage.train.data import Data, Samples, read_data
 from bricolage.train.evaluate import evaluate, loss_value
 from bricolage.train.rank import Rank
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.keepers import KEEPERS, Keeper
 from bricolage.train.replicas.peers import Peers
-from bricolage.train.replicas.server import Server
+from bricolage.train.replicas.server import ParameterServer
 from bricolage.train.replicas.spec import LOCKSTEP, SERVED, Method, Replicas
+from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
 from bricolage.train.step import build, find_loss
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _POINTS = 20
 
 
 @dataclass(frozen=True)
-class Job:
+class ReplicaJob:
     """What all processes do: ranks from `workers` on are servers."""
 
     replicas: Replicas
@@ -51,7 +51,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReplicaAnswer:
     """What became of one process."""
 
     seconds: float = 0.0
@@ -72,34 +72,34 @@ class Answer:
     course: tuple[Point, ...] = ()
 
 
-def work(job: Job, rank: Rank) -> Answer:
+def work(job: ReplicaJob, rank: Rank) -> ReplicaAnswer:
     """Trains, or serves. Servers whose number is beyond the job's have nothing to do."""
     replicas, method, dist = job.replicas, job.method, rank.dist
     peers = Peers(dist, rank.number, replicas.workers)
     if rank.number >= replicas.workers + job.servers:
         dist.barrier()
-        return Answer()
+        return ReplicaAnswer()
     step = build(replace(replicas.step, seed=job.seed))
     flat = Flat(step.module)
     optimiser = replicas.step.optimiser
     if rank.number >= replicas.workers:
         begin, end = flat.shards(job.servers)[rank.number - replicas.workers]
-        served = Server(flat.weights[begin:end], method, optimiser, peers).serve()
+        served = ParameterServer(flat.weights[begin:end], method, optimiser, peers).serve()
         dist.barrier()
         stale = sum(served.staleness) / len(served.staleness) if served.staleness else 0.0
-        return Answer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
-    keeper = KEEPERS[method.kind](flat, method, optimiser, peers, job.seed)
+        return ReplicaAnswer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
+    keeper = SYNCHRONISERS[method.kind](flat, method, optimiser, peers, job.seed)
     answer = _train(job, read_data(replicas.step, replicas.data), keeper, rank)
     dist.barrier()
     return answer
 
 
 def servers(method: Method, parameters: int) -> int:
-    """How many servers a method has for a module of so many parameters."""
+    """How many servers a method has for a module, by its number of parameters."""
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
-def _train(job: Job, data: Data, keeper: Keeper, rank: Rank) -> Answer:
+def _train(job: ReplicaJob, data: Data, keeper: Synchroniser, rank: Rank) -> ReplicaAnswer:
     import torch
 
     replicas, method, flat = job.replicas, job.method, keeper.flat
@@ -147,13 +147,13 @@ def _train(job: Job, data: Data, keeper: Keeper, rank: Rank) -> Answer:
     keeper.finish()
     _average_buffers(keeper)
     seconds = time.perf_counter() - begun
-    answer = Answer(seconds, keeper.steps, own, now, keeper.peers.sent_bytes, keeper.weight)
+    answer = ReplicaAnswer(seconds, keeper.steps, own, now, keeper.peers.sent_bytes, keeper.weight)
     return answer if rank.number else _judged(answer, data, flat, kept, rank.folder)
 
 
 def _judged(
-    answer: Answer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, torch.Tensor]]], folder: Path
-) -> Answer:
+    answer: ReplicaAnswer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, torch.Tensor]]], folder: Path
+) -> ReplicaAnswer:
     """With what the weights are worth, in the end and on the way; of the first worker."""
     import torch
 
@@ -178,7 +178,7 @@ def _state(flat: Flat) -> dict[str, torch.Tensor]:
     return {name: one.detach().clone() for name, one in (*flat.module.named_parameters(), *flat.module.named_buffers())}
 
 
-def _average_buffers(keeper: Keeper) -> None:
+def _average_buffers(keeper: Synchroniser) -> None:
     """Running statistics are the mean of all workers'; counts are the first one's."""
     for one in keeper.flat.module.buffers():
         if one.is_floating_point():
@@ -206,7 +206,7 @@ class Share:
             yield torch.randperm(len(self._data), generator=self._generator)
 
     def next(self, size: int) -> Samples:
-        """The next so many; what is left over at the end of an epoch is left out."""
+        """The next `size` samples; what is left over at the end of an epoch is left out."""
         if len(self._left) < size * self._workers:
             self._left = next(self._order)
         now, self._left = self._left[: size * self._workers], self._left[size * self._workers :]

@@ -17,7 +17,7 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse import fusion
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.fuse.memory_cost import CostModel
+from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_nodes
 from bricolage.backends.native.fuse.search import SearchSpace, cost, search
 from bricolage.backends.native.ir.from_onnx import lower
@@ -29,7 +29,7 @@ from tests.backends import regions
 from tests.backends.native.targets import FUSION
 
 Ends = tuple[Sequence[Node], Sequence[Node]]
-COST = CostModel(FUSION.l2_bytes)
+COST = KernelCosts(FUSION.l2_bytes)
 _CLOSE = 1.0102
 """What the search takes for equal."""
 

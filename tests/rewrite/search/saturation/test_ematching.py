@@ -9,7 +9,7 @@ from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.matching import PatternMatcher
-from bricolage.rewrite.pattern import Any, op
+from bricolage.rewrite.pattern import AnyValue, op
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.saturation.ematching import MOST_LOOKS, ClassIndex
 from bricolage.rewrite.search.saturation.terms import Encoder
@@ -79,8 +79,8 @@ def test_classes_that_contain_themselves_end() -> None:
         if node.op_type == "Mul":
             encoder.egraph.merge(classes[node.outputs[0]], classes[model.graph.inputs[0]])
     encoder.egraph.rebuild()
-    known, deep = ClassIndex(encoder), op.Tanh(Any("z"))
+    known, deep = ClassIndex(encoder), op.Tanh(AnyValue("z"))
     for level in range(4):
-        deep = op.Mul(deep, Any(f"v{level}"))
+        deep = op.Mul(deep, AnyValue(f"v{level}"))
     assert list(known.matches([deep])) == [] and known.looks > MOST_LOOKS
-    assert len(list(known.matches([op.Mul(Any("a"), Any("b"))]))) >= 40 and known.looks < 100
+    assert len(list(known.matches([op.Mul(AnyValue("a"), AnyValue("b"))]))) >= 40 and known.looks < 100

@@ -15,7 +15,7 @@ class Arithmetic:
     """How matrix products and convolutions are computed."""
 
     tile: int = 0
-    """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
+    """3×3 convolutions may be done by Winograd's transformation with tiles of up to this number of outputs a side."""
     parts: int = 0
     """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
     stores: StorageDtypePolicy = "nothing"

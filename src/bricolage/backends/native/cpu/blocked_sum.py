@@ -65,7 +65,7 @@ def _terms(loops: Sequence[Loop]) -> int:
 
 
 def _in_parts(loops: Sequence[Loop], part: _Part, terms: int) -> list[str]:
-    """The loops, with a part for the innermost of them, or for pieces of one that has more than twice so many `terms`."""
+    """The loops, with a part for the innermost of them, or for pieces of one that has more than twice `terms` terms."""
     loops = [loop for loop in loops if loop[1] > 1]
     at = next(i for i in reversed(range(len(loops))) if _terms(loops[i:]) >= _FULL)
     (index, extent), within = loops[at], loops[at + 1 :]

@@ -38,7 +38,7 @@ def planned(
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
-    they run beside each other where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
+    they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
@@ -67,7 +67,7 @@ def planned(
 
 
 def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
-    """Compiles the library; beside it, its constants and the sizes of its memory.
+    """Compiles the library; writes its constants and the sizes of its memory to the same folder.
 
     Raises:
         Refused: the C does not compile.
@@ -78,7 +78,7 @@ def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> No
 
 
 def write_sizes(source: CSource, folder: Path) -> None:
-    """The sizes of its memory, beside a library."""
+    """The sizes of a library's memory, from its folder."""
     sizes = {
         "arena": source.arena_bytes,
         "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,

@@ -15,112 +15,27 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
+from bricolage.backends.native.cpu.gemm_blocks import (
+    CHEAP_PANEL_TILES,
+    FEW_TILES,
+    MOST_STEPS_LEFT,
+    PACKING_COST,
+    ComputedRows,
+    GemmBlocks,
+    TileRows,
+)
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
-from bricolage.backends.native.cpu.packing import Packing
+from bricolage.backends.native.cpu.packing import Packing, constant_of
 from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
-from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
-
-_FEW_TILES = 64
-"""Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
-_TOGETHER = 24
-"""Tiles for which reading a panel costs next to nothing, beside multiplying with it."""
-_SPARED = 0.98
-"""Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
-_PACKING = 8
-"""Multiply-adds that take as long as packing an element."""
-_PANEL_BYTES = 32 * 1024
-"""Of a panel, what fits into the first-level cache of every processor that has a matrix unit: so much is read before the next rows
-where k is cut."""
-_UNIT_L2_BYTES = 2 << 20
-"""The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """The rules of thumb by which a product is cut up, as parts of a second-level cache. Found on an AMD EPYC Zen 5 with 1 MiB."""
-
-    l2_bytes: int
-
-    @property
-    def streamed(self) -> int:
-        """Weights from this size on are fetched ahead: those of a whole network do not stay in that cache."""
-        return self.l2_bytes // 16
-
-    @property
-    def rows(self) -> int:
-        """Packed rows that are multiplied before the next are packed."""
-        return self.l2_bytes * 3 // 16
-
-    @property
-    def made_rows(self) -> int:
-        """The same for rows that are made here: less, since what they are made of lies in that cache, too."""
-        return self.l2_bytes * 3 // 32
-
-    @property
-    def unit_rows(self) -> int:
-        """The same for a matrix unit, which needs its panel for more rows."""
-        return max(self.l2_bytes, _UNIT_L2_BYTES) * 5 // 8
-
-    @property
-    def sums(self) -> int:
-        """Sums of a block of rows in memory, where k is cut into pieces."""
-        return self.l2_bytes // 8
-
-
-def block_sizes(l2_bytes: int, *, matrix_unit: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Bytes that a block of rows (MC) and of depth (KC) may take instead of the rules of thumb: half, twice and four times
-    as many rows; with a matrix unit half and twice the rows, and for the depth, which is not cut, half and twice what of a panel
-    fits into a first-level cache."""
-    blocks = _Blocks(l2_bytes)
-    if matrix_unit:
-        return (blocks.unit_rows // 2, blocks.unit_rows * 2), (_PANEL_BYTES // 2, _PANEL_BYTES * 2, MOST_BYTES)
-    return (blocks.rows // 2, blocks.rows * 2, blocks.rows * 4), ()
-
-
-@dataclass(frozen=True)
-class ComputedRows:
-    """Rows of A that are made where a product needs them, a block at a time."""
-
-    buffer: Buffer
-    """Where they lie as a whole: a pointer to it is declared for each block."""
-    pitch: int
-    """Elements from one row to the next."""
-    around: int
-    """Rows before and behind a block that may be made as well."""
-    lines: list[str]
-    """Statements that make rows `start` to `stop`."""
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The tiles from `first` to `last`. Their rows in `left` lie `lda` apart; its first is row `origin`."""
-
-    first: str
-    last: str
-    left: str
-    lda: int
-    origin: str
-
-    @property
-    def address(self) -> str:
-        """C of where row `row` begins."""
-        offset = f"(row - {self.origin})" if self.origin != "0" else "row"
-        return f"{self.left} + {offset} * {self.lda}"
-
-    @property
-    def loop(self) -> str:
-        """The head of a loop over the tiles."""
-        return f"for (long t = {self.first}; t < {self.last}; t++) {{"
+from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
 
 
 def contraction(
@@ -136,14 +51,6 @@ def contraction(
     assert isinstance(root, (MatMul, Conv))
     memory = FunctionMemory(weights)
     return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
-
-
-def _constant_of(root: Node | None) -> np.ndarray:
-    """The array that the right side of a product is made of: steps of a recurrence share it."""
-    assert isinstance(root, (MatMul, Conv))
-    right = root.right if isinstance(root, MatMul) else root.weight
-    assert isinstance(right, Constant)
-    return right.array
 
 
 @dataclass
@@ -168,13 +75,13 @@ class GemmCodegen:
         self.tiles = -(-p.m // self.mr)
         self.tile_rows = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
-        nr, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
+        nr, blocks = 2 * lanes, GemmBlocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
         k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or MOST_BYTES)) if unit else 1
         self.k_blocks = min(k_blocks, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
-        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads and not unit
+        streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and not unit
         self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
@@ -190,7 +97,7 @@ class GemmCodegen:
     def _reads_less_by_columns(self) -> bool:
         """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
         threads share columns."""
-        p, threads, stays = self.p, self.target.threads, _Blocks(self.target.l2_bytes).unit_rows
+        p, threads, stays = self.p, self.target.threads, GemmBlocks(self.target.l2_bytes).unit_rows
         left, right = p.m * self.packing.pitch * self.packing.bytes, p.n * self.packing.depth * self.packing.bytes
         panels = -(-len(self.packing.columns) // threads)
         by_columns = right // threads + (left if left <= stays else left * panels)
@@ -201,7 +108,7 @@ class GemmCodegen:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.target.lanes
         offset = self.memory.weights.add(
-            ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
+            ("panels", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
             lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
         )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
@@ -220,7 +127,7 @@ class GemmCodegen:
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
                 *self.packing.rows("begin", "end", "0", packed),
             ]
-            share = ParallelRange(p.m, _PACKING * self.packing.depth)
+            share = ParallelRange(p.m, PACKING_COST * self.packing.depth)
             shared = p.m * self.packing.pitch * self.packing.bytes
             phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
         left, lda = (
@@ -230,7 +137,7 @@ class GemmCodegen:
         )
         multiply = [
             "for (long panel = begin; panel < end; panel++) {",
-            *indented(self._panel(_Rows("0", str(self.tiles), left, lda, "0"))),
+            *indented(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
         body = [
@@ -287,7 +194,7 @@ class GemmCodegen:
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
-            block_tiles = min(block_tiles, -(-_Blocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
+            block_tiles = min(block_tiles, -(-GemmBlocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
             lines += self._sums(own)
             own += self._sums_bytes(block_tiles)
         work = [
@@ -314,7 +221,7 @@ class GemmCodegen:
     def _few(self, packs: bool) -> int:
         """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
         side, and packs it where it must be."""
-        return self.tiles if packs or self.prefetch else _TOGETHER
+        return self.tiles if packs or self.prefetch else CHEAP_PANEL_TILES
 
     @property
     def by_batches(self) -> bool:
@@ -346,11 +253,11 @@ class GemmCodegen:
         `lda` apart; its first is row `origin`."""
         return [
             f"for (long panel = 0; panel < {len(self.packing.columns)}; panel++) {{",
-            *indented(self._panel(_Rows(first, last, left, lda, origin))),
+            *indented(self._panel(TileRows(first, last, left, lda, origin))),
             "}",
         ]
 
-    def _panel(self, rows: _Rows) -> list[str]:
+    def _panel(self, rows: TileRows) -> list[str]:
         """The work on one panel: all but the last have the full width."""
         tiles = partial(self._piecewise if self.k_blocks > 1 else self._whole, rows)
         p, lanes, vectors, count = self.p, self.target.lanes, self.packing.vectors, len(self.packing.columns)
@@ -369,7 +276,7 @@ class GemmCodegen:
             ]
         return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
 
-    def _whole(self, rows: _Rows, vectors: int, width: int) -> list[str]:
+    def _whole(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
         registers."""
         p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
@@ -396,7 +303,7 @@ class GemmCodegen:
             "}",
         ]
 
-    def _piecewise(self, rows: _Rows, vectors: int, width: int) -> list[str]:
+    def _piecewise(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
         padded = vectors * self.target.lanes
         step = self.packing.depth // self.packing.steps * padded
@@ -437,7 +344,7 @@ class GemmCodegen:
             "}",
         ]
 
-    def _fetch(self, rows: _Rows, step: int, behind: str, steps: str) -> list[str]:
+    def _fetch(self, rows: TileRows, step: int, behind: str, steps: str) -> list[str]:
         """What is behind in memory is fetched by all tiles together."""
         if not self.prefetch:
             return []
@@ -458,7 +365,7 @@ class GemmCodegen:
             own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
             since = own.start // step
             table.append((since, max(1, -(-own.stop // step) - since)))
-        if sum(count for _, count in table) > _SPARED * steps * self.tiles:
+        if sum(count for _, count in table) > MOST_STEPS_LEFT * steps * self.tiles:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
         name = f"steps_{hashlib.sha256(rows.encode()).hexdigest()[:12]}"

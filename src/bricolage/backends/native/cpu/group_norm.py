@@ -26,7 +26,7 @@ _WORK = 32
 
 def group_norm(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
-    return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
+    return _side_by_side(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
 
 def _root(kernel: PlannedKernel) -> Normalise:
@@ -66,7 +66,7 @@ def _one_by_one(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
     return Phase(lines, ParallelRange(math.prod(lead), _WORK * width), memory.operands)
 
 
-def _beside(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase | None:
+def _side_by_side(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase | None:
     """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
     channels of a group."""
     root = _root(kernel)

@@ -108,7 +108,7 @@ class NativeKernel(StaticKernel):
             self._thread_scratch,
             self._lingers,
         )
-        call.__dict__["keeps"] = (self, addresses, memory)  # whoever holds the call holds what it reads
+        call.__dict__["keeps"] = (self, addresses, memory)  # a reference to the call keeps what it reads
         return call
 
 

@@ -104,7 +104,7 @@ def _is_count(most: int) -> Callable[[Scalar], bool]:
 _OF_ANY_KERNEL = ("tile", "pieces")
 _MOST_ROWS = 32
 UNROLLED = (2, 4)
-"""Steps that a micro-kernel may write out, besides one."""
+"""Steps that a micro-kernel may write out instead of one."""
 _VALID: Mapping[str, Callable[[Scalar], bool]] = {
     "tile": lambda value: type(value) is int and value in TILES,
     "mc_bytes": _is_size,

@@ -29,7 +29,7 @@ _ORDERS = {
     2: ((1, 0), (0, 0), (0, 1)),
     3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)),
 }
-"""Products of parts (left, right) that are summed for so many parts, in an order in which one of the two mostly stays."""
+"""Products of parts (left, right) that are summed for each number of parts, in an order in which one of the two mostly stays."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Tiles(ProductOperand):
         return NARROW if isa.bfloat16_flags else SPLIT_NARROW, TILES if isa.matrix_unit == "amx" else EMULATED
 
     def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
-        """`lines` between configuring the unit for so many rows and releasing it: whatever multiplies must stand in between."""
+        """`lines` between configuring the unit for that number of rows and releasing it: multiplications must lie in between."""
         upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
         # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
         counts = (upper, upper, lower, lower, upper, lower, _ROWS, _ROWS)

@@ -85,7 +85,7 @@ def _prologue(order: _Order, target: CpuTarget, arithmetic: Arithmetic) -> str:
 
 
 def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
-    """What calls the functions in their order, and takes the times of so many kernels, if any."""
+    """What calls the functions in their order, and takes the times of a number of kernels, if any."""
     return "\n\n".join(
         [
             *([] if timed is None else [_TIMED.strip().replace("@KERNELS@", str(max(1, timed)))]),

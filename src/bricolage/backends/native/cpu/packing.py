@@ -1,13 +1,15 @@
 """How both sides of a product lie for its micro-kernel: rows of A, where they lie or packed, and panels of B.
 
 Rows of A are read where they lie if they lie in rows; otherwise they are packed, which is where padding, strides and foreign
-layouts are dealt with. Where several bfloat16 numbers stand for a float32, a packed row holds their first parts, then the
+layouts are dealt with. Where several bfloat16 numbers represent a float32, a packed row holds their first parts, then the
 second ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
@@ -25,7 +27,7 @@ from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
-from bricolage.backends.native.ir.tensors import Coords, Node
+from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
 
 _TOGETHER = 64
 """Numbers that are computed before they are rounded."""
@@ -204,9 +206,9 @@ class Packing:
         self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
     ) -> list[str]:
         """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `ProductOperand.panels`."""
-        operand, beside = self.operand, self.operand.k_pack
-        in_step = operand.k_step // beside
-        row_size = padded * beside
+        operand, k_pack = self.operand, self.operand.k_pack
+        in_step = operand.k_step // k_pack
+        row_size = padded * k_pack
         offset = (
             f"k * {row_size}"
             if operand.splits == 1
@@ -218,13 +220,13 @@ class Packing:
         def row(first: Index, real: int) -> list[str]:
             return self._pack_panel_row(to, first, real, column, width, padded, memory)
 
-        whole, rest = divmod(self.p.k, beside)
+        whole, rest = divmod(self.p.k, k_pack)
         lines: list[str] = []
         if whole:
             k = variable("k", whole)
-            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * beside, beside)), "}"]
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * k_pack, k_pack)), "}"]
         if rest:
-            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * beside), rest)), "}"]
+            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * k_pack), rest)), "}"]
         packed, all_rows = whole + (rest > 0), self.steps * in_step
         if packed < all_rows:
             zeros = self._panel_zeros(0, row_size, in_step * row_size)
@@ -235,15 +237,15 @@ class Packing:
         self, to: str, first: Index, real: int, column: Index, width: int, padded: int, memory: FunctionMemory
     ) -> list[str]:
         """One row of a panel from index `first` along k, of which `real` neighbours are there; `to` declares where it lies."""
-        p, beside = self.p, self.operand.k_pack
+        p, k_pack = self.p, self.operand.k_pack
         assert not callable(p.right)
         node, coords_of = p.right
-        row_size = padded * beside
-        apart = self.operand.k_step // beside * row_size
+        row_size = padded * k_pack
+        apart = self.operand.k_step // k_pack * row_size
         moves: list[str] = []
         guarded = False
-        for neighbour in range(beside):
-            spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
+        for neighbour in range(k_pack):
+            spot = f"j * {k_pack} + {neighbour}" if k_pack > 1 else "j"
             if neighbour < real:
                 body = Body(self.plan, memory)
                 coords = coords_of(variable("b", p.batch), first + neighbour, column)
@@ -258,7 +260,7 @@ class Packing:
             f"for (long j = 0; j < {width}; j++) {{",
             *indented(moves),
             "}",
-            *(self._panel_zeros(width * beside, row_size, apart) if width < padded and real else []),
+            *(self._panel_zeros(width * k_pack, row_size, apart) if width < padded and real else []),
         ]
 
     def _panel_zeros(self, start: int, stop: int, apart: int) -> list[str]:
@@ -267,3 +269,11 @@ class Packing:
             f"for (long j = {start}; j < {stop}; j++) to[j + {number * apart}] = 0;"
             for number in range(self.operand.splits)
         ]
+
+
+def constant_of(root: Node | None) -> np.ndarray:
+    """The array that the right side of a product is made of: steps of a recurrence share it."""
+    assert isinstance(root, (MatMul, Conv))
+    right = root.right if isinstance(root, MatMul) else root.weight
+    assert isinstance(right, Constant)
+    return right.array

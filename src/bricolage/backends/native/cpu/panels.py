@@ -51,7 +51,7 @@ class ProductOperand(ABC):
     cost: float
     """Time of a product, that of a float32 being 1."""
     splits: int = 1
-    """Numbers of `dtype` whose sum stands for an element."""
+    """Numbers of `dtype` whose sum represents an element."""
 
     @property
     def element(self) -> str:
@@ -88,7 +88,7 @@ class ProductOperand(ABC):
         """Name and C of a function `(steps, a, b, tile)`, with more parameters where the tile asks for them."""
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
-        """`lines` with what must stand around a thread's calls of micro-kernels for so many rows."""
+        """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""
         return lines
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:

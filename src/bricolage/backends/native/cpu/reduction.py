@@ -126,19 +126,19 @@ class _Step:
     def totals(self, loops: Sequence[tuple[str, int]], extent: int, stored: list[str]) -> list[str]:
         """Loops for `extent` results that lie side by side, some accumulators at a time, each with what is `stored` of it."""
 
-        def beside(total: str) -> list[str]:
+        def interleaved(total: str) -> list[str]:
             # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
             inner = _if([text for text, varies in self.tests if varies], self._into(f"{total}[i - base]"))
             over = [VECTORISED, "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
             return _if([text for text, varies in self.tests if not varies], over)
 
         if self._added:
-            lines = blocked_sums("total", _SIDE_BY_SIDE, loops, beside)
+            lines = blocked_sums("total", _SIDE_BY_SIDE, loops, interleaved)
         else:
             lines = [
                 f"{C_TYPES[self.root.dtype]} total[{_SIDE_BY_SIDE}];",
                 f"for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {self._start};",
-                *looped(loops, beside("total")),
+                *looped(loops, interleaved("total")),
             ]
         return [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",

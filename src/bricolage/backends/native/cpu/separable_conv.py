@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bricolage.backends.native.cpu.emit import indented
-from bricolage.backends.native.cpu.gemm import ComputedRows, GemmCodegen
+from bricolage.backends.native.cpu.gemm import GemmCodegen
+from bricolage.backends.native.cpu.gemm_blocks import ComputedRows
 from bricolage.backends.native.cpu.grouped_conv import GroupedConvCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import GemmConfig

@@ -12,7 +12,7 @@ _SMALL, _LARGE = 200_000, 2_000_000
 """Multiply-adds of a piece: some 10 µs with AVX2, below which it is not worth its cost; and some 100 µs, the longest that one
 thread should wait for another's last piece."""
 _USUAL, MOST = 4, 16
-"""Pieces of a share: up to so many while they are small, and at most."""
+"""Chunks of a thread's share: this number while they are small, and the most."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ParallelRange:
     work: int = 0
     """What one takes, in multiply-adds that are done in vectors. Rough: it decides how small pieces may be."""
     block: int = 1
-    """Iterations that are done together where there are so many."""
+    """Iterations that are done together where there are at least that many."""
     most: int | None = None
     """Pieces of a thread's share, at most; None: by what they take."""
 

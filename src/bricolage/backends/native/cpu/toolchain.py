@@ -76,7 +76,7 @@ def level() -> str | None:
 
 
 def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
-    """Compiles `text` to a shared library. The C lies beside it.
+    """Compiles `text` to a shared library. The C lies in the same folder.
 
     Raises:
         Refused: there is no compiler, or it does not take the text, which is then kept in the cache folder for a report.
@@ -136,7 +136,7 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
     arguments = [*command, *FLAGS, optimised, *before, str(source), *behind]
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False, encoding="utf-8")
     if ran.returncode != 0:
-        # Not beside the library: that folder goes when nothing came of it.
+        # Not next to the library: that folder goes when nothing came of it.
         kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")

@@ -36,7 +36,7 @@ from bricolage.backends.native.fuse.joined_roots import (
     separable_convolutions,
 )
 from bricolage.backends.native.fuse.memory import Memory, arena
-from bricolage.backends.native.fuse.memory_cost import CostModel
+from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import (
     Buffer,
     FusedProducer,
@@ -98,7 +98,7 @@ def plan(
         return found
     # The search takes the last source, not the last kernel that is done, for where a result can be a secondary output.
     usual = _Planner(inputs, outputs, target, policy, "rules").plan()
-    model = CostModel(target.l2_bytes)
+    model = KernelCosts(target.l2_bytes)
     return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
 
 
@@ -266,7 +266,7 @@ class _Planner:
         epilogues: Epilogues,
         fused_producers: Mapping[Node, FusedProducer],
     ) -> set[Node]:
-        """What is stored besides what every plan stores."""
+        """What is stored in addition to what every plan stores."""
         if self.blocks is not None:
             return self._at_borders(fixed | absorbed)
         usual = {node for node in optional if self._worth_storing(node)}
@@ -292,7 +292,7 @@ class _Planner:
             self.number,
             lambda node: STORED_BYTES[node.dtype if node in boundary else self.memory.dtype(node)],
             lambda node: node in boundary and self.memory.channels_last(node),
-            CostModel(self.target.l2_bytes),
+            KernelCosts(self.target.l2_bytes),
         )
         found = search(space, usual, self.users).stored
         self.differs = found != usual

@@ -177,7 +177,7 @@ class PlanCost:
 
 
 @dataclass(frozen=True)
-class CostModel:
+class KernelCosts:
     """What kernels cost on a processor whose cores have a second-level cache of `l2_bytes`. All times are nanoseconds."""
 
     l2_bytes: int

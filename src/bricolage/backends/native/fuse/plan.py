@@ -91,7 +91,7 @@ class FusionPlan:
     """Bytes from the start of the arena, by number."""
     arena_sizes: dict[int, int] = field(default_factory=dict)
     waves: tuple[tuple[int, ...], ...] | None = None
-    """Numbers of the kernels that run beside each other, wave by wave; None where they run in their order."""
+    """Numbers of the kernels that run at the same time, wave by wave; None where they run in their order."""
     strands: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """By number of a wave whose kernels are rows that do not depend on each other, and of which a thread runs one in its order:
     these rows."""

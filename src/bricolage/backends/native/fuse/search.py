@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bricolage.backends.native.fuse.memory_cost import CostModel, MemoryTraffic, traffic
+from bricolage.backends.native.fuse.memory_cost import KernelCosts, MemoryTraffic, traffic
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -50,7 +50,7 @@ class SearchSpace:
     """Bytes of an element of a tensor where it is stored."""
     at_boundary: Callable[[Node], bool]
     """Whether a tensor, where it is stored, has the layout of the region's ends and not that of what is in between."""
-    model: CostModel
+    model: KernelCosts
     """What a kernel costs."""
 
 

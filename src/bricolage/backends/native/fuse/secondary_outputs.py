@@ -40,7 +40,7 @@ def _host(
     last_in: Mapping[tuple[str, int], int],
     separated: Callable[[Node, Node], bool],
 ) -> int | None:
-    """Position of the kernel that can store this one's result beside its own."""
+    """Position of the kernel that can store this one's result in addition to its own."""
     node, buffers = kernel.result, plan.buffers
     if not isinstance(node, Pointwise) or kernel.root is not None or buffers.get(node) is not kernel.target:
         return None

@@ -22,7 +22,7 @@ from bricolage.backends.native.ir.tensors import Constant, MatMul
 
 _PIECE = 2_000_000
 """Multiply-adds that a thread does without meeting the others: some 100 µs, as in a loop that threads share. Where a kernel has
-more, a meeting costs next to nothing beside it."""
+more, a barrier costs next to nothing in comparison."""
 _FEWEST = 3
 """Products of a recurrence."""
 _ALIKE = 0.8

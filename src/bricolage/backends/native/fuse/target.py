@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """The limits of a target. Whoever generates code for it states them (`cpu.target`)."""
+    """The limits of a target. The generator of its code states them (`cpu.target`)."""
 
     l2_bytes: int
     """A core's second-level cache."""

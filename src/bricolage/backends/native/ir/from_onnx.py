@@ -119,7 +119,7 @@ def _widened(node: Node) -> Node:
 
 
 def _nothing(value: ir.Value) -> Constant:
-    """An empty tensor, which nobody has to compute."""
+    """An empty tensor, which needs no computation."""
     if not value.name:
         return Constant((0,), "float32", np.zeros(0, np.float32))
     dtype = _dtype(value)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -171,11 +171,14 @@ class ConcatBuffer(Node):
         return self.parts
 
 
+Reduction: TypeAlias = Literal["sum", "mean", "max", "min", "product"]
+
+
 @dataclass(frozen=True, eq=False)
 class Reduce(Node):
     """Elements along `axes` put together; these dimensions stay, with the extent 1. A "mean" divides by `divisor`."""
 
-    kind: Literal["sum", "mean", "max", "min", "product"]
+    kind: Reduction
     source: Node
     axes: tuple[int, ...]
     divisor: float = 1.0

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed
+from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.attention import merge_heads, rotary_embedding, split_heads
 
 MASKED = -10000.0
@@ -95,7 +94,7 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.MultiHeadAttention. Queries, keys and values may come packed into one tensor, keys and
     values as earlier ones that are taken as they are."""
     q, k, v = _unpacked(query, key, value)
@@ -155,7 +154,7 @@ def attention(
     scale: float = 0.0,
     unidirectional: int = 0,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.Attention."""
     projected = xp.matmul(x, weights)
     projected = projected if bias is None else projected + bias
@@ -177,7 +176,7 @@ def attended_by_width(
     unidirectional: int,
     mask_filter_value: float,
     outputs: int,
-) -> Any:
+) -> Results:
     """Attention over queries, keys and values side by side in one tensor [batch, time, widths], with what is past [2, batch, heads,
     time, size] before them."""
     sizes = widths or (projected.shape[2] // 3,) * 3

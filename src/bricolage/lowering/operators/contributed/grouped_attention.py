@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed
+from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.attention import merge_heads, repeat_heads, split_heads
 from bricolage.lowering.operators.contributed.attention import rotated
 
@@ -65,7 +64,7 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.GroupQueryAttention. Rows of the cache that no word has filled are zero."""
     q, k, v = _heads(xp, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None:
@@ -141,7 +140,7 @@ def _seen(xp: Arrays, at: Array, ends: Array, capacity: int, causal: int, window
 
 
 def _softmax(xp: Arrays, scores: Array, sink: Array, smooth: int) -> Array:
-    """With a term besides in the denominator, where there is one: e to the power of each head's sink, or of 0."""
+    """With an additional term in the denominator, where there is one: e to the power of each head's sink, or of 0."""
     if sink is None and not smooth:
         return xp.softmax(scores, 3)
     batch, heads, queries, keys = scores.shape

@@ -66,7 +66,7 @@ def fused_gemm(
 
 
 def unpacked(xp: Arrays, packed: Array, bits: int, count: int) -> Array:
-    """Unsigned numbers of so many bits, 8 / `bits` to a byte of the last axis, the low ones first; the first `count` of each row,
+    """Unsigned numbers of `bits` bits, 8 / `bits` to a byte of the last axis, the low ones first; the first `count` of each row,
     as int32."""
     rows = xp.astype(packed, xp.dtype(6))
     parts = [rows // (1 << low) % (1 << bits) for low in range(0, 8, bits)]

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed, front_axis, operator
+from bricolage.lowering.common import Array, Results, contributed, front_axis, operator
 from bricolage.lowering.operators.normalization import moments
 
 
@@ -20,7 +18,7 @@ def simplified_layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """Division by the root mean square: what ONNX calls RMSNormalization, as ONNX Runtime has it in ONNX's own domain."""
     wide = xp.widen(x)
     axes = tuple(range(front_axis(x.ndim, axis), x.ndim))
@@ -44,7 +42,7 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.SkipLayerNormalization."""
     total = _skipped(x, skip, bias)
     mean, centred, variance = moments(xp, xp.widen(total), (total.ndim - 1,))
@@ -64,7 +62,7 @@ def skip_simplified_layer_normalization(
     *,
     epsilon: float = 1e-12,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.SkipSimplifiedLayerNormalization. It has no mean; that output is zero."""
     total = _skipped(x, skip, bias)
     y, inverse = simplified_layer_normalization(xp, total, gamma, epsilon=epsilon, _outputs=2)
@@ -87,7 +85,7 @@ def embed_layer_normalization(
     epsilon: float = 1e-12,
     mask_index_type: int = 1,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.EmbedLayerNormalization. The mask's index is how many words it has in each row."""
     batch, length = input_ids.shape
     total = xp.take(words, input_ids, 0)

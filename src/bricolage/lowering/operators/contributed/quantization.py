@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed, front_axis
+from bricolage.lowering.common import Array, Dtype, Results, contributed, front_axis
 from bricolage.lowering.operators.contributed.attention import MASKED, attended_by_width
 from bricolage.lowering.operators.contributed.matmul import unpacked
 from bricolage.lowering.operators.indexing import gather
@@ -27,13 +25,13 @@ Ints = tuple[int, ...]
 
 
 def _real(xp: Arrays, x: Array, scale: Array, zero: Array) -> Array:
-    """What integers stand for."""
+    """The numbers that integers represent."""
     value = xp.astype(x, scale.dtype)
     value = value if zero is None else value - xp.astype(zero, scale.dtype).reshape(())
     return value * scale.reshape(())
 
 
-def _integers(xp: Arrays, real: Array, scale: Array, zero: Array, dtype: Any) -> Array:
+def _integers(xp: Arrays, real: Array, scale: Array, zero: Array, dtype: Dtype) -> Array:
     """Real numbers as integers of a type."""
     return round_to(xp, real / scale.reshape(()), None if zero is None else zero.reshape(()), dtype)
 
@@ -303,7 +301,7 @@ def qattention(
     scale: float = 0.0,
     unidirectional: int = 0,
     _outputs: int = 1,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.QAttention."""
     projected = matmul_integer_to_float(xp, x, weight, x_scale, weight_scale, x_zero, weight_zero, bias)
     return attended_by_width(

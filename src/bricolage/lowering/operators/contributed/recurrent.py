@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, contributed
+from bricolage.lowering.common import Array, Results, contributed
 from bricolage.lowering.operators.quantization import dynamic_quantize_linear, matmul_integer
 from bricolage.lowering.operators.recurrent import (
     LSTM_ACTIVATIONS,
@@ -51,7 +49,7 @@ def dynamic_quantize_lstm(
     direction: str = "forward",
     hidden_size: int | None = None,
     input_forget: int = 0,
-) -> Any:
+) -> Results:
     """ContribOperators.md#com.microsoft.DynamicQuantizeLSTM: an LSTM whose weights are integers, with inputs before gates. All of
     X has one scale, and so has the state of each step, all of the batch together, as DynamicQuantizeLinear finds it: what ONNX
     Runtime computes on one thread, and on several for small batches."""

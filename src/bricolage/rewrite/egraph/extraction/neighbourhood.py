@@ -1,7 +1,7 @@
 """Large-neighbourhood search: frees some neighbouring classes at a time and solves for them exactly, the rest being fixed.
 
 The small problem holds the free classes only. Chosen classes outside cost nothing more; but a free class must not end up
-below itself, so a chosen class outside stands for the free classes that it needs. Nodes that need other classes are left
+below itself, so a chosen class outside represents the free classes that it needs. Nodes that need other classes are left
 out. What the rest needs of the free classes are the roots. (Shaw, "Using constraint programming and local search methods to
 solve vehicle routing problems", CP 1998, for the scheme.)
 """
@@ -103,5 +103,5 @@ def _solve_around(
         assert isinstance(key, int)
         found[free[inside]] = key
     whole = restrict(problem, found)
-    assert whole is not None, "the chosen classes outside stand for the free ones that they need"
+    assert whole is not None, "the chosen classes outside represent the free ones that they need"
     return whole, all(search.proven for search in searches)

@@ -40,13 +40,13 @@ _WIDEST = 40_000  # classes; beyond, the bit-sets of necessary classes would tak
 
 @dataclass(frozen=True)
 class SubProblem:
-    """A smaller problem; `picks[c][p]` are the (class, position) choices of the original that node (c, p) stands for."""
+    """A smaller problem; `picks[c][p]` are the (class, position) choices of the original that node (c, p) represents."""
 
     problem: ExtractionProblem
     picks: tuple[tuple[_Picks, ...], ...]
 
     def chosen(self, choice: Choice) -> dict[int, int]:
-        """The original's choices that a choice in this part stands for."""
+        """The original's choices that a choice in this part represents."""
         return dict(pick for number, position in choice.items() for pick in self.picks[number][position])
 
 

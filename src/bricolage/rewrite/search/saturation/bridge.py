@@ -160,7 +160,7 @@ class Bridge:
         matched: tuple[str, ...],
         needed: Callable[[], frozenset[int]],
     ) -> None:
-        """Adds what was built and makes it equal to what it may replace; what has no class is read by nobody.
+        """Adds what was built and makes it equal to what it may replace; what has no class has no reader.
 
         Raises:
             MatchFailure: types or shapes would change.

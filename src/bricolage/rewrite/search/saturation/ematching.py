@@ -11,7 +11,7 @@ from typing import TypeAlias
 from bricolage.graph.properties import COMMUTATIVE
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.matching import is_number, way_up
-from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
+from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight
 from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation, OutputProjection
 
 _CHOICES = 16
@@ -224,7 +224,7 @@ class ClassIndex:
             constant = None if number is None else self.constant(number)
             if constant is not None and is_number(self._encoder.constants[constant], pattern.value):
                 yield state, number
-        elif isinstance(pattern, Any | Weight):
+        elif isinstance(pattern, AnyValue | Weight):
             if number is None and not pattern.optional:
                 return
             if isinstance(pattern, Weight) and number is not None and self.constant(number) is None:

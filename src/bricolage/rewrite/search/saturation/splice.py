@@ -55,7 +55,7 @@ class _Decoder:
         self._constants: dict[ConstantLeaf, ir.Value] = {}
 
     def there(self, name: str) -> ir.Value:
-        """The value of the whole that a value of the part stands for."""
+        """The counterpart in the whole of a value of the part."""
         found = self._whole.value(self._names[name])
         if found is None:
             raise MatchFailure(f"'{self._names[name]}' is gone")

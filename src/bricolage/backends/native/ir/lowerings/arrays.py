@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 -- `like` places a constant beside an array, which nodes do not need
+# ruff: noqa: ARG002 -- `like` places a constant on the device of an array, which nodes do not need
 """The vocabulary of `lowering.arrays` over the engine's nodes, so that operators which are made of others need no second
 definition here. What it lacks, the engine does not claim."""
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 import onnx_ir as ir
@@ -20,10 +20,12 @@ from bricolage.backends.native.ir.lowerings.ordering import largest_at, ordered
 from bricolage.backends.native.ir.lowerings.recurrent import written_out
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
 from bricolage.backends.native.ir.lowerings.scattering import scattered
-from bricolage.backends.native.ir.lowerings.traced import TracedArray, alike, apply, number
+from bricolage.backends.native.ir.lowerings.traced import Operand, TracedArray, alike, apply, number
 from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, transpose
 from bricolage.backends.native.ir.lowerings.windows import convolved, convolved_transposed
-from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, View
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, Reduction, View
+from bricolage.lowering.arrays import Step
+from bricolage.lowering.common import Array
 
 _LARGEST_MATRIX = 4
 
@@ -33,7 +35,7 @@ class NodeArrays:
 
     lib = ElementwiseFunctions()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NoLowering(f"what the lowerings call '{name}'")
 
     # --- types and construction
@@ -86,7 +88,7 @@ class NodeArrays:
         del onnx_type
         return x
 
-    def constant(self, value: np.ndarray[Any, Any], like: TracedArray | None = None) -> TracedArray:
+    def constant(self, value: np.ndarray, like: TracedArray | None = None) -> TracedArray:
         """An array that is known.
 
         Raises:
@@ -96,27 +98,27 @@ class NodeArrays:
             raise NoLowering(f"constants of the type {value.dtype.name}")
         return TracedArray(Constant(value.shape, value.dtype.name, value))
 
-    def full(self, shape: Sequence[int], value: Any, dtype: str, like: TracedArray | None = None) -> TracedArray:
+    def full(self, shape: Sequence[int], value: float, dtype: str, like: TracedArray | None = None) -> TracedArray:
         """An array of equal elements."""
         return number(value, dtype).broadcast(tuple(shape))
 
-    def arange(self, start: Any, stop: Any, step: Any, dtype: str) -> TracedArray:
+    def arange(self, start: float, stop: float, step: float, dtype: str) -> TracedArray:
         """Numbers from `start` to `stop`."""
         return self.constant(np.arange(start, stop, step, dtype=dtype))
 
     # --- element-wise
 
-    def where(self, condition: TracedArray, a: Any, b: Any) -> TracedArray:
+    def where(self, condition: TracedArray, a: Operand, b: Operand) -> TracedArray:
         """`a` where the condition holds, otherwise `b`."""
         if not isinstance(a, TracedArray) and not isinstance(b, TracedArray):
             raise NoLowering("a choice between two numbers")
         return apply("where", condition, *alike(a, b))
 
-    def maximum(self, a: Any, b: Any) -> TracedArray:
+    def maximum(self, a: Operand, b: Operand) -> TracedArray:
         """The larger ones; NaN where either is."""
         return apply("maximum", *alike(a, b))
 
-    def minimum(self, a: Any, b: Any) -> TracedArray:
+    def minimum(self, a: Operand, b: Operand) -> TracedArray:
         """The smaller ones; NaN where either is."""
         return apply("minimum", *alike(a, b))
 
@@ -129,7 +131,7 @@ class NodeArrays:
         left, right = alike(a, b)
         return apply("fmod" if left.dtype in FLOATS else "remainder", left, right)
 
-    def power(self, a: TracedArray, b: Any) -> TracedArray:
+    def power(self, a: TracedArray, b: Operand) -> TracedArray:
         """Powers of floats."""
         left, right = alike(a, b)
         if left.dtype not in FLOATS:
@@ -154,7 +156,7 @@ class NodeArrays:
 
     # --- reductions
 
-    def _reduced(self, kind: str, x: TracedArray, axes: tuple[int, ...], keepdims: bool) -> TracedArray:
+    def _reduced(self, kind: Reduction, x: TracedArray, axes: tuple[int, ...], keepdims: bool) -> TracedArray:
         found = reduce(kind, x.node, axes) if axes else x.node
         shape = tuple(extent for axis, extent in enumerate(found.shape) if keepdims or axis not in axes)
         return TracedArray(reshape(found, shape))
@@ -266,7 +268,7 @@ class NodeArrays:
         wide = apart.broadcast(tuple(size for pair in zip(repeats, x.shape, strict=True) for size in pair))
         return wide.reshape(tuple(extent * times for extent, times in zip(x.shape, repeats, strict=True)))
 
-    def pad(self, x: TracedArray, widths: Sequence[tuple[int, int]], value: Any) -> TracedArray:
+    def pad(self, x: TracedArray, widths: Sequence[tuple[int, int]], value: float) -> TracedArray:
         """With `value` before and behind each dimension."""
         shape = tuple(extent + sum(width) for extent, width in zip(x.shape, widths, strict=True))
         return TracedArray(pad(x.node, [before for before, _ in widths], shape, value))
@@ -290,7 +292,7 @@ class NodeArrays:
 
     # --- gathering
 
-    def take(self, x: TracedArray, indices: Any, axis: int) -> TracedArray:
+    def take(self, x: TracedArray, indices: Array, axis: int) -> TracedArray:
         """Slices along `axis` that `indices` names."""
         chosen = indices if isinstance(indices, TracedArray) else self.constant(np.asarray(indices, np.int64))
         shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
@@ -311,12 +313,14 @@ class NodeArrays:
     def index(self, x: TracedArray, indices: tuple[TracedArray, ...]) -> TracedArray:
         """Elements, or slices, at coordinates given by one array for each of the first dimensions."""
         leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
-        flat: Any = 0
+        flat: Array = 0
         for chosen, extent in zip(indices, leading, strict=True):
             flat = chosen if isinstance(flat, int) else flat * extent + chosen
         return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
 
-    def scatter(self, x: TracedArray, indices: tuple[TracedArray, ...], updates: Any, reduction: str) -> TracedArray:
+    def scatter(
+        self, x: TracedArray, indices: tuple[TracedArray, ...], updates: TracedArray, reduction: str
+    ) -> TracedArray:
         """Elements, or slices, replaced at coordinates given by one array for each of the first dimensions."""
         return scattered(self, x, indices, updates, reduction)
 
@@ -347,13 +351,13 @@ class NodeArrays:
             raise NoLowering(f"determinants of more than {_LARGEST_MATRIX} rows")
         if size == 1:
             return x[..., 0, 0]
-        total: Any = 0
-        for column in range(size):
+        total = x[..., 0, 0] * self.det(x[..., 1:, 1:])
+        for column in range(1, size):
             left, right = x[..., 1:, :column], x[..., 1:, column + 1 :]
-            minor = left if column == size - 1 else right if column == 0 else self.concat([left, right], x.ndim - 1)
+            minor = left if column == size - 1 else self.concat([left, right], x.ndim - 1)
             term = x[..., 0, column] * self.det(minor)
             total = total - term if column % 2 else total + term
-        return TracedArray(total.node)
+        return total
 
     def matmul(self, a: TracedArray, b: TracedArray) -> TracedArray:
         """Matrix products as numpy defines them, of floats."""
@@ -368,7 +372,7 @@ class NodeArrays:
 
     # --- control
 
-    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
         """Written out step by step; equal steps share their functions."""
         return written_out(step, carry, xs, length)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
 from bricolage.backends.native.ir.tensors import Constant, Node, Shape
+from bricolage.lowering.common import AttributeValue
 
 
 class NoLowering(Exception):
@@ -21,14 +21,14 @@ class OpContext:
 
     op_type: str
     inputs: tuple[Node | None, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, AttributeValue]
     shapes: tuple[Shape, ...]
     """Of the outputs."""
     opset: int
     node: ir.Node
     """The operator itself."""
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: AttributeValue = None) -> AttributeValue:
         """An attribute."""
         return self.attributes.get(name, default)
 

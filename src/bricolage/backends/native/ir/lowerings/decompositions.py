@@ -6,8 +6,6 @@ convolutions), it has a lowering of its own.
 
 from __future__ import annotations
 
-from typing import Any
-
 from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.reductions import axes_by_shape
@@ -15,7 +13,7 @@ from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.backends.native.ir.tensors import Constant, Node
 from bricolage.errors import InvalidGraph
 from bricolage.lowering import operators
-from bricolage.lowering.common import PORTABLE, refusal, to_host
+from bricolage.lowering.common import PORTABLE, HostValue, refusal, to_host
 
 _ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
 _RECURRENT = ("RNN", "GRU", "LSTM")
@@ -128,7 +126,7 @@ def decomposed(op: OpContext) -> tuple[Node, ...]:
     return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))
 
 
-def _on_host(op: OpContext, name: str, given: Node) -> Any:
+def _on_host(op: OpContext, name: str, given: Node) -> HostValue:
     """A value that the definition must know: of a constant, or what follows from the shapes if it is computed.
 
     Raises:

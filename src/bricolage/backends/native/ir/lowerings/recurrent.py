@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from bricolage.backends.native.ir.indexing import ZERO
 from bricolage.backends.native.ir.lowerings.context import NoLowering
@@ -12,12 +10,14 @@ from bricolage.backends.native.ir.lowerings.movement import joined
 from bricolage.backends.native.ir.lowerings.traced import TracedArray
 from bricolage.backends.native.ir.lowerings.views import reshape
 from bricolage.backends.native.ir.tensors import Constant, Node, View
+from bricolage.lowering.arrays import Step
+from bricolage.lowering.common import Array
 
 LONGEST_SCAN = 1024
 """Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
 
 
-def written_out(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+def written_out(step: Step, carry: Array, xs: Array, length: int) -> tuple[Array, Array]:
     """What is carried after the last step, and the results of all of them along a new first axis.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +20,23 @@ from bricolage.backends.native.ir.tensors import (
     Node,
     Normalise,
     Reduce,
+    Reduction,
     Softmax,
     View,
     numpy_type,
 )
 from bricolage.graph.extents import pool_size
 
-_REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
+_REDUCE: dict[str, Reduction] = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "product",
+}
 
 
-def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
+def reduce(kind: Reduction, x: Node, axes: Sequence[int]) -> Node:
     """A reduction over `axes`, which stay with the extent 1."""
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     if not x.elements:
@@ -242,7 +248,7 @@ def normalised(x: Node, epsilon: float, axis: int, *, centred: bool = True) -> N
 
 @lowering("LayerNormalization")
 def layer_normalization(op: OpContext) -> tuple[Node, ...]:
-    """Mean and reciprocal deviation are outputs too; nobody computes them twice who does not ask for them."""
+    """Mean and reciprocal deviation are outputs too; they are computed separately only where they are asked for."""
     x, scale, bias = op.tensor(0), op.tensor(1), op.optional(2)
     rank, epsilon = len(x.shape), op.get("epsilon", 1e-5)
     axis = axis_of(op, rank, -1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.traced import TracedArray, apply
@@ -17,7 +16,9 @@ _REDUCED = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "maxim
 """How updates of one place are put together, and how with what was there."""
 
 
-def scattered(xp: Arrays, x: TracedArray, indices: Sequence[TracedArray], updates: Any, reduction: str) -> TracedArray:
+def scattered(
+    xp: Arrays, x: TracedArray, indices: Sequence[TracedArray], updates: TracedArray, reduction: str
+) -> TracedArray:
     """By comparing every place with every index, so that no two threads write the same place. Of several updates of one place the
     last one counts, if they are not put together.
 
@@ -25,9 +26,9 @@ def scattered(xp: Arrays, x: TracedArray, indices: Sequence[TracedArray], update
         NoLowering: there are too many, or they are put together in an unknown way.
     """
     leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
-    flat: Any = 0
-    for chosen, extent in zip(indices, leading, strict=True):
-        flat = chosen if isinstance(flat, int) else flat * extent + chosen
+    flat = indices[0]
+    for chosen, extent in zip(indices[1:], leading[1:], strict=True):
+        flat = flat * extent + chosen
     places, count = math.prod(leading), math.prod(flat.shape)
     if count == 0:
         return x

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,9 @@ def apply(function: str, *inputs: TracedArray | Node, dtype: str | None = None) 
         array = _AHEAD[function](*(node.array.reshape(node.shape) for node in nodes if isinstance(node, Constant)))
         return TracedArray(Constant(array.shape, nodes[0].dtype, np.ascontiguousarray(array).reshape(array.shape)))
     return TracedArray(pointwise(function, *nodes, dtype=dtype))
+
+
+Index: TypeAlias = int | slice | EllipsisType
 
 
 class TracedArray:
@@ -71,12 +75,13 @@ class TracedArray:
         """Broadcast to a shape, as numpy does."""
         return TracedArray(broadcast(self.node, shape))
 
-    def __getitem__(self, key: Any) -> TracedArray:
+    def __getitem__(self, key: Index | tuple[Index, ...]) -> TracedArray:
         """Whole numbers, slices and an ellipsis."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
-            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        given = key if isinstance(key, tuple) else (key,)
+        keys = [own for own in given if not isinstance(own, EllipsisType)]
+        if Ellipsis in given:
+            at = given.index(Ellipsis)
+            keys[at:at] = [slice(None)] * (self.ndim - len(keys))
         keys += [slice(None)] * (self.ndim - len(keys))
         starts, steps, sizes, kept = [], [], [], []
         for own, extent in zip(keys, self.shape, strict=True):
@@ -94,30 +99,30 @@ class TracedArray:
 
     # --- arithmetic
 
-    def __add__(self, other: Any) -> TracedArray:
+    def __add__(self, other: Operand) -> TracedArray:
         return apply("add", *alike(self, other))
 
-    def __radd__(self, other: Any) -> TracedArray:
+    def __radd__(self, other: Operand) -> TracedArray:
         return self if isinstance(other, int) and other == 0 else self + other  # what `sum` starts with
 
-    def __sub__(self, other: Any) -> TracedArray:
+    def __sub__(self, other: Operand) -> TracedArray:
         return apply("sub", *alike(self, other))
 
-    def __rsub__(self, other: Any) -> TracedArray:
+    def __rsub__(self, other: Operand) -> TracedArray:
         return apply("sub", *alike(other, self))
 
-    def __mul__(self, other: Any) -> TracedArray:
+    def __mul__(self, other: Operand) -> TracedArray:
         return apply("mul", *alike(self, other))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> TracedArray:
+    def __truediv__(self, other: Operand) -> TracedArray:
         return _quotient(*alike(self, other))
 
-    def __rtruediv__(self, other: Any) -> TracedArray:
+    def __rtruediv__(self, other: Operand) -> TracedArray:
         return _quotient(*alike(other, self))
 
-    def __mod__(self, other: Any) -> TracedArray:
+    def __mod__(self, other: Operand) -> TracedArray:
         """The sign of the divisor."""
         left, right = alike(self, other)
         if left.dtype in FLOATS:
@@ -137,38 +142,41 @@ class TracedArray:
 
     # --- comparison and logic
 
-    def __lt__(self, other: Any) -> TracedArray:
+    def __lt__(self, other: Operand) -> TracedArray:
         return apply("less", *alike(self, other), dtype="bool")
 
-    def __le__(self, other: Any) -> TracedArray:
+    def __le__(self, other: Operand) -> TracedArray:
         return apply("less_equal", *alike(self, other), dtype="bool")
 
-    def __gt__(self, other: Any) -> TracedArray:
+    def __gt__(self, other: Operand) -> TracedArray:
         return apply("greater", *alike(self, other), dtype="bool")
 
-    def __ge__(self, other: Any) -> TracedArray:
+    def __ge__(self, other: Operand) -> TracedArray:
         return apply("greater_equal", *alike(self, other), dtype="bool")
 
-    def __eq__(self, other: object) -> TracedArray:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> TracedArray:  # type: ignore[override]
         return apply("equal", *alike(self, other), dtype="bool")
 
-    def __ne__(self, other: object) -> TracedArray:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> TracedArray:  # type: ignore[override]
         return ~(self == other)
 
-    def __and__(self, other: Any) -> TracedArray:
+    def __and__(self, other: Operand) -> TracedArray:
         return apply("and", *alike(self, other))
 
-    def __or__(self, other: Any) -> TracedArray:
+    def __or__(self, other: Operand) -> TracedArray:
         return apply("or", *alike(self, other))
 
-    def __xor__(self, other: Any) -> TracedArray:
+    def __xor__(self, other: Operand) -> TracedArray:
         return apply("xor", *alike(self, other))
 
     def __invert__(self) -> TracedArray:
         return apply("not" if self.dtype == "bool" else "bit_not", self)
 
-    def __lshift__(self, other: Any) -> TracedArray:
+    def __lshift__(self, other: Operand) -> TracedArray:
         return apply("shift_left", *alike(self, other))
+
+
+Operand: TypeAlias = TracedArray | float
 
 
 def _rank(dtype: str) -> tuple[bool, bool, int]:
@@ -176,13 +184,14 @@ def _rank(dtype: str) -> tuple[bool, bool, int]:
     return dtype in FLOATS, dtype != "bool", STORED_BYTES[dtype]
 
 
-def alike(left: Any, right: Any) -> tuple[TracedArray, TracedArray]:
-    """Both with one type: that of the array beside a number, otherwise the wider one of two integers.
+def alike(left: Operand, right: Operand) -> tuple[TracedArray, TracedArray]:
+    """Both with one type: that of the array if the other is a number, otherwise the wider one of two integers.
 
     Raises:
         NoLowering: a float meets an array of integers.
     """
     if not isinstance(left, TracedArray):
+        assert isinstance(right, TracedArray)
         return number(left, right.dtype), right
     if not isinstance(right, TracedArray):
         return left, number(right, left.dtype)
@@ -194,7 +203,7 @@ def alike(left: Any, right: Any) -> tuple[TracedArray, TracedArray]:
     return left.cast(wanted), right.cast(wanted)
 
 
-def number(value: Any, dtype: str) -> TracedArray:
+def number(value: float, dtype: str) -> TracedArray:
     """A constant of rank 0."""
     if dtype not in FLOATS and not float(value).is_integer():
         raise NoLowering(f"{value} together with {dtype}")

@@ -1,0 +1,100 @@
+"""Blocks of a matrix product: how many bytes and rows are packed and multiplied at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES
+from bricolage.backends.native.fuse.plan import Buffer
+
+FEW_TILES = 64
+"""Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
+CHEAP_PANEL_TILES = 24
+"""Tiles for which reading a panel costs next to nothing, compared with multiplying by it."""
+MOST_STEPS_LEFT = 0.98
+"""Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
+PACKING_COST = 8
+"""Multiply-adds that take as long as packing an element."""
+PANEL_BYTES = 32 * 1024
+"""Of a panel, what fits into the first-level cache of every processor that has a matrix unit: this much is read before the next
+rows where k is cut."""
+_UNIT_L2_BYTES = 2 << 20
+"""The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
+
+
+@dataclass(frozen=True)
+class GemmBlocks:
+    """The rules of thumb by which a product is cut up, as parts of a second-level cache. Found on an AMD EPYC Zen 5 with 1 MiB."""
+
+    l2_bytes: int
+
+    @property
+    def streamed(self) -> int:
+        """Weights from this size on are fetched ahead: those of a whole network do not stay in that cache."""
+        return self.l2_bytes // 16
+
+    @property
+    def rows(self) -> int:
+        """Packed rows that are multiplied before the next are packed."""
+        return self.l2_bytes * 3 // 16
+
+    @property
+    def made_rows(self) -> int:
+        """The same for rows that are made here: less, since what they are made of lies in that cache, too."""
+        return self.l2_bytes * 3 // 32
+
+    @property
+    def unit_rows(self) -> int:
+        """The same for a matrix unit, which needs its panel for more rows."""
+        return max(self.l2_bytes, _UNIT_L2_BYTES) * 5 // 8
+
+    @property
+    def sums(self) -> int:
+        """Sums of a block of rows in memory, where k is cut into pieces."""
+        return self.l2_bytes // 8
+
+
+def block_sizes(l2_bytes: int, *, matrix_unit: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes that a block of rows (MC) and of depth (KC) may take instead of the rules of thumb: half, twice and four times
+    as many rows; with a matrix unit half and twice the rows, and for the depth, which is not cut, half and twice what of a panel
+    fits into a first-level cache."""
+    blocks = GemmBlocks(l2_bytes)
+    if matrix_unit:
+        return (blocks.unit_rows // 2, blocks.unit_rows * 2), (PANEL_BYTES // 2, PANEL_BYTES * 2, MOST_BYTES)
+    return (blocks.rows // 2, blocks.rows * 2, blocks.rows * 4), ()
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """Rows of A that are made where a product needs them, a block at a time."""
+
+    buffer: Buffer
+    """Where they lie as a whole: a pointer to it is declared for each block."""
+    pitch: int
+    """Elements from one row to the next."""
+    around: int
+    """Rows before and behind a block that may be made as well."""
+    lines: list[str]
+    """Statements that make rows `start` to `stop`."""
+
+
+@dataclass(frozen=True)
+class TileRows:
+    """The tiles from `first` to `last`. Their rows in `left` lie `lda` apart; its first is row `origin`."""
+
+    first: str
+    last: str
+    left: str
+    lda: int
+    origin: str
+
+    @property
+    def address(self) -> str:
+        """C of where row `row` begins."""
+        offset = f"(row - {self.origin})" if self.origin != "0" else "row"
+        return f"{self.left} + {offset} * {self.lda}"
+
+    @property
+    def loop(self) -> str:
+        """The head of a loop over the tiles."""
+        return f"for (long t = {self.first}; t < {self.last}; t++) {{"

@@ -1,0 +1,54 @@
+"""Of artifacts, plans and described devices."""
+
+from __future__ import annotations
+
+from bricolage.errors.base import BricolageError, UsageError
+
+
+class BadArtifact(UsageError):
+    what = "'{path}' is not a usable bricolage artifact: {reason}"
+    hint = "Make it again with `bricolage optimize`"
+
+
+class UnreadableArtifact(BricolageError):
+    """An artifact would be written that no reader accepts."""
+
+    what = "the artifact '{path}' would not be usable: {reason}"
+    hint = "Nothing was written. This is a fault of bricolage: report it with the model"
+
+
+class ArtifactFails(BricolageError):
+    """An artifact that was written does not do in a fresh process what was measured of it."""
+
+    what = "the artifact fails in a fresh process {where}: {reason}"
+    hint = "Nothing was written. Leave out the backend at fault by naming others (--backend onnxruntime), and report the model"
+
+
+class NewerArtifact(UsageError):
+    what = "'{path}' has the artifact format {found}; this bricolage reads up to {known}"
+    hint = "Upgrade bricolage, or make the artifact again with this version"
+
+
+class OlderArtifact(UsageError):
+    what = "'{path}' has the artifact format {found}, which this bricolage does not read any more (it reads {known})"
+    hint = "Make it again with `bricolage optimize`"
+
+
+class ForeignArtifact(UsageError):
+    what = "'{path}' was planned for another machine or other versions: {difference}"
+    hint = "Plan it again here with `bricolage optimize`, or run the best available backend with --any-machine"
+
+
+class NotEnoughMemory(UsageError):
+    what = "running it takes {wanted} for tensors alone; this machine has {present} of memory"
+    hint = "Use smaller shapes, or a machine with more memory"
+
+
+class ForeignPlan(UsageError):
+    what = "the plan '{name}' is not for this model: {difference}"
+    hint = "Race artifacts of one model, made by this version of bricolage"
+
+
+class BadDevices(UsageError):
+    what = "'{path}' does not describe devices: {reason}"
+    hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"

@@ -1,0 +1,55 @@
+"""Of training steps, their files and processes."""
+
+from __future__ import annotations
+
+from bricolage.errors.base import BricolageError, UsageError
+
+
+class BadTrainingSpec(UsageError):
+    what = "'{path}' does not describe training: {reason}"
+    hint = "Write it as docs/training.md shows"
+
+
+class BadTrainingCode(UsageError):
+    """Python that a spec names, or what it returns."""
+
+    what = "'{place}' cannot be trained with: {reason}"
+    hint = "docs/training.md says what a spec's functions take and return"
+
+
+class NotFusible(UsageError):
+    """Lanes of a sweep that cannot be trained as one. A sweep trains them one by one and says why."""
+
+    what = "these lanes cannot be trained as one: {reason}"
+    hint = "They can be trained one by one: `bricolage train fuse --how serial`; docs/training-fused.md says what fuses"
+
+
+class NotTraceable(UsageError):
+    """A training step whose operators rest on the values of tensors."""
+
+    what = "this training step cannot be predicted: {reason}"
+    hint = "Predict a step without control flow on values; docs/training-predict.md says what can be followed"
+
+
+class BadVariant(UsageError):
+    """A change of a training step that cannot be made."""
+
+    what = "'{variant}' cannot be asked of this training step: {reason}"
+    hint = "`bricolage train predict --help` and docs/training-predict.md list the changes and what they exclude"
+
+
+class BadTrainingLog(UsageError):
+    what = "'{path}' is no record of a training run: {reason}"
+    hint = "Write a line for each step: its number, a comma, the loss; or for each run: workers, servers, batch, steps a second"
+
+
+class TrainingWorkerFailed(BricolageError):
+    what = "a process that takes part in training failed: {reason}"
+    hint = (
+        "See whether the training step runs by itself and memory suffices; `train fuse --how serial` needs no processes"
+    )
+
+
+class TrainingOperator(UsageError):
+    what = "operator '{name}' has the type {domain}::{op_type}, which exists only for training"
+    hint = "Export the model for inference (evaluation mode)"

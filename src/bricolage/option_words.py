@@ -1,0 +1,80 @@
+"""Values of options from the words of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bricolage.errors import BadOption
+
+HIGHEST_CORE = 65_535
+
+
+def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
+    """Of one dimension; a single one may stand alone."""
+    return tuple(given) if isinstance(given, Sequence) else (given,)
+
+
+def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:
+    """`["batch=1,8", "sequence=128"]` → sizes per symbolic dimension.
+
+    Raises:
+        BadOption: a word is not NAME=SIZE[,SIZE...].
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, equals, sizes = word.partition("=")
+        try:
+            if not (name and equals):
+                raise ValueError
+            shapes[name] = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            raise BadOption(option="--shape", value=word, advice="Write NAME=SIZE or NAME=SIZE,SIZE") from None
+    return shapes
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """`"0-3"` or `"0,2"` → numbers of logical processors, ascending.
+
+    Raises:
+        BadOption: not such a list.
+    """
+    found: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            if int(last if dash else first) > HIGHEST_CORE:
+                raise ValueError
+            found.update(range(int(first), int(last if dash else first) + 1))
+    except ValueError:
+        raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
+    return tuple(sorted(found))
+
+
+def parse_seconds(text: str) -> float:
+    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds.
+
+    Raises:
+        BadOption: not a time.
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        return float(number) * unit
+    except ValueError:
+        raise BadOption(option="--budget", value=text, advice="Write for example 60s, 5m or 1h") from None
+
+
+def parse_milliseconds(text: str) -> float:
+    """`"50ms"`, `"0.2s"` or `"50"` → milliseconds.
+
+    Raises:
+        BadOption: not a time.
+    """
+    advice = "Write for example 50ms or 0.2s"
+    number, factor = (
+        (text[:-1], 1e3) if text.endswith("s") and not text.endswith("ms") else (text.removesuffix("ms"), 1.0)
+    )
+    try:
+        return float(number) * factor
+    except ValueError:
+        raise BadOption(option="--latency-limit", value=text, advice=advice) from None

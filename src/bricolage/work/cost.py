@@ -1,0 +1,105 @@
+"""What work costs: one question for all who decide, and one answer from all who know something of it.
+
+Searches, schedules and predictions take a `CostModel` and fill their tables with one batch before they begin. The models are in
+`perf` and, where they need a framework, beside what they measure. `FirstKnown` joins several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from bricolage.device.device import Device
+from bricolage.work.implementation import Implementation
+from bricolage.work.step import Phase
+from bricolage.work.workload import OperatorWork, Workload
+
+Source: TypeAlias = Literal["measured", "composed", "learned", "calibrated", "roofline", "described"]
+"""Where an estimate comes from: this work was measured; its parts were; models trained or fitted on other work; the peaks of the
+device; a description of the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A time, and the interval that holds nine in ten of such times; both ends equal the time where no interval is known."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+    source: Source
+
+    @staticmethod
+    def of(ms: float, source: Source) -> Estimate:
+        """A time of which no interval is known."""
+        return Estimate(ms, ms, ms, source)
+
+    def times(self, factor: float, source: Source | None = None) -> Estimate:
+        """The same, longer by a factor of at least 0."""
+        return Estimate(self.ms * factor, self.low_ms * factor, self.high_ms * factor, source or self.source)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where work runs: a device, and how many threads of it."""
+
+    device: Device
+    threads: int
+
+
+@dataclass(frozen=True)
+class StepPlace:
+    """Where in a training step an operator runs."""
+
+    phase: Phase
+    layer: str
+    """Path of the module; "" for what belongs to none."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that runs as one: an operator, a region of a graph, a sub-graph. What is not known of it is left out, and a model
+    that needs it has no estimate then."""
+
+    workload: Workload | None = None
+    """What it computes."""
+    implementation: Implementation | None = None
+    """Who runs it."""
+    key: str = ""
+    """Under which it was measured: a region's canonical identity, an operator's signature, a sub-graph's number."""
+    region: int = 0
+    """Operators of the graph that a model was made for, as a bit-set."""
+    place: StepPlace | None = None
+
+    @property
+    def operators(self) -> tuple[OperatorWork, ...]:
+        """None where it is not known what is computed."""
+        return () if self.workload is None else self.workload.operators
+
+
+class CostModel(Protocol):
+    """Says what work takes."""
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """For each work its estimate, in their order; None where the model knows nothing of it. In one batch, since models that
+        measure or learn answer many questions in the time of few."""
+        ...
+
+
+@dataclass(frozen=True)
+class FirstKnown:
+    """Asks several models, each only for what those before it do not know."""
+
+    models: tuple[CostModel, ...]
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """As the first model says that knows of a work."""
+        found: list[Estimate | None] = [None] * len(works)
+        missing = list(range(len(works)))
+        for model in self.models:
+            if not missing:
+                break
+            for number, one in zip(missing, model.estimate([works[n] for n in missing], on), strict=True):
+                found[number] = one
+            missing = [number for number in missing if found[number] is None]
+        return found
