@@ -58,7 +58,7 @@ def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
     except EndlessRewriting as error:
         _LOG.warning("the graph is used as it is: %s", error)
         return ()
-    return (_variant(REWRITTEN, model, graph, applications),) if applications else ()
+    return (_variant(REWRITTEN, model, applications),) if applications else ()
 
 
 def searched_variants(
@@ -86,7 +86,6 @@ def searched_variants(
         variant = _variant(
             f"{SEARCHED}-{len(found) + 1}",
             candidate.model,
-            graph,
             candidate.applications,
             candidate.steps,
             candidate.cost,
@@ -106,7 +105,7 @@ def tailored_variant(graph: Graph, config: RewriteConfig) -> GraphVariant:
         UnsupportedOpset, OpsetOutOfReach: the graph cannot be raised to the configuration's opset.
     """
     result = PipelineRunner(graph.model, rules()).run(config)
-    variant = _variant(TAILORED, result.model, graph, result.applications)
+    variant = _variant(TAILORED, result.model, result.applications)
     return replace(variant, rewrite_config=config)
 
 
@@ -127,16 +126,14 @@ def recreated_variant(
         model = replay(graph.model, rules(), steps)
     except (MatchFailure, KeyError):  # a rule is gone or does something else now
         return None
-    return _variant(name, model, graph, (), tuple(steps))
+    return _variant(name, model, (), tuple(steps))
 
 
 def _variant(
     name: str,
     model: ir.Model,
-    original: Graph,
     applications: Sequence[Application],
     steps: tuple[RewriteStep, ...] = (),
     predicted_ms: float | None = None,
 ) -> GraphVariant:
-    model.graph.name = f"{original.model.graph.name} {name}"  # its regions' files must not be taken for the original's
     return GraphVariant(name, simplify(model), counts(applications), steps, predicted_ms=predicted_ms)

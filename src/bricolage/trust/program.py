@@ -143,7 +143,6 @@ class SubjectProgram:
 
     def _written(self, model: ir.Model) -> Graph:
         """A graph whose large constants are in the store."""
-        model.graph.name = f"{self.subject.graph.model.graph.name} again"
         graph = Graph(model)
         self._store.share([model], f"weights-again-{Identities(graph).key(graph.everything)[:16]}.data")
         return graph

@@ -117,7 +117,6 @@ class Reducer:
             return graph
         model = graph.model.clone()
         apply_everywhere(model, rule, lambda _: True, lambda _: None)
-        model.graph.name = f"{model.graph.name} rewritten"
         return simplify(model)
 
     def _part(self, oracle: Oracle, numbers: Subset) -> tuple[ir.Model, Mapping[str, Any]]:
