@@ -14,6 +14,9 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 # Each with a stretch of the tests of its own; who is done early takes over from another. One more than cores: tests wait for processes.
 WORKERS ?= 3
 
+# Hundreds of processes of the tests import the house: they read its bytecode, whatever the caller's environment says of keeping any.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-train check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 

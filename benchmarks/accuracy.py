@@ -36,7 +36,7 @@ from bricolage.device.host import host
 from bricolage.driver.candidates import find
 from bricolage.errors import BricolageError
 from bricolage.graph.identity import Identities
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.specs import CandidateSpec, Limits
 from bricolage.options import PRECISIONS, Options

@@ -63,6 +63,10 @@ _WAYS = {
 """Items of the agenda, and what the track record calls them."""
 
 
+_TIMED = frozenset(["kernel tuning"])
+"""Those that find the more the longer they take."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One network. Seconds of the two decisions; milliseconds of what they ship; the regret as a share of the time."""
@@ -196,7 +200,8 @@ def recorded(rows: Sequence[Row], known: TrackRecord) -> TrackRecord:
         for item in row.everything:
             if item.outcome == "measured" and item.name in _WAYS:
                 gain = item.gained if item.name in won and row.lost else 0.0
-                attempts.append(Attempt(_WAYS[item.name], row.workload, row.kind, row.incumbent, gain))
+                way, seconds = _WAYS[item.name], round(item.seconds, 1) if item.name in _TIMED else None
+                attempts.append(Attempt(way, row.workload, row.kind, row.incumbent, gain, seconds))
     return dataclasses.replace(
         known, networks=tuple(networks), attempts=tuple(attempts), compiling=_compiling(rows, known)
     )

@@ -32,6 +32,7 @@ from bricolage.driver.scheduling import timetable
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import flops, moved, workload
+from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.options import Options
 from bricolage.perf.roofline import added_ms
@@ -107,7 +108,9 @@ def side_by_side(
         divided = _divided(PlanSource(plan, directory), decided.graph(), whole_ms)
         if len(divided.regions) < 2 or len(cores) < 2:
             return None
-        problem = measured_problem(_with(plan, divided), 0, directory, inputs, cores, rounds)
+        problem = measured_problem(
+            _with(plan, divided), 0, directory, cores, lambda one: step_ms(one, directory, inputs, rounds)
+        )
         contention = BandwidthContention.seen(
             [float(one.bytes) for one in divided.regions], problem, host().peaks.gbytes
         )

@@ -100,3 +100,17 @@ def test_other_errors_and_an_undisturbed_block_pass(clock: Clock) -> None:
     with deadline.catching_interrupts():
         pass
     assert not deadline.interrupted and deadline.left == 10.0
+
+
+def test_some_seconds_in_any_case_but_after_an_interruption() -> None:
+    now = [0.0]
+    deadline = Deadline(5.0, lambda: now[0])
+    given = deadline.at_least(10.0)
+    assert given.left == 10.0 and deadline.at_least(2.0).left == 5.0
+    now[0] = 7.0
+    assert deadline() and not given() and given.left == 3.0
+    now[0] = 11.0
+    assert given()
+    later = deadline.at_least(10.0)
+    deadline.interrupted = True
+    assert later() and later.interrupted

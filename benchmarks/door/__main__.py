@@ -73,7 +73,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="the same in a file")
     parser.add_argument("--sample", type=int, help="only so many of the pairs, always the same")
     parser.add_argument(
-        "--rows", type=Path, help="a folder that keeps what became of each pair; another run goes on there"
+        "--rows",
+        type=Path,
+        help="a folder that keeps what became of each pair, case and network; another run goes on there",
     )
     parser.add_argument(
         "--minutes", type=float, help="no new pair after so many; they come in random order, always the same"
@@ -97,20 +99,23 @@ def main() -> int:
         "onnx": onnx.__version__,
     }
     bad = 0
+    if given.rows is not None:
+        given.rows.mkdir(parents=True, exist_ok=True)
     if not given.no_pairs:
         document["pairs"], wrong = _pairs(given)
         bad += wrong
         keep(document, given.output)
     if given.cases:
-        found = Found()
-        names = [name for name in models.read(given.cases) if name.startswith(tuple(given.only.split(",")))]
+        found = Found(path=given.rows and given.rows / f"{given.cases.stem}.jsonl")
+        named = [name for name in models.read(given.cases) if name.startswith(tuple(given.only.split(",")))]
+        names = [name for name in named if name not in found.outcomes]
         words = ["--cases", str(given.cases), "--budget", str(given.budget)]
         apart("cases", names, words, _LIMIT_S, found.note)
         document["cases"] = {"tried": len(found.outcomes), **found.counts, "reasons": found.reasons}
         bad += found.counts["wrong"] + found.counts["broken"]
         keep(document, given.output)
     if not given.no_networks:
-        rows, skipped = rows_of("", ["--budget", str(given.budget)])
+        rows, skipped = rows_of("", ["--budget", str(given.budget)], given.rows)
         right = [row for row in rows if row.right and row.loaded]
         document["networks"] = {
             "tried": len(rows),
@@ -131,8 +136,6 @@ def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
     print("making pairs …", file=sys.stderr)
     made = {pair.name: pair for pair in pairs.pairs(operators)}
     names = pairs.sample(list(made), given.sample)
-    if given.rows is not None:
-        given.rows.mkdir(parents=True, exist_ok=True)
     theirs, ours = (Found(path=given.rows and given.rows / f"{who}.jsonl") for who in ("onnxruntime", "bricolage"))
     until = time.monotonic() + 60 * given.minutes if given.minutes else None
     with scratch.using(scratch.temporary()) as folder:

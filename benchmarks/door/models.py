@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.door.processes import tell
+from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
 from bricolage.conformance.compare import difference
 from bricolage.errors import BricolageError
+from bricolage.measure.pool import Pool
 from bricolage.options import Options
 from bricolage.runtime.load import load
 
@@ -37,23 +39,26 @@ def read(path: Path) -> Mapping[str, Any]:
 
 def tried(path: Path, names: Sequence[str], budget_s: float, folder: Path) -> None:
     """Tells of each case what came of it: "right", "refused" (with a sentence), "wrong" or "broken"."""
-    found = read(path)
-    for name in names:
-        try:
-            model, inputs, *more = found[name].make()
-            given: Mapping[str, Any] = more[0] if more else {}
-            wrong = _answer(model, inputs, given, budget_s, folder / f"{name}.bric")
-            tell(name, "wrong" if wrong else "right", wrong or "")
-        except BricolageError as error:
-            tell(name, "refused", str(error))
-        except Exception as error:  # whatever else is raised is a row here
-            tell(name, "broken", f"{type(error).__name__}: {error}")
+    found, options = read(path), Options(budget_s=budget_s)
+    with open_pool(options) as pool:
+        for name in names:
+            try:
+                model, inputs, *more = found[name].make()
+                given: Mapping[str, Any] = more[0] if more else {}
+                wrong = _answer(model, inputs, given, options, folder / f"{name}.bric", pool)
+                tell(name, "wrong" if wrong else "right", wrong or "")
+            except BricolageError as error:
+                tell(name, "refused", str(error))
+            except Exception as error:  # whatever else is raised is a row here
+                tell(name, "broken", f"{type(error).__name__}: {error}")
 
 
-def _answer(model: Any, inputs: Mapping[str, Any], given: Mapping[str, Any], budget_s: float, path: Path) -> str | None:
+def _answer(
+    model: Any, inputs: Mapping[str, Any], given: Mapping[str, Any], options: Options, path: Path, pool: Pool
+) -> str | None:
     """Optimises, writes, loads and runs; what is wrong with the answer."""
-    shapes = {name: (int(size),) for name, size in (text.split("=") for text in given.get("shapes", ()))}
-    optimize(model, Options(budget_s=budget_s, shapes=shapes), inputs=dict(inputs)).save(path)
+    shapes = {name: int(size) for name, size in (text.split("=") for text in given.get("shapes", ()))}
+    optimize(model, options, inputs=dict(inputs), shapes=shapes, pool=pool).save(path)
     fast = load(path)
     order = [value.name for value in model.graph.output]
     for feeds in (inputs, *given.get("also", ())):

@@ -36,7 +36,8 @@ BROKEN: dict[tuple[str, str], str] = {}
 """(network, backend): float32 that is known to be wrong there, and the evidence."""
 _PLAIN = "f32"
 _SIZES = 2
-_CHILD_S = 900.0
+_CHILD_S = 1800.0
+_ROWS = "networks.jsonl"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def run(network: Network, options: Options) -> Row:
     with tempfile.TemporaryDirectory() as directory:
         artifact = fast.save(Path(directory) / f"{network.name}.bricolage")
         others = (network.other or network.inputs)(1)
-        written = tuple(check(path, artifact, given, options) for given in (inputs, others))
+        written = check(path, artifact, inputs, options, right), check(path, artifact, others, options)
     error, is_right = right.judge(fast.run(inputs))
     checked = replace(nothing, error=error, rounding=right.rounding, right=is_right, written=written)
     return row_of(checked, fast.plan.buckets[0])
@@ -188,14 +189,27 @@ def _apart(network: Network, words: Sequence[str]) -> Row | str:
     return str(answer["skipped"]) if "skipped" in answer else decode(Row, answer)
 
 
-def rows_of(only: str, words: Sequence[str]) -> tuple[list[Row], list[str]]:
+def kept_rows(path: Path) -> dict[str, Row]:
+    """Of networks that an earlier run tried, by name: the last row of each; empty where there is no such file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = [decode(Row, json.loads(line)) for line in lines if line.endswith("}")]  # a line cut off is no row
+    return {row.network: row for row in rows}
+
+
+def rows_of(only: str, words: Sequence[str], folder: Path | None = None) -> tuple[list[Row], list[str]]:
     """The rows of the networks whose names begin with one of the words in `only`, which commas part, and the names of those that
-    were skipped. `words`: of the command line, for each network's process."""
+    were skipped. `words`: of the command line, for each network's process. `folder`: keeps each row; another run tries
+    only those that it has not."""
     rows: list[Row] = []
     skipped: list[str] = []
     beginnings = tuple(only.split(","))
+    path = None if folder is None else folder / _ROWS
+    kept = {} if path is None else kept_rows(path)
     for network in NETWORKS:
         if not network.name.startswith(beginnings):
+            continue
+        if network.name in kept:
+            rows.append(kept[network.name])
             continue
         outcome = _apart(network, words)
         if isinstance(outcome, str):
@@ -203,6 +217,10 @@ def rows_of(only: str, words: Sequence[str]) -> tuple[list[Row], list[str]]:
             print(f"{network.name}: skipped, {outcome}", file=sys.stderr, flush=True)
             continue
         rows.append(outcome)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
         told = remark(outcome) or f"{outcome.shipped}, error {outcome.error:.1e}"
         print(f"{network.name}: {told}", file=sys.stderr, flush=True)
     return rows, skipped
@@ -216,6 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--backend", action="append", help="only this one; repeatable")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, help="the rows as JSON, too")
+    parser.add_argument(
+        "--rows", type=Path, help="a folder that keeps the row of each network; another run goes on there"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     backends = tuple(given.backend) if given.backend else None
@@ -230,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     words = ["--budget", str(given.budget), "--threads", str(given.threads)]
     words += [word for name in given.backend or () for word in ("--backend", name)]
-    rows, skipped = rows_of(given.only, words)
+    rows, skipped = rows_of(given.only, words, given.rows)
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")

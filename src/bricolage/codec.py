@@ -12,14 +12,17 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from bricolage.errors import BricolageError
 
 T = TypeVar("T")
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A value that JSON can hold."""
+JsonObject: TypeAlias = dict[str, Json]
 
 
 class DecodeError(ValueError):

@@ -36,6 +36,10 @@ class Deadline:
         """One that ends after `seconds`, if not earlier."""
         return _Part(self, 0.0, seconds)
 
+    def at_least(self, seconds: float) -> Deadline:
+        """One that ends with this one, but not before so many seconds from now."""
+        return _AtLeast(self, 0.0, seconds)
+
     @contextmanager
     def catching_interrupts(self) -> Iterator[None]:
         """A Ctrl-C inside ends the block and every later stage, and keeps what is finished."""
@@ -68,3 +72,11 @@ class _Part(Deadline):
     @property
     def left(self) -> float:
         return max(0.0, min(self._end - self.clock(), self._parent.left - self._reserved))
+
+
+class _AtLeast(_Part):
+    """One that may outlast the other, and is interrupted with it."""
+
+    @property
+    def left(self) -> float:
+        return 0.0 if self.interrupted else max(self._end - self.clock(), self._parent.left, 0.0)

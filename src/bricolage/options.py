@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import HIGHEST_CORE, parse_cores, parse_milliseconds, parse_seconds, parse_shapes, sizes_of
+from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
 MOST_THREADS = 1024
@@ -51,20 +52,6 @@ def available_cores() -> int:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
-
-    rewrite_tuning: float = 0.25
-    """Racing variants for a backend takes all of its part, where rules are left to try."""
-    rewrite_search: float = 0.05
-    regions: float = 0.2
-    placement: float = 0.15
-    kernel_tuning: float = 0.2
-    race: float = 1 / 3
-    """The largest part that the final race may take; it is kept free, whatever comes before."""
-
-
-@dataclass(frozen=True)
 class EffortProfile:
     """What an effort word means: the single place where budgets and repeats are set. Seconds of wall clock."""
 
@@ -98,8 +85,8 @@ class EffortProfile:
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
-    races_settled: bool = True
-    """Whether a race is held where what was measured before leaves no doubt of who is fastest."""
+    forgone: float | None = None
+    """No race is held where the fastest so far surely loses no more than this share to any other; None where one is held always."""
     baselines: int | None = None
     """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
     of each backend that compiles quickly."""
@@ -124,7 +111,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generated_rules=False,
         risk=0.5,
         baselines=2,
-        races_settled=False,
+        forgone=0.05,
     ),
     "quick": EffortProfile(
         budget_s=60.0,

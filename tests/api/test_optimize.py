@@ -301,7 +301,7 @@ def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
 
 
 def test_full_effort_tunes_what_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "_TUNING_S", 2.0)  # of so small a model
+    monkeypatch.setattr(items.KernelsItem, "_seconds", lambda *_: 2.0)  # of so small a model
     options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=25.0, threads=1)
     tuned = bricolage.optimize(parse(NET, **weights()), options)
     bucket = tuned.plan.buckets[0]

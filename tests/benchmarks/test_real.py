@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from benchmarks.real import __main__ as real
 from benchmarks.real.__main__ import Row, figure, remark, slower, table
 from benchmarks.real.catalogue import NETWORKS
 from benchmarks.real.inputs import page, rows, speech
@@ -73,6 +74,23 @@ def test_what_fails_is_said_and_counted() -> None:
 def test_a_row_survives_its_process() -> None:
     row = replace(GOOD, written=(RIGHT, Answer("3×16", failed="exit code 2")), kind="ai.onnx.ml")
     assert decode(Row, json.loads(json.dumps(asdict(row)))) == row
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [network.name for network in NETWORKS[:3]]
+    monkeypatch.setattr(real, "NETWORKS", NETWORKS[:3])
+    tried: list[str] = []
+
+    def apart(network: Network, _: object) -> Row | str:
+        tried.append(network.name)
+        return "no wheel" if network.name == names[1] else replace(GOOD, network=network.name)
+
+    monkeypatch.setattr(real, "_apart", apart)
+    rows, skipped = real.rows_of("", [], tmp_path)
+    assert tried == names and skipped == names[1:2]
+    with (tmp_path / "networks.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"network": "cut')
+    assert real.rows_of("", [], tmp_path) == (rows, skipped) and tried == [*names, names[1]]
 
 
 def test_names_and_inputs_of_the_catalogue() -> None:

@@ -98,6 +98,16 @@ class Tiled(Everything):
         return named("f32", "f32-tiles")
 
 
+class Narrow(Everything):
+    """Has a lower precision."""
+
+    name = "narrow"
+
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named("f32", "bf16")
+
+
 class Fusing(Everything):
     """Has a switch for its optimisations."""
 
@@ -119,7 +129,21 @@ class Dense(Everything):
 
 REFERENCES = {
     one.name: f"{__name__}:{one.__name__}"
-    for one in (First, Second, Third, Partial, Bold, BoldSluggish, Sluggish, Tuned, Untuned, Tiled, Fusing, Dense)
+    for one in (
+        First,
+        Second,
+        Third,
+        Partial,
+        Bold,
+        BoldSluggish,
+        Sluggish,
+        Tuned,
+        Untuned,
+        Tiled,
+        Narrow,
+        Fusing,
+        Dense,
+    )
 }
 """For the registry."""
 
@@ -255,6 +279,9 @@ class MadeUpMeasurer:
     def cached(self, asked: Sequence[tuple[CandidateSpec, str]], bound: float) -> list[Cost | None]:
         del bound
         return [self.on_record.get(spec) for spec, _ in asked]
+
+    def compile_ahead(self, specs: Sequence[CandidateSpec]) -> None:
+        del specs
 
     def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
         found = (self.on_record.get(spec), self.earlier.get(spec))

@@ -480,7 +480,8 @@ def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("effort", "second", "held"), [("instant", 11.0, False), ("instant", 10.1, True), ("quick", 11.0, True)]
+    ("effort", "second", "held"),
+    [("instant", 11.0, False), ("instant", 10.3, False), ("instant", 10.01, True), ("quick", 11.0, True)],
 )
 def test_an_instant_decision_holds_a_race_only_where_it_may_say_something_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: Effort, second: float, held: bool

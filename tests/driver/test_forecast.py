@@ -70,6 +70,7 @@ def with_costs(state: State, found: LearnedCosts | None) -> State:
     """A state in which nothing is measured, with a model."""
     for profile in state.profiles.values():
         profile.session = replace(profile.session, costs=found)
+        profile.__dict__.pop("forecast", None)  # what is compiled ahead was chosen by it
     state.session = state.original.session
     return state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.items import Placements, RegionsItem, WholeModelItem, items
+from bricolage.driver.items import KernelsItem, Placements, RegionsItem, TwoPrecisionsItem, WholeModelItem, items
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
@@ -21,7 +22,8 @@ from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
 from bricolage.rewrite.variants import GraphVariant
-from tests.driver.made_up import Answers, First, Partial, Second, Sluggish, made_up_state, whole
+from bricolage.work.implementation import Implementation, KernelConfig
+from tests.driver.made_up import Answers, First, Narrow, Partial, Second, Sluggish, Tuned, made_up_state, whole
 from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -149,6 +151,58 @@ def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising
     assert RegionsItem().promise(state) == promise, (
         "one that the agenda measures, and finds too wrong, is timed as well"
     )
+
+
+def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> None:
+    """The whole in bfloat16 is a fifth too inaccurate; its segments are not."""
+    names = ["x", *(f"v{number}" for number in range(71)), "y"]
+    body = " ".join(f"{after}=Tanh({before})" for before, after in pairwise(names))
+    blocks = graph(body, "float[64,64] x", "float[64,64] y")
+    answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
+    options = Options(threads=1, tolerance=1e-6)
+    state, measurer = made_up_state(tmp_path, blocks, [First(), Narrow()], answers, options=options)
+    Baselines().run(state, Deadline(100.0))
+    item, low, full = TwoPrecisionsItem(), Implementation("narrow", KernelConfig("bf16")), whole("narrow")
+    assert item.promise(state) is None, "bfloat16 has not been tried"
+    WholeModelItem(low).run(state, Deadline(100.0))
+    promise = item.promise(state)
+    assert promise is not None and promise.gain == pytest.approx(0.5) and "too inaccurate" in promise.because
+    measurer.asked.clear()
+    answers.errors = {"narrow bf16": 8e-7}
+    item.run(state, Deadline(100.0))
+    regions = [spec for spec in measurer.asked if spec.is_region]
+    assert {(step.implementation.backend, step.implementation.config) for spec in regions for step in spec.steps} == {
+        (one.backend, one.config) for one in (low, full)
+    }
+    assert 0 < len({spec.region_key for spec in regions}) <= len(state.original.candidates.segments)
+    (mixed,) = (one for one in state.challengers if len(one.placement) == 2)
+    assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
+    assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
+    assert item.promise(state) is None and item.again(state)
+
+
+def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, model: Graph) -> None:
+    """Slices follow each other as long as they gain."""
+    better = KernelConfig("f32", (("tile", 8),))
+    answers = Answers({str(Implementation("tuned", better)): 0.5})
+    state, measurer = made_up_state(tmp_path, model, [Tuned()], answers)
+    measurer.pool.found = {"tuned": better}
+    Baselines().run(state, Deadline(100.0))
+    item, session = KernelsItem(), state.session
+
+    def known(gain: float, seconds: float) -> TrackRecord:
+        made = (Attempt("tuned kernels", str(n), "matrix", "tuned", gain, seconds) for n in range(9))
+        return TrackRecord(attempts=tuple(made))
+
+    for found, gain in ((known(0.0, 150.0), 0.0), (known(0.3, 150.0), 0.1), (known(0.3, 30.0), 0.3)):
+        state.session = replace(session, record=found)
+        promise = item.promise(state)
+        assert promise is not None and promise.gain == gain and 12.0 < promise.seconds < 30.0
+    item.run(state, Deadline(100.0))
+    promise = item.promise(state)
+    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again(state)
+    item.run(state, Deadline(100.0))
+    assert not item.again(state), "the second slice found nothing more"
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

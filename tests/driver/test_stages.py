@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
+from bricolage.perf.track_record import Compiling, TrackRecord
 from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.variants import GraphVariant
@@ -87,6 +89,19 @@ def test_baselines_are_measured_quick_compilers_first(tmp_path: Path, model: Gra
     assert {spec.alone for spec in measurer.asked} == {True}
     run(state, Baselines(every=True))
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0, "sluggish f32": 5.0}
+
+
+def test_without_time_for_one_measurement_who_compiles_fastest_is_measured(
+    tmp_path: Path, model: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The budget is over, and so are the seconds that baselines have in any case."""
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], Answers({"second": 3.0}))
+    known = TrackRecord(compiling={"first": Compiling(2.0, 0.0), "second": Compiling(0.5, 0.0)})
+    state.session = state.original.session = replace(state.session, record=known)
+    seconds = itertools.count(0.0, 20.0)
+    Baselines().run(state, Deadline(5.0, lambda: next(seconds)))
+    assert whole_times(state.original) == {"second f32": 15.0}
+    assert "the time was up before first f32, third f32 had their turn" in caplog.text
 
 
 def test_slow_compilers_are_measured_late_where_there_are_no_others(tmp_path: Path, model: Graph) -> None:

@@ -106,8 +106,9 @@ def reader(op_type: str, key: int, value: int, **attributes: Any) -> onnx.ModelP
             reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_INT64", map_form="SPARSE", max_map=5),
             {3: 2.5, 1: 1.25},
         ),
+        (reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_FLOAT"), {9: 2.5, -1: 1.25, 4: 0.5}),
     ],
-    ids=["words", "numbers", "sparse"],
+    ids=["words", "numbers", "sparse", "dense"],
 )
 def test_an_input_that_is_a_map_is_the_row_that_it_stands_for(model: onnx.ModelProto, value: dict[Any, float]) -> None:
     """As ONNX Runtime makes it."""
@@ -127,6 +128,16 @@ def test_what_is_no_number_is_refused_by_name() -> None:
         collect(specs, ({3: "three"},), {})
 
 
-def test_a_map_of_unknown_size_is_refused() -> None:
+def test_a_map_that_becomes_text_is_refused() -> None:
     with pytest.raises(UnsupportedType, match="'x' has the type map"):
-        to_model(reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_FLOAT"))
+        to_model(reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_STRING"))
+
+
+def test_a_map_is_made_in_a_function_of_the_model() -> None:
+    given = classifier("classlabels_int64s")
+    opsets = [helper.make_opsetid("ai.onnx.ml", 3)]
+    function = helper.make_function("own", "Named", ["p"], ["zm"], [given.graph.node[1]], opsets)
+    given.functions.append(function)
+    given.graph.node[1].CopyFrom(helper.make_node("Named", ["p"], ["zm"], domain="own"))
+    given.opset_import.append(helper.make_opsetid("own", 1))
+    assert output_specs(to_model(given))[1].keys == (3, 7)

@@ -147,7 +147,9 @@ def test_what_onnx_says_is_told_as_a_sentence() -> None:
     line = "[ShapeInferenceError] (op_type:Softmax, node name: s): [ShapeInferenceError] 'axis' must be in [-1, 0]."
     assert told(line) == "operator 's' (Softmax): 'axis' must be in [-1, 0]"
     line = "[TypeInferenceError] (op_type:Relu, node name: ): input typestr: T, has unsupported type: tensor(bool)"
-    assert told(line) == "operator 'Relu' (Relu): its input of type T may not be tensor(bool)"
+    assert told(line) == "operator 'Relu' (Relu): its input (of type T) may not be tensor(bool)"
+    line = "[TypeInferenceError] (op_type:Add, node name: a): A typestr: T, has unsupported type: tensor(complex64)"
+    assert told(line) == "operator 'a' (Add): its A (of type T) may not be tensor(complex64)"
     assert told("[ShapeInferenceError] no more is known") == "no more is known"
 
 

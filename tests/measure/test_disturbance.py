@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from benchmarks.load import busy
 from bricolage.device.host import selected
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share
-from bricolage.measure.loading import Job, Loader
+from bricolage.measure.job import Job
+from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import compare, disturbed

@@ -22,7 +22,7 @@ from bricolage.costs.latency import Latency
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure import fork_server
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector

@@ -72,6 +72,30 @@ def test_compiles_runs_and_times(pool: Pool, tmp_path: Path) -> None:
     assert all(0.05 <= sample < 5 for samples in rounds for sample in samples)
 
 
+def test_what_is_done_ahead_is_done_first_and_nobody_hears_of_it(pool: Pool, tmp_path: Path) -> None:
+    regime = Regime(("honest",), 1, False, host())
+    for _ in range(2):
+        pool.ahead(regime, "drop", ids=[])
+    assert pool.wait(0.2) == []
+    pool.ahead(regime, "no such command")
+    answer = load(pool, tmp_path, "honest")
+    assert answer.ok and "compile_s" in answer.facts, "the answer is that of the command that was asked"
+    worker = pool.worker(regime)
+    assert worker.ahead == 0 and worker.loads == 1
+
+
+def test_who_dies_ahead_is_found_dead_and_started_again(pool: Pool) -> None:
+    regime = Regime(("exits",), 1, False, host())
+    pool.ahead(regime, "drop", ids=[])
+    first = pool.worker(regime)
+    first.signal(signal.SIGKILL)
+    end = time.monotonic() + 20
+    while first.alive and time.monotonic() < end:
+        assert pool.wait(0.2) == []
+    assert not first.alive and pool.worker(regime) is not first
+    assert pool.ask(pool.worker(regime), 10, "drop", ids=[]).ok
+
+
 def test_a_crash_is_told_with_the_signal_and_the_last_words(pool: Pool, tmp_path: Path) -> None:
     answer = load(pool, tmp_path, "segfaults")
     assert answer.outcome == "crashed" and answer.fresh

@@ -83,6 +83,17 @@ def test_ways_are_judged_where_they_are_alike() -> None:
     assert found.tries("way", "matrix", "c").chance == 0.5, "of what was never tried nothing is known"
 
 
+def test_a_search_that_had_longer_speaks_only_against_a_shorter_one() -> None:
+    def chance(seconds: float, *attempts: tuple[float, float]) -> float:
+        made = tuple(Attempt("way", str(n), "matrix", "a", gain, had) for n, (gain, had) in enumerate(attempts))
+        return TrackRecord(attempts=made).tries("way", "matrix", "a", seconds).chance
+
+    assert chance(10.0, (0.1, 100.0)) == 0.5, "it may have gained in the end alone"
+    assert chance(10.0, (0.0, 100.0)) == 0.25 == chance(10.0, (0.0, 10.0))
+    assert chance(100.0, (0.1, 10.0)) == 0.75 == chance(10.0, (0.1, 20.0))
+    assert chance(100.0, (0.0, 10.0)) == 0.5, "more time may find something"
+
+
 def test_the_one_that_is_shipped_can_be_read_and_leaves_something_out() -> None:
     found = shipped()
     assert decode(TrackRecord, encode(found)) == found and len(found.digest) == 16 and found.source

@@ -18,7 +18,6 @@ from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.profile import Session
-from bricolage.driver.variants import write
 from bricolage.graph.graph import Graph
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
@@ -27,9 +26,7 @@ from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
-from bricolage.plan.plan import ORIGINAL
 from bricolage.progress import Progress
-from bricolage.rewrite.variants import GraphVariant, rewritten_variants
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class DecisionContext:
         operators, the limits and rounds of the effort. Nothing that was loaded in the workers before is kept."""
         self.pool.begin()
         evaluate = self.reference(opened, graph)
+        evaluate.start()
         checked = self_checked(self.backends, [graph], self.progress, retrying=self.replan)
         measurer = Measurer(
             self.database,
@@ -81,13 +79,6 @@ class DecisionContext:
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:
         """What a graph is measured with, and where that comes from."""
         return measuring_inputs(opened, graph, self.options, session.evaluate)
-
-    def variants(self, opened: Source, graph: Graph) -> list[GraphVariant]:
-        """The graph, and where rewriting is allowed those that rules make of it, whose files the source's store then holds."""
-        rewritten = rewritten_variants(graph) if self.options.rewrite else ()
-        for variant in rewritten:
-            write(variant, opened.store)
-        return [GraphVariant(ORIGINAL, graph), *rewritten]
 
 
 @contextmanager

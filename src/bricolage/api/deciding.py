@@ -9,8 +9,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
 from bricolage.api.sources import PreparedBucket, Source
@@ -27,7 +25,9 @@ from bricolage.perf.learned.installed import model_in_use
 from bricolage.perf.track_record import shipped
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import JUDGEMENT
+from bricolage.verify.tensors import digest
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,10 +66,9 @@ def decide_bucket(context: DecisionContext, opened: Source, bucket: PreparedBuck
         if made.name != ORIGINAL:
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
-    variants = context.variants(opened, bucket.graph)
     session = context.session(opened, bucket.graph)
     arrays, origin = context.inputs(opened, bucket.graph, session)
-    found = decide(session, variants, arrays, opened.digest)
+    found = decide(session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if context.pool.losses:
         _LOG.warning(
@@ -92,7 +91,7 @@ def decision_key(
     throughput, the batch sizes to try."""
     given = None
     if opened.inputs is not None:
-        given = {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in opened.inputs.items()}
+        given = digest("", opened.inputs)
     facts = {
         "graph": Identities(bucket.graph).key(bucket.graph.everything),
         "model": opened.digest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,15 @@ from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
 from bricolage.cache import trim
 from bricolage.device.host import selected
+from bricolage.errors import StatedOtherwise
 from bricolage.measure.pool import Pool
 from bricolage.option_words import sizes_of
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.runtime.executable import Executable
+
+_LOG = logging.getLogger(__name__)
 
 
 def optimize(
@@ -75,11 +79,28 @@ def optimize(
         options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    directory = working_folder()
-    with scratch.using(directory, keep=True):
-        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
-        with open_context(options, backends, device, progress, pool=pool, replan=replan) as context:
-            plan = _plan(context, opened, None if output is None else Path(output))
+    path = None if output is None else Path(output)
+
+    def planned(*, believing: bool) -> tuple[Plan, Path]:
+        directory = working_folder()
+        with scratch.using(directory, keep=True):
+            opened = open_source(
+                source,
+                options,
+                directory,
+                example_inputs=example_inputs,
+                dynamic=dynamic,
+                given=inputs,
+                believing=believing,
+            )
+            with open_context(options, backends, device, progress, pool=pool, replan=replan) as context:
+                return _plan(context, opened, path), directory
+
+    try:
+        plan, directory = planned(believing=True)
+    except StatedOtherwise as error:
+        _LOG.warning("%s: what the model states of sizes that cannot be inferred is ignored", error.facts["reason"])
+        plan, directory = planned(believing=False)
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()

@@ -24,9 +24,6 @@ from bricolage.trust.repro import write_repro
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits as bitset
 
-BUDGET_S = 300.0
-"""For making a model smaller, where nothing else is asked for."""
-
 
 @dataclass(frozen=True)
 class Repro:
@@ -80,7 +77,7 @@ def _reduced(
     program: SubjectProgram, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
     """The first culprit that fails by itself, made smaller; None where there is none."""
-    stop = Deadline(options.budget_s if options.budget_s is not None else BUDGET_S)
+    stop = Deadline(options.budget_s if options.budget_s is not None else options.profile.shares.reducing_s)
     for suspect, graph, numbers in _suspects(program, found.culprits):
         own = oracle if graph is oracle.graph else place.oracle(graph)
         reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(own, numbers)

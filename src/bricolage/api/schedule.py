@@ -1,40 +1,49 @@
 """Regions of a plan side by side: their speed-up curves measured, a schedule found, and kept only if it wins a race.
 
-Everything happens in this process, as the plan would run: a program is timed with each region on the first core, then on more
-for as long as that makes some region faster; the methods of `bricolage.schedule` propose schedules; the one that the simulator
-likes best races against the plan as it is.
+A worker process runs the plan as it would run, with each region on the first core, then on more for as long as that makes some
+region faster; the methods of `bricolage.schedule` propose schedules; the one that the simulator likes best races against the plan
+as it is, both in this process.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from bricolage.api.context import DecisionContext, open_context
+from bricolage.backends import registry
+from bricolage.deadline import Deadline
 from bricolage.device.host import selected
 from bricolage.driver.scheduling import Timetable, curves_in_place, region_problem, timetable
+from bricolage.driver.stage import Runner, Stage
 from bricolage.errors import ForeignArtifact
 from bricolage.graph.extract import graph_of
 from bricolage.graph.to_work import to_work
+from bricolage.measure.in_place import step_ms_apart
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import time_in_turns, timed
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.progress import Progress, Silent
+from bricolage.runtime import signature
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
-from bricolage.runtime.programs import placement_of
+from bricolage.runtime.programs import PlanSource, placement_of
 from bricolage.schedule.bounds import TypedTasks, new_b_1
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.search import propose
+from bricolage.schedule.search import Proposals, propose
 from bricolage.schedule.simulate import BandwidthContention
 from bricolage.verify.compare import relative_error
 
+_LEAST_S = 60.0
+"""That one timing of all regions may take, however late it is."""
 _WORTH = 1.02
 """A schedule must be faster by this much as well as by more than the noise."""
 
@@ -86,7 +95,11 @@ class Scheduled:
 
 
 def schedule(
-    path: str | Path, inputs: Mapping[str, np.ndarray], out: str | Path, effort: Effort | None = None
+    path: str | Path,
+    inputs: Mapping[str, np.ndarray],
+    out: str | Path,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
 ) -> Scheduled:
     """Searches for a schedule of the bucket that these inputs belong to, and writes the artifact with it to `out` if it is faster
     than the plan as it stands. An `out` that is there already stays as it is otherwise.
@@ -94,64 +107,160 @@ def schedule(
     Raises:
         MissingFile, BadArtifact, NewerArtifact, OlderArtifact, ForeignArtifact: as `load`.
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+        ArtifactFails: the plan crashes or hangs while its regions are timed.
         NotWritable: the result cannot be written.
+
+    Ctrl-C once the regions are timed leaves out the race, so that nothing is written; a second one gives up.
     """
-    effort = effort or Effort()
     plan, directory = artifact.load(Path(path))
     difference = foreign(plan)
     if difference:
         raise ForeignArtifact(path=path, difference=difference)
     options = plan.provenance.options
-    cores = selected(options.isa, options.cores).cores[: options.threads]
+    device = selected(options.isa, options.cores)
     plain = dataclasses.replace(plan, buckets=tuple(dataclasses.replace(b, schedule=None) for b in plan.buckets))
-    as_planned = Executable(plain, directory)
-    first = as_planned.trace(inputs)
-    index = first.bucket
-    if index is None or len(plan.buckets[index].regions) < 2 or not first.spans or len(cores) < 2:
-        count = 1 if index is None else len(plan.buckets[index].regions)
-        return Scheduled(count, len(cores), (), 0.0, 0.0, 0.0, 0.0)
-    bucket = plain.buckets[index]
-    problem = measured_problem(plain, index, directory, inputs, cores, effort.runs)
-    nominal = selected(options.isa, options.cores).peaks.gbytes
-    contention = BandwidthContention.seen([float(region.bytes) for region in bucket.regions], problem, nominal)
-    proposals = propose(problem, contention)
-    told = Scheduled(
-        regions=len(problem),
-        cores=len(cores),
-        proposals=tuple(
-            Proposed(one.schedule.method, one.schedule.makespan_ms, one.simulated_ms) for one in proposals.found
-        ),
-        sequential_ms=proposals.sequential_ms,
-        lower_ms=proposals.lower_ms,
-        new_b_2_ms=new_b_2(_narrow(problem)),
-        new_b_1_ms=new_b_1(_narrow(problem)),
-    )
-    if proposals.best is None:
-        return told
-    planned = with_schedule(bucket, timetable(proposals.best, proposals, cores))
-    buckets = (*plain.buckets[:index], planned, *plain.buckets[index + 1 :])
-    beside = Executable(dataclasses.replace(plain, buckets=buckets), directory)
-    results = as_planned.run(inputs), beside.run(inputs)  # which warms both
-    error = relative_error(list(results[1].values()), list(results[0].values()))
-    contestants = {"planned": timed(lambda: as_planned.run(inputs)), "scheduled": timed(lambda: beside.run(inputs))}
-    found = time_in_turns(contestants, effort.rounds)
-    ratio = found.ratio("scheduled", "planned")
-    assert ratio is not None, "both take part in every round"
-    kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= bucket.bound
-    if kept:
-        won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
-        buckets = (*plain.buckets[:index], won, *plain.buckets[index + 1 :])
-        artifact.save(dataclasses.replace(plain, buckets=buckets), directory, Path(out))
-    measured = found.latency("scheduled").median_ms
-    return dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
+    index, cores = _bucket_of(plain, directory, inputs), device.cores[: options.threads]
+    if index is None or len(plan.buckets[index].regions) < 2 or len(cores) < 2:
+        return Scheduled(1 if index is None else len(plan.buckets[index].regions), len(cores), (), 0.0, 0.0, 0.0, 0.0)
+    backends = registry.available(tuple(sorted({name for bucket in plan.buckets for name in bucket.backends})))
+    with open_context(options, backends, device, progress or Silent()) as context:
+        state = _Search(context, plain, index, directory, inputs, cores, effort or Effort())
+        deadline = Deadline(options.profile.shares.schedules.alone_s)
+        Runner([_Curves(), _Proposing(), _Racing()]).run(state, deadline)
+    if state.kept is not None:
+        artifact.save(state.kept, directory, Path(out))
+    assert state.told is not None  # curves are essential, and methods take no time that counts
+    return state.told
+
+
+def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, Any]) -> int | None:
+    """The bucket that inputs belong to; None where there is none, or its regions depend on values.
+
+    Raises:
+        MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+    """
+    arrays = signature.collect(plan.inputs, (), inputs, plan.defaults)
+    sizes, overridden = signature.dimensions(plan.inputs, arrays), signature.overridden(plan.defaults, arrays)
+    index = PlanSource(plan, directory).planned(sizes, overridden)
+    return index if index is not None and graph_of(directory / plan.buckets[index].graph).static else None
+
+
+@dataclass
+class _Search:
+    """The state of one search: what the stages read and add to."""
+
+    context: DecisionContext
+    plan: Plan
+    """Without schedules."""
+    index: int
+    """Of the bucket."""
+    directory: Path
+    """Of the plan's graphs and weights."""
+    inputs: Mapping[str, Any]
+    cores: Sequence[int]
+    effort: Effort
+    problem: ScheduleProblem | None = None
+    proposals: Proposals | None = None
+    told: Scheduled | None = None
+    kept: Plan | None = None
+    """With the schedule that won."""
+
+    @property
+    def bucket(self) -> Bucket:
+        """The one that is scheduled."""
+        return self.plan.buckets[self.index]
+
+    def with_bucket(self, bucket: Bucket) -> Plan:
+        """The plan with another one in its place."""
+        buckets = (*self.plan.buckets[: self.index], bucket, *self.plan.buckets[self.index + 1 :])
+        return dataclasses.replace(self.plan, buckets=buckets)
+
+
+class _Curves(Stage[_Search]):
+    """Speed-up curves of the regions, timed in place in a worker process."""
+
+    name: ClassVar[str] = "curves"
+    essential: ClassVar[bool] = True
+
+    def run(self, state: _Search, deadline: Deadline) -> None:
+        """Measures them."""
+        context, runs = state.context, state.effort.runs
+        context.progress.start("regions on one core and on more", None)
+        state.problem = measured_problem(
+            state.plan,
+            state.index,
+            state.directory,
+            state.cores,
+            lambda plan: step_ms_apart(
+                context.pool, plan, state.directory, state.inputs, runs, context.device, max(deadline.left, _LEAST_S)
+            ),
+        )
+        context.progress.finish()
+
+
+class _Proposing(Stage[_Search]):
+    """What each method makes of them."""
+
+    name: ClassVar[str] = "methods"
+
+    def run(self, state: _Search, deadline: Deadline) -> None:
+        """Asks all methods, whatever the clock says."""
+        del deadline
+        problem, bucket = state.problem, state.bucket
+        assert problem is not None
+        moved = [float(region.bytes) for region in bucket.regions]
+        contention = BandwidthContention.seen(moved, problem, state.context.device.peaks.gbytes)
+        exact_s = state.context.options.profile.shares.schedules.exact_s
+        proposals = state.proposals = propose(problem, contention, exact_s=exact_s)
+        state.told = Scheduled(
+            regions=len(problem),
+            cores=len(state.cores),
+            proposals=tuple(
+                Proposed(one.schedule.method, one.schedule.makespan_ms, one.simulated_ms) for one in proposals.found
+            ),
+            sequential_ms=proposals.sequential_ms,
+            lower_ms=proposals.lower_ms,
+            new_b_2_ms=new_b_2(_narrow(problem)),
+            new_b_1_ms=new_b_1(_narrow(problem)),
+        )
+
+
+class _Racing(Stage[_Search]):
+    """The most promising schedule against the plan as it is."""
+
+    name: ClassVar[str] = "race"
+
+    def run(self, state: _Search, deadline: Deadline) -> None:
+        """Races them, except after a Ctrl-C; what wins is kept."""
+        proposals, told = state.proposals, state.told
+        if proposals is None or proposals.best is None or told is None or deadline.interrupted:
+            return
+        planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
+        as_planned = Executable(state.plan, state.directory)
+        beside = Executable(state.with_bucket(planned), state.directory)
+        results = as_planned.run(state.inputs), beside.run(state.inputs)  # which warms both
+        error = relative_error(list(results[1].values()), list(results[0].values()))
+        contestants = {
+            "planned": timed(lambda: as_planned.run(state.inputs)),
+            "scheduled": timed(lambda: beside.run(state.inputs)),
+        }
+        found = time_in_turns(contestants, state.effort.rounds)
+        ratio = found.ratio("scheduled", "planned")
+        assert ratio is not None, "both take part in every round"
+        kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= state.bucket.bound
+        measured = found.latency("scheduled").median_ms
+        state.told = dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
+        if kept:
+            won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
+            state.kept = state.with_bucket(won)
 
 
 def measured_problem(
-    plan: Plan, index: int, directory: Path, inputs: Mapping[str, Any], cores: Sequence[int], times: int
+    plan: Plan, index: int, directory: Path, cores: Sequence[int], timed: Callable[[Plan], Sequence[float]]
 ) -> ScheduleProblem:
-    """Regions with their measured curves, on one kind of core."""
+    """Regions with their measured curves, on one kind of core. `timed` as for `curves_in_place`."""
     bucket = plan.buckets[index]
-    curves = curves_in_place(plan, index, directory, inputs, cores, times)
+    curves = curves_in_place(plan, index, cores, timed)
     work = to_work(graph_of(directory / bucket.graph))
     return region_problem(work, [one.region for one in placement_of(bucket)], curves, len(cores))
 

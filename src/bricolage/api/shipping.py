@@ -36,8 +36,6 @@ _TRIED = " as an artifact"
 _STAGE = "the artifact in a fresh process"
 _DRAWS = 2
 """Of inputs for a size that was not planned, until one tells something."""
-_SHARE, _LEAST_S = 0.25, 5.0
-"""Part of the decision's time, and seconds, after which no further size is begun."""
 _REPLACEMENTS = 3
 _DRAFT = "draft.bricolage"
 """What is tried lies in the decision's own folder, which a later run removes if this one is killed."""
@@ -177,7 +175,8 @@ def _with_inputs(opened: Source, trial: ArtifactTrial, options: Options, evaluat
 def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[ArtifactTrial]:
     """One for each symbolic dimension of the first bucket that can be another size by itself, as long as there is time."""
     bucket, begun = opened.buckets[0], time.monotonic()
-    given_s = max(_LEAST_S, _SHARE * sum(plan.buckets[0].seconds.values()))
+    shares = options.profile.shares
+    given_s = max(shares.sizes_s, shares.sizes * sum(plan.buckets[0].seconds.values()))
     taken = [one.sizes for one in opened.buckets]
     for number, (name, size) in enumerate(bucket.sizes.items()):
         file = f"sized-{number}.data"

@@ -17,6 +17,7 @@ from bricolage import scratch
 from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
+from bricolage.frontends.clean import forget_stated
 from bricolage.frontends.torch_module import examples_of
 from bricolage.graph import interface
 from bricolage.graph.extract import write_model
@@ -85,13 +86,17 @@ def open_source(
     example_inputs: Any,
     dynamic: Any,
     given: Mapping[str, Any] | None,
+    believing: bool = True,
 ) -> Source:
-    """Loads, checks and prepares a model, and writes it with its weights to `directory`.
+    """Loads, checks and prepares a model, and writes it with its weights to `directory`. `believing`: sizes that the model states
+    hold where nothing else says what they are.
 
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
     """
     model, name, example_inputs = _load(source, example_inputs, dynamic)
+    if not believing:
+        forget_stated(model)
     given = None if given is None else _without_maps(model, given)
     inputs, origin = given, "given"
     if given is None and example_inputs is not None:
@@ -130,7 +135,7 @@ def _batch(model: ir.Model) -> str:
 
 def _without_maps(model: ir.Model, given: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs by name, with the rows that maps stand for."""
-    specs = {spec.name: spec for spec in input_specs(model) if spec.keys}
+    specs = {spec.name: spec for spec in input_specs(model) if signature.stands_for_map(spec)}
     return {
         name: signature.row(specs[name], value) if name in specs and isinstance(value, Mapping) else value
         for name, value in given.items()

@@ -22,6 +22,7 @@ from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
+from bricolage.measure.in_place import step_ms
 from bricolage.perf.speedup import SpeedupCurve
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan, PlannedRegion
@@ -75,7 +76,7 @@ class Divided:
     def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
         """Of each sub-graph, timed in place on the first core, then on more for as long as that makes it faster; each time is the
         median of so many runs."""
-        return curves_in_place(self.plan, 0, self.directory, self.inputs, self.cores, runs)
+        return curves_in_place(self.plan, 0, self.cores, lambda plan: step_ms(plan, self.directory, self.inputs, runs))
 
 
 def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided:

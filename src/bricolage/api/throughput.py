@@ -27,11 +27,6 @@ from bricolage.plan.throughput import Throughput
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
 
-_EXPLORING, _RACING = 0.4, 0.3
-"""Parts of the time: at most for trying single backends, and kept free for the race; placements have what is left."""
-_PLACING_S = 8.0
-"""With less time than that, no placement is decided."""
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -65,7 +60,7 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
         """A decision for latency, on the cores of one stream."""
         nonlocal losses
         left = time.left  # read once: a Ctrl-C makes it 0
-        if left < _PLACING_S:
+        if left < options.profile.shares.throughput.placing_s:
             return None
         group = candidate.point.groups(device.cores, usable_cores(session))[0]
         cores = options.cores if len(group) == len(device.cores) else group
@@ -136,10 +131,11 @@ def search_within(
     Raises:
         As `ThroughputSearch`; KeyboardInterrupt: nothing was measured yet.
     """
-    race_s = deadline.left * _RACING
+    shares = search.session.options.profile.shares.throughput
+    race_s = deadline.left * shares.racing
     with deadline.catching_interrupts():
         try:
-            search.explore(deadline.at_most(deadline.left * _EXPLORING if place else deadline.left - race_s))
+            search.explore(deadline.at_most(deadline.left * shares.exploring if place else deadline.left - race_s))
         except NotBatched as reason:
             advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
             raise BadOption(option="--shape", value=f"batches of {search.sizes[0]}", advice=advice) from None

@@ -25,20 +25,15 @@ from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.progress import Progress, Silent
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.tune.kernel_search import Snapshot
 from bricolage.tune.kernels import KernelTuner
 from bricolage.tune.options import TuningOptions
 from bricolage.work.implementation import Implementation
 
-BUDGET_S = 600.0
-"""For one set of shapes, unless the options say otherwise."""
-_LEAST_S = 10.0
-_RACING = 0.15
-"""Part of the budget for racing what was found against what was there, ..."""
-_RACE_S = 60.0
-"""... but no more than that."""
 _RACE_ROUNDS = 30
 
 
@@ -105,9 +100,10 @@ def tune(
     """
     options, progress, begun = options or Options(), progress or Silent(), time.monotonic()
     options.check_here()
-    budget = options.budget_s if options.budget_s is not None else BUDGET_S
-    if budget < _LEAST_S:
-        raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {_LEAST_S:g}s at least")
+    shares = options.profile.shares.tuning
+    budget = options.budget_s if options.budget_s is not None else shares.alone_s
+    if budget < shares.least_s:
+        raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {shares.least_s:g}s at least")
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     found: list[TunedImplementation] = []
     interrupted = False
@@ -134,11 +130,11 @@ def tune(
 
 def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> State:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
-    variants = context.variants(opened, graph)
     session = context.session(opened, graph)
     arrays, _ = context.inputs(opened, graph, session)
-    state = State(session, variants, arrays, opened.digest, budget)
-    Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, Deadline(budget / 4))
+    state = State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
+    opening = Deadline(session.options.profile.shares.tuning.opening * budget)
+    Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, opening)
     return state
 
 
@@ -147,7 +143,8 @@ def _tuned(
 ) -> list[TunedImplementation]:
     session = state.session
     tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)
-    searching = deadline.reserve(min(_RACING * deadline.left, _RACE_S))
+    shares = session.options.profile.shares.tuning
+    searching = deadline.reserve(min(shares.racing * deadline.left, shares.race_s))
     session.progress.start("other graphs, layouts and fusions")
     found = arms(list(state.profiles.values()), tuner, searching)
     session.progress.finish()
@@ -156,7 +153,7 @@ def _tuned(
     session.progress.start("tuning kernels")
     turned = search(found, tuner, searching, order, lambda one, seen: _tell(session.progress, told, one, seen))
     session.progress.finish()
-    return [_raced(arm, bucket.sizes, _RACE_S if deadline.interrupted else deadline.left) for arm in turned]
+    return [_raced(arm, bucket.sizes, shares.race_s if deadline.interrupted else deadline.left) for arm in turned]
 
 
 def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -> None:
@@ -182,7 +179,7 @@ def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplement
         expected,
         bound,
         rounds=_RACE_ROUNDS,
-        seconds=min(seconds, _RACE_S),
+        seconds=min(seconds, profile.session.options.profile.shares.tuning.race_s),
         incumbent="usual",
         progress=lambda name, _: profile.session.progress.advance(1, name),
         processes=profile.session.options.profile.race_processes,

@@ -8,12 +8,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.codec import JsonObject
 from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def explain(
         output.make_folder(dump)
     look_inside = kernels or dump is not None
     plan, graphs, directory = _read(artifact)
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
         from bricolage.report.throughput import overview
 
@@ -121,7 +122,7 @@ def _explain_rules(source: Path, as_json: bool) -> None:
         output.show(rewriting.uses(found))
 
 
-def _inside(made: Anatomy) -> dict[str, Any]:
+def _inside(made: Anatomy) -> JsonObject:
     from bricolage.codec import encode
 
     return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}

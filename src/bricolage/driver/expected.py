@@ -10,7 +10,6 @@ from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.work.implementation import Implementation
 
-_SEARCH_SECONDS = 1.0
 _GAIN = 0.95
 """A predicted placement counts where its parts come to less than this share of the best whole: predictions of parts are off,
 and the search picks those that are off to its liking."""
@@ -48,7 +47,7 @@ def foreseen(profile: Profile) -> float | None:
     profile.leave_out_regions()
     try:
         problem = PlacementProblem(profile, Deadline(0.0))
-        optimum = problem.solve(_SEARCH_SECONDS)
+        optimum = problem.solve(profile.session.options.profile.shares.bound_s)
     except (NoCover, NoPlacement):
         return None
     finally:

@@ -88,7 +88,8 @@ class FinalRace(Stage[State]):
     def run(self, state: State, deadline: Deadline) -> None:
         """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
-        if not state.session.options.profile.races_settled and not state.challengers and _settled(original):
+        forgone = state.session.options.profile.forgone
+        if forgone is not None and not state.challengers and _settled(original, forgone):
             return
         baselines = {str(one): one for one in original.whole}
         measured = {str(one): cost for one, cost in original.whole.items()}
@@ -100,6 +101,7 @@ class FinalRace(Stage[State]):
         specs.update(
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
+        specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
         if len(specs) > 1 and not deadline.interrupted:
             self._ran = _race(original, specs, self._incumbent, lambda: deadline.left)
 
@@ -169,7 +171,9 @@ class FinalRace(Stage[State]):
         by_name = {str(one): one for one in original.whole}
         challengers = {c.name: c for c in state.challengers}
         costs = {str(one): cost for one, cost in original.whole.items()}
-        costs |= dict(ran.costs) if ran is not None else {}
+        for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
+            first = costs[name].compile_s if name in costs else 0.0
+            costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
         known = {
             name: weighed(name, found.best, ran, self._incumbent, found.evidence)
             for name in arrived
@@ -198,14 +202,14 @@ class FinalRace(Stage[State]):
         return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
 
 
-def _settled(profile: Profile) -> bool:
-    """Whether one implementation is surely faster than every other by what was measured already."""
+def _settled(profile: Profile, forgone: float) -> bool:
+    """Whether the fastest by what was measured already surely loses no more than this share to any other."""
     known = [
         of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items() if cost.latency is not None
     ]
     best = min(known, key=lambda one: one.ms or math.inf, default=None)
     ratios = [best.speedup(one) for one in known if best is not None and one is not best]
-    return bool(ratios) and all(ratio is not None and ratio.low > 1.0 + THRESHOLD for ratio in ratios)
+    return bool(ratios) and all(ratio is not None and ratio.low > 1.0 - forgone for ratio in ratios)
 
 
 _ITSELF = Ratio(1.0, 1.0, 1.0, 0)

@@ -5,6 +5,7 @@ each with the grounds for the most that it could gain.
 |---|---|
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
+| two precisions | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
 | schedules | the exact bound on what running side by side could save |
@@ -17,8 +18,8 @@ from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
 from bricolage.driver.expected import foreseen
 from bricolage.driver.profile import Profile
-from bricolage.driver.stages.placing import Placing
-from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, time_variant
+from bricolage.driver.stages.placing import Placing, TwoPrecisions
+from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import State
@@ -27,7 +28,6 @@ from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
-from bricolage.plan.plan import ORIGINAL
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts
@@ -36,25 +36,32 @@ _UNKNOWN_GAIN = 0.1
 """Of a way that has never gained, and has not been tried often enough to be left out for that."""
 _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
-_BOUND_SECONDS = 1.0
-"""For the exact optimum that bounds placements."""
-_TUNING_S = 60.0
-"""A search for kernels that is shorter finds next to nothing."""
+_REWRITTEN = 2
+"""As many times as long as a whole graph takes it to time the rewritten one where the original did well."""
+_TWO_PRECISIONS = 4
+"""As many times as long as a whole graph takes it to measure the segments in two precisions, and the first mixtures of them."""
+_OPENING = 3
+"""As many times as long as a whole graph takes it to compile its kernels one by one, and to time them as they are."""
 
 
 def items(state: State) -> list[Item]:
     """The agenda as it begins, baselines being known."""
     wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
-    variants = [VariantItem(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
-    searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
-    return [*wholes, *variants, *searches, RegionsItem(), Placements(), KnownKernels(), KernelsItem(), Schedules()]
+    rewriting = state.session.options.rewrite
+    variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
+    searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
+    mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
+    return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
-def by_tries(way: str, state: State, seconds: float) -> Promise:
-    """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk."""
+def by_tries(way: str, state: State, seconds: float, *, timed: bool = False) -> Promise:
+    """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk. What is
+    `timed` finds the more the longer it takes."""
     incumbent, risk = state.incumbent, state.session.options.profile.risk
-    found = state.session.record.tries(way, state.kind, incumbent.backend if incumbent is not None else "")
+    backend = incumbent.backend if incumbent is not None else ""
+    found = state.session.record.tries(way, state.kind, backend, seconds if timed else None)
     told = f"{way} gained over {incumbent} in {len(found.gains)} of {found.decisions} decisions like this"
+    told += f" that say what {seconds:.0f} s find" if timed else ""
     told = told if found.decisions else f"{way} have no record here"
     if found.chance <= risk:
         return Promise(0.0, seconds, told)
@@ -106,24 +113,21 @@ class WholeModelItem(Item):
         state.session.progress.finish()
 
 
-class VariantItem(Item):
-    """A rewritten graph as a whole, where the original did well."""
+class RewrittenGraph(Item):
+    """The graph that canonicalising rules make of the original, as a whole, where the original did well. It is made when its turn
+    comes: at most efforts most networks leave it out."""
 
-    def __init__(self, profile: Profile) -> None:
-        """Of the variant."""
-        self._profile = profile
-        self.name = f"{profile.variant.name} graph"
+    name = "rewritten graph"
 
     def promise(self, state: State) -> Promise | None:
         """By how often it gained."""
-        if self._profile.whole:
+        if state.incumbent_ms is None:
             return None
-        near = self._profile.near(state.original.times)
-        return by_tries("rewritten graphs", state, state.whole_s * len(near)) if near else None
+        return by_tries("rewritten graphs", state, _REWRITTEN * state.whole_s)
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Times it, and enters the fastest for the race."""
-        time_variant(state, self._profile, deadline)
+        """Makes and times it, and enters the fastest for the race."""
+        RewrittenVariants().run(state, deadline)
 
 
 class TailoredRewrites(Item):
@@ -214,6 +218,46 @@ class RegionsItem(Item):
         return True
 
 
+class TwoPrecisionsItem(Item):
+    """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows."""
+
+    name = "two precisions"
+
+    def __init__(self) -> None:
+        """Nothing is tried."""
+        self._tried: set[Implementation] = set()
+
+    def promise(self, state: State) -> Promise | None:
+        """By the time that the lower precision takes for all of it."""
+        found, incumbent = self._next(state), state.incumbent_ms
+        if found is None or incumbent is None:
+            return None
+        low, ms = found
+        because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
+        return Promise(1.0 - ms / incumbent, _TWO_PRECISIONS * state.whole_s, because)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Tries the most promising."""
+        found = self._next(state)
+        assert found is not None
+        low, _ = found
+        self._tried.add(low)
+        TwoPrecisions(state.original, low).run(state, deadline)
+
+    def again(self, state: State) -> bool:
+        """Another implementation may be found to be too inaccurate."""
+        del state
+        return True
+
+    def _next(self, state: State) -> tuple[Implementation, float] | None:
+        """The fastest that is too inaccurate for the original, with its ms."""
+        if not state.mixing or not state.original.graph.static:
+            return None
+        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
+        waiting = [(one, ms) for one, ms in dropped.items() if one not in self._tried]
+        return min(waiting, key=lambda one: one[1], default=None)
+
+
 class Placements(Item):
     """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
 
@@ -257,7 +301,8 @@ def _cheapest_ms(profile: Profile) -> float | None:
     """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
     was measured cost what they are predicted to."""
     try:
-        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), _BOUND_SECONDS)
+        seconds = profile.session.options.profile.shares.bound_s
+        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), seconds)
     except (NoCover, NoPlacement):
         return None
     return found.lower_bound_ms
@@ -280,25 +325,44 @@ class KnownKernels(Item):
 
 
 class KernelsItem(Item):
-    """A search for better kernels."""
+    """A search for better kernels, a slice of the time at a time: trials are kept, and the next slice goes on from them."""
 
     name = "kernel tuning"
 
+    def __init__(self) -> None:
+        """Nothing is searched."""
+        self._gained: float | None = None
+        """By the last slice, as a share of the time."""
+
     def promise(self, state: State) -> Promise | None:
-        """By how often tuning gained, where a backend can be tuned."""
+        """By how often tuning gained in as much time, where a backend can be tuned; then by what the last slice gained."""
         if not any(
             one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
         ):
             return None
-        return by_tries("tuned kernels", state, self._seconds(state))
+        seconds = self._seconds(state)
+        if self._gained is not None:
+            return Promise(self._gained, seconds, "so much was gained by the seconds before")
+        return by_tries("tuned kernels", state, seconds, timed=True)
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
+        before = state.incumbent_ms
         KernelTuning(searching=True).run(state, deadline.at_most(self._seconds(state)))
+        after = state.incumbent_ms
+        self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
+
+    def again(self, state: State) -> bool:
+        """As much again may be gained in as much time."""
+        del state
+        return bool(self._gained)
 
     @staticmethod
     def _seconds(state: State) -> float:
-        return max(_TUNING_S, state.session.options.profile.shares.kernel_tuning * state.budget_s)
+        """The least in which anything can be found, or the share of the budget where that is more."""
+        shares = state.session.options.profile.shares
+        least = shares.tuning.turn_s + _OPENING * state.whole_s
+        return max(least, shares.kernel_tuning * state.budget_s)
 
 
 class Schedules(Item):

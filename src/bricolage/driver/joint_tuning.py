@@ -21,16 +21,13 @@ from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.plan.step import Step
 from bricolage.plan.tuned import TunedKernels
+from bricolage.shares import TuningShares
 from bricolage.tune.kernel_search import Snapshot, TuningResult
 from bricolage.tune.kernels import KernelTuner
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 Order = Literal["joint", "sequential"]
-_LEAST_S = 12.0
-"""A slice of the time below which an arm has no turn: a search compiles the whole first, and times the best again."""
-_STRUCTURES = 0.15
-"""Part of the time for measuring the whole with other structures."""
 _REACH = 1.05
 """An arm whose whole takes longer than that times the best is not searched, beyond what its backend may gain by tuning."""
 
@@ -78,7 +75,7 @@ def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) ->
     ]
     fastest = min((ms for profile in profiles for ms in profile.times.values()), default=math.inf)
     near = sorted((arm for arm in found if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
-    structures = deadline.at_most(_STRUCTURES * deadline.left)
+    structures = deadline.at_most(_shares(profiles).structures * deadline.left)
     for arm in list(near):
         if structures() or arm.usual_ms > near[0].usual_ms * _REACH:
             break
@@ -96,7 +93,7 @@ def search(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, order: 
     if order == "sequential":
         _turn(found[0], tuner, deadline, told, final=True)
         return [found[0]]
-    alive = list(found[: max(1, int(deadline.left / (2 * _LEAST_S)))])
+    alive = list(found[: max(1, int(deadline.left / (2 * _shares([found[0].profile]).turn_s)))])
     turned: list[Arm] = []
     try:
         while alive and not deadline():
@@ -137,3 +134,7 @@ def _turn(arm: Arm, tuner: KernelTuner, deadline: Deadline, told: Told, *, final
 def _step(arm: Arm) -> Step:
     region = arm.profile.graph.everything
     return Step(arm.implementation, arm.profile.session.store.region(region, arm.profile.region_key(region)))
+
+
+def _shares(profiles: Sequence[Profile]) -> TuningShares:
+    return profiles[0].session.options.profile.shares.tuning

@@ -21,7 +21,6 @@ from bricolage.work.placement import Candidate, PlacementResult
 _CONTENDERS = 4
 _NOTICEABLE = 0.05
 """Share of the work that a backend must do best to take part in mixing, if it is slow on the whole model."""
-_SEARCH_SECONDS = 10.0
 
 Timed = tuple[Placement, float]
 """A placement and its time end to end in ms."""
@@ -85,14 +84,15 @@ class PlacementProblem:
             for size, ms in points
         )
 
-    def solve(self, seconds: float = _SEARCH_SECONDS) -> PlacementResult:
-        """The exact op-level optimum, or after so many seconds the best that was found.
+    def solve(self, seconds: float | None = None) -> PlacementResult:
+        """The exact op-level optimum, or after so many seconds, those of the profile by default, the best that was found.
 
         Raises:
             NoPlacement: nothing runs an operator.
             NoCover: no choice of candidates fits together.
         """
-        return solve(self.graph, self.candidates, self.transfers, seconds)
+        limit = self._session.options.profile.shares.placement_s if seconds is None else seconds
+        return solve(self.graph, self.candidates, self.transfers, limit)
 
     def proof(self, found: PlacementResult) -> Proof:
         """What is known of an optimum, for the plan."""

@@ -4,6 +4,7 @@ the time reaches."""
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -136,13 +137,26 @@ class Profile:
         """Who runs the whole graph fastest, and its time in ms."""
         return min(self.times.items(), key=lambda item: item[1], default=None)
 
+    def _compile_s(self, one: Implementation) -> float:
+        """What its backend takes until the graph is ready, as far as that is known."""
+        known = self.session.record.compile_s(one.backend, len(self.graph))
+        return math.inf if known is None else known
+
+    @property
+    def usual(self) -> list[Implementation]:
+        """The first configuration of every backend that takes the whole graph and compiles quickly."""
+        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        quick = [one for one in self.candidates.whole if one.backend not in slow]
+        return list({one.backend: one for one in reversed(quick)}.values())[::-1]
+
     # --- what is measured -------------------------------------------------------------------------------------------
 
     def whole_spec(self, implementation: Implementation) -> CandidateSpec:
         """The whole graph on one implementation, alone in its process."""
         step = Step(implementation, self.session.store.region(self._everything, self.key))
         options = self.session.options
-        return CandidateSpec(self.key, (step,), self._outputs, options.threads, alone=True, device=self.session.device)
+        device, outputs = self.session.device, self._outputs
+        return CandidateSpec(self.key, (step,), outputs, options.threads, alone=True, device=device, kept=True)
 
     def placement_spec(self, placement: Placement, cores: Sequence[tuple[int, ...]] = ()) -> CandidateSpec:
         """A placement end to end, with `cores` of each region where they run side by side. Its identity says how the graph is
@@ -184,18 +198,22 @@ class Profile:
 
     def measure_baselines(self, stop: Stop, *, every: bool = False, first: Sequence[Implementation] = ()) -> None:
         """Times the whole graph, interleaved, on the `first`, or in the first configuration of every backend that takes it and
-        compiles quickly, whatever the clock says (without it there is nothing to ship); with `every`, or where nothing is right,
-        in all configurations of these backends. Then, in these cases, some at a time until `stop` says so, on backends that
-        compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
+        compiles quickly, who compiles fastest first; with `every`, or where nothing is right, in all configurations of these
+        backends, whatever the clock says. Otherwise, where `stop` says so, what has been compiled by then is timed; where that is
+        nothing, who compiles fastest is measured all the same: else there is nothing to ship. Then, in these cases, some at a time
+        until `stop` says so, on backends that compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
         slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         quick = [one for one in self.candidates.whole if one.backend not in slowly]
         others = [one for one in self.candidates.whole if one.backend in slowly]
-        usual = list({one.backend: one for one in reversed(quick)}.values())[::-1]
-        first = quick if every else first or usual
+        first = sorted(quick if every else first or self.usual, key=self._compile_s)
         self.session.progress.start("whole model on each backend", len(first) + every * len(others))
         if first:
-            self.measure_whole(first, lambda: False)
-        if not self.times and (rest := [one for one in quick if one not in first]):
+            self.measure_whole(first, stop if not every else lambda: False)
+            if not self.whole:
+                self.measure_whole(first[:1], lambda: False)
+            if missing := [one for one in first if one not in self.whole]:
+                _LOG.warning("the time was up before %s had their turn", ", ".join(map(str, missing)))
+        if not self.times and (rest := [one for one in quick if one not in self.whole]):
             self.measure_whole(rest, lambda: False)
         step = max(1, self.session.options.threads) * self._machines
         for start in range(0, len(others), step):
@@ -341,6 +359,18 @@ class Profile:
                 for group in self._worth_measuring()
                 if (own := tuple(one for one in group.implementations if (group.key, one) in before - self.left_out))
             ]
+
+    def measure_segments(self, implementations: Sequence[Implementation], stop: Stop) -> None:
+        """Times the segments of the graph on these alone, until `stop` says so."""
+        keys = {self.region_key(Region(self.graph, bits)) for bits in self.candidates.segments}
+        groups = [
+            replace(group, implementations=own)
+            for group in self.candidates.groups
+            if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
+        ]
+        self.session.progress.start("segments in two precisions", sum(len(group.implementations) for group in groups))
+        self.regions.update(self.group_costs(groups, stop))
+        self.session.progress.finish()
 
     def _worth_measuring(self) -> list[CandidateGroup]:
         """Groups with the implementations that are worth measuring; the others are left out from now on."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from bricolage.perf.speedup import SpeedupCurve, climb
 from bricolage.plan.plan import Plan
 from bricolage.plan.schedules import PlannedSchedule
-from bricolage.runtime.executable import Executable
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.search import Proposal, Proposals
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
@@ -58,24 +54,18 @@ def measured_curves(measured: Callable[[int], Sequence[float] | None], cores: in
 
 
 def curves_in_place(
-    plan: Plan, index: int, directory: Path, inputs: Mapping[str, Any], cores: Sequence[int], runs: int
+    plan: Plan, index: int, cores: Sequence[int], timed: Callable[[Plan], Sequence[float]]
 ) -> list[SpeedupCurve]:
-    """Of each region of a bucket, timed as the plan would run, in this process: on the first core, then on more for as long as that
-    makes some region faster. Each time is the median of so many runs. `directory` holds the plan's graphs and weights."""
+    """Of each region of a bucket, as the plan would run: on one core, then on more for as long as that makes some region faster.
+    `timed` gives the milliseconds of each region of a plan (`measure.in_place`)."""
     bucket = plan.buckets[index]
     count = len(bucket.regions)
 
-    def measured(used: int) -> list[float]:
+    def measured(used: int) -> Sequence[float]:
         """Of every region on so many cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
         buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
-        program = Executable(replace(plan, buckets=buckets), directory)
-        program.run(inputs)
-        spans = [span for _ in range(runs) for span in program.trace(inputs).spans]
-        return [
-            statistics.median((span.end_ns - span.start_ns) / 1e6 for span in spans if span.step == step)
-            for step in range(count)
-        ]
+        return timed(replace(plan, buckets=buckets))
 
     curves = measured_curves(measured, len(cores))
     assert curves is not None  # `measured` always gives some

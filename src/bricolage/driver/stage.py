@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from bricolage.deadline import Deadline
+from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
-_MOST_KEPT = 0.85
-"""Part of the whole time that shares may add up to; where they are more, all are cut alike, so that the first stages have some."""
 
 S = TypeVar("S")
 
@@ -49,15 +48,16 @@ class StageTime:
 class Runner(Generic[S]):
     """Runs stages one after another."""
 
-    def __init__(self, stages: Sequence[Stage[S]]) -> None:
-        self._stages = tuple(stages)
+    def __init__(self, stages: Sequence[Stage[S]], kept: float = Shares.kept) -> None:
+        """`kept`: the part of the whole time that stages may keep free for themselves together."""
+        self._stages, self._kept = tuple(stages), kept
 
     def run(self, state: S, deadline: Deadline) -> tuple[StageTime, ...]:
         """Runs every stage, each with a deadline that leaves later ones their shares. A Ctrl-C ends the stage that it
         meets and lets the others see that the time is over; the second one is raised."""
         times: list[StageTime] = []
         total, left = sum(stage.share(state) for stage in self._stages), deadline.left
-        scale = min(1.0, _MOST_KEPT * left / total) if total else 1.0
+        scale = min(1.0, self._kept * left / total) if total else 1.0
         for number, stage in enumerate(self._stages):
             kept = scale * sum(later.share(state) for later in self._stages[number + 1 :])
             share, began = scale * stage.share(state), deadline.clock()

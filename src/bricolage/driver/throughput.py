@@ -103,7 +103,7 @@ class ThroughputSearch:
         c cores cannot become more than c times as many; so whoever is that much slower is out of reach. Compilers that are
         slow have to come near."""
         profile = batch.profile
-        profile.measure_baselines(deadline)
+        profile.measure_baselines(deadline.at_least(self.session.options.profile.shares.baselines_s))
         check_baselines(profile)
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())

@@ -38,6 +38,10 @@ class InvalidGraph(UsageError):
     hint = "Export the model again, or correct what is named; `check-model FILE` of the onnx package checks a file by itself"
 
 
+class StatedOtherwise(InvalidGraph):
+    """A value has not the sizes that the model states, and that nothing but this statement says."""
+
+
 class TooLarge(UsageError):
     what = "{what} is too large to work with: {reason}"
     hint = "{advice}"

@@ -11,6 +11,11 @@ class NotAccurate(BricolageError):
     exit_code = INACCURATE
 
 
+class AllWrong(NotAccurate):
+    what = "every backend that runs the model gives a wrong answer, at any precision: {reasons}"
+    hint = "`bricolage reduce` makes the fault small enough to report it; other versions of these backends may be right"
+
+
 class LatencyLimit(UsageError):
     what = "nothing answers 99 of 100 requests within {limit}: the best p99 is {best} ({name})"
     hint = "Give a --latency-limit above that, or leave it out"

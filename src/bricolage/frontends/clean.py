@@ -58,6 +58,14 @@ def clean(model: ir.Model) -> ir.Model:
     return model
 
 
+def forget_stated(model: ir.Model) -> None:
+    """Drops the sizes that a clean model states of what its operators make, in place; those that can be inferred stay."""
+    for node in model.graph:
+        for value in node.outputs:
+            value.shape = None
+    infer(model, _infer_checked)
+
+
 def raise_opset(model: ir.Model, opset: int) -> None:
     """Brings a clean model to at least `opset`, in place; it computes the same.
 

@@ -2,9 +2,10 @@
 features that have names (DictVectorizer, CastMap).
 
 No graph computes with maps: a ZipMap at the end of a model names the columns of a tensor. So the model returns that tensor, and the
-executable makes the maps of it (`runtime.signature.mapped`). An input that a DictVectorizer or a sparse CastMap reads is the tensor
-that they make of it, and the executable makes it of a map (`runtime.signature.row`). The names stand in the model's metadata until
-the plan has them.
+executable makes the maps of it (`runtime.signature.mapped`). An input that a DictVectorizer or a CastMap to numbers reads is the
+tensor that they make of it, and the executable makes it of a map (`runtime.signature.row`). The names stand in the model's metadata
+until the plan has them; a dense CastMap has none, and as many columns as the map has keys. Functions of the model that have such
+operators are written out first.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx
+import onnx.inliner
+
+from bricolage.errors import InvalidGraph
 
 KEYS = "bricolage.keys"
 """Metadata of a model: by input or output, the keys of its maps, one for each column of the tensor in its place, as JSON."""
 _ML = "ai.onnx.ml"
 _ZIP = (_ML, "ZipMap")
+_OF_MAPS = frozenset(["CastMap", "DictVectorizer", "ZipMap"])
 _CASTS = {"TO_FLOAT": onnx.TensorProto.FLOAT, "TO_INT64": onnx.TensorProto.INT64}
 _NUMBERS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64)
 _MOST = 1 << 20
@@ -27,7 +32,12 @@ Keys = list[int | str]
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with tensors in the place of inputs and outputs that are maps; itself where there are none. Not changed."""
+    """The model with tensors in the place of inputs and outputs that are maps; itself where there are none. Not changed.
+
+    Raises:
+        InvalidGraph: an operator of maps is in a function that cannot be written out.
+    """
+    proto = _without_functions(proto)
     read = {name for node in proto.graph.node for name in node.input}
     zips = [node for node in proto.graph.node if (node.domain, node.op_type) == _ZIP and node.output[0] not in read]
     entered = _entered(proto.graph)
@@ -38,7 +48,7 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
     keys = {**entered, **_without_zips(copy.graph, {node.output[0] for node in zips})}
     for info in copy.graph.input:
         if info.name in entered:
-            kind, size = info.type.map_type.value_type.tensor_type.elem_type, len(entered[info.name])
+            kind, size = info.type.map_type.value_type.tensor_type.elem_type, len(entered[info.name]) or None
             info.type.CopyFrom(onnx.helper.make_tensor_type_proto(kind, [1, size]))
     for node in copy.graph.node:
         if node.domain == _ML and node.input and node.input[0] in entered:
@@ -49,6 +59,18 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
                 node.attribute.append(onnx.helper.make_attribute("to", target))
     onnx.helper.set_model_props(copy, {**{p.key: p.value for p in copy.metadata_props}, KEYS: json.dumps(keys)})
     return copy
+
+
+def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its functions written out where one has an operator of maps; itself otherwise."""
+    inside = (node for function in proto.functions for node in function.node)
+    if not any(node.domain == _ML and node.op_type in _OF_MAPS for node in inside):
+        return proto
+    try:
+        return onnx.inliner.inline_local_functions(proto, convert_version=True)
+    except Exception as error:  # it has no common exception
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise InvalidGraph(reason=f"its functions cannot be inlined: {reason}") from error
 
 
 def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
@@ -72,26 +94,31 @@ def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
 
 
 def _entered(graph: onnx.GraphProto) -> dict[str, Keys]:
-    """Keys of inputs that are maps to numbers, all of whose readers make the same columns of them."""
+    """Keys of inputs that are maps to numbers, all of whose readers make the same columns of them; none where only the map says
+    how many there are."""
     found: dict[str, Keys] = {}
     outputs = {info.name for info in graph.output}
     for info in graph.input:
         kind = info.type.map_type.value_type.tensor_type.elem_type if info.type.HasField("map_type") else 0
         readers = [node for node in graph.node if info.name in node.input]
         keys = [_columns(node) for node in readers]
-        if kind in _NUMBERS and keys and keys[0] and keys.count(keys[0]) == len(keys) and info.name not in outputs:
-            found[info.name] = keys[0]
+        first = keys[0] if keys else None
+        if kind in _NUMBERS and first is not None and keys.count(first) == len(keys) and info.name not in outputs:
+            found[info.name] = first
     return found
 
 
 def _columns(node: onnx.NodeProto) -> Keys | None:
-    """Keys of the columns that an operator makes of a map; None where only the map says how many there are."""
+    """Keys of the columns that an operator makes of a map; none where the map says how many there are, and None for any other
+    operator, and for one that makes text."""
     given = _attributes(node)
     if node.domain == _ML and node.op_type == "DictVectorizer":
-        return _listed(given.get("string_vocabulary") or given.get("int64_vocabulary") or ())
-    if node.domain == _ML and node.op_type == "CastMap" and given.get("map_form") == "SPARSE":
+        return _listed(given.get("string_vocabulary") or given.get("int64_vocabulary") or ()) or None
+    if node.domain == _ML and node.op_type == "CastMap" and given.get("cast_to", "TO_FLOAT") in _CASTS:
+        if given.get("map_form", "DENSE") != "SPARSE":
+            return []
         size = given.get("max_map", 1)
-        return list(range(size)) if size <= _MOST and given.get("cast_to", "TO_FLOAT") in _CASTS else None
+        return list(range(size)) if 0 < size <= _MOST else None
     return None
 
 

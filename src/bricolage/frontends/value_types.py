@@ -9,7 +9,7 @@ from bricolage.frontends.limits import graphs_of
 
 _NO_MAPS = (
     "Export the model with tensors in its place: skl2onnx returns them with options={'zipmap': False}, and a DictVectorizer, or a "
-    "CastMap to numbers with map_form='SPARSE', may read a map"
+    "CastMap to numbers, may read a map"
 )
 
 

@@ -35,7 +35,7 @@ _REPAIRS = 64
 _ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
 """The other operators of which onnx writes out every element, and how many are not waited for: they are seconds, and 2^31 of them
 take more memory than machines have."""
-_TYPE_OF = re.compile(r"(input|output) typestr: (\w+), has unsupported type: (\S+)")
+_TYPE_OF = re.compile(r"(\w+) typestr: (\w+), has unsupported type: (\S+)")
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
 
@@ -275,5 +275,5 @@ def told(line: str) -> str:
     op_type, _, name = where.partition(", node name: ")
     for mark in ("[ShapeInferenceError]", "[TypeInferenceError]"):
         what = what.replace(mark, "")
-    what = _TYPE_OF.sub(r"its \1 of type \2 may not be \3", what.strip().rstrip("."))
+    what = _TYPE_OF.sub(r"its \1 (of type \2) may not be \3", what.strip().rstrip("."))
     return f"operator '{name or op_type}' ({op_type}): {what}" if op_type else what

@@ -43,6 +43,8 @@ _WORDS = {
     VOLUME: {"depth"},
 }
 _BATCH = {"batch", "batchsize", "bs", "n", "b"}
+_SURELY_BATCH = {"batch", "batchsize"}
+"""Also where they are not the first: recurrent networks have time before them."""
 _POOLING = frozenset(operator_types("pool"))
 _SPATIAL = CONVOLUTIONS | _POOLING | {"Resize", "Upsample"}
 _BY_RANK = {3: SIGNAL, 4: IMAGE, 5: VOLUME}
@@ -115,7 +117,8 @@ def hint(model: ir.Model, name: str, places: Sequence[tuple[ir.Value, int]], nam
     if not kind and (nameless or _means_nothing(name)):
         kind = next((found for value, axis in places if (found := _kind_of_place(value, axis))), "")
     begins = all(axis == 0 for _, axis in places) and all(len(value.shape or ()) > 1 for value, _ in places)
-    by_name = not nameless and named_batch(name) and any(axis == 0 for _, axis in places)
+    sure = any(axis == 0 for _, axis in places) or any(word in _SURELY_BATCH for word in words(name))
+    by_name = not nameless and named_batch(name) and sure
     by_place = begins and not time_major and (nameless or not kind) and (nameless or _means_nothing(name))
     if by_name or columns or (by_place and _outputs_begin_open(model)):
         return Hint(batch=True)

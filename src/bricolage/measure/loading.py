@@ -6,13 +6,12 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from bricolage.codec import encode
-from bricolage.costs.entries import Cost, Outcome
+from bricolage.measure.job import Job
 from bricolage.measure.pool import Pool
-from bricolage.measure.specs import CandidateSpec, Limits, Regime, Stop, never
+from bricolage.measure.specs import Limits, Regime, Stop, never
 from bricolage.measure.worker_process import Answer, WorkerProcess
 from bricolage.options import BOUNDS
 from bricolage.verify.compare import Deviation, deviation, too_far
@@ -25,63 +24,6 @@ _WAIT_S = 0.2
 SURE = BOUNDS["highest"]
 """Relative error that every precision accepts, whatever rounding does. A judgement on record has to hold for other precisions,
 too, so this run's own bound cannot say which answers need no limits."""
-
-
-@dataclass
-class Job:
-    """A candidate on its way: waiting, then ready in `worker` or finished with an outcome."""
-
-    spec: CandidateSpec
-    inputs: Path
-    expected: Path | None
-    """Float64 outputs; None skips the check."""
-    bound: float
-    regime: Regime
-    limits: Callable[[], Mapping[str, float]] | None = None
-    """Gives for each output the error that is still float32's own, where `expected` does not say it: costs evaluations of the
-    reference, and is asked only for an answer that is off by more than `SURE`."""
-    variations: tuple[Variation, ...] = ()
-    """Other inputs on which it must be right."""
-    known: Cost | None = None
-    """Its cost where only the answer has to be compared: the time is known from other weights."""
-    done: bool = False
-    """Nothing more is wanted of it."""
-    id: str = ""
-    attempts: int = 0
-    worker: WorkerProcess | None = None
-    """Where it is loaded; None while it is not."""
-    outcome: Outcome | None = None
-    """None as long as nothing speaks against it."""
-    reason: str = ""
-    deviation: Deviation | None = None
-    compile_s: float = 0.0
-    first_ms: float | None = None
-    rounds: list[list[float]] = field(default_factory=list)
-    """Samples in milliseconds a call, one list for each turn."""
-    disturbed: list[bool] = field(default_factory=list)
-    """For each turn, whether others disturbed all of its samples."""
-    latencies: list[tuple[float, ...]] = field(default_factory=list)
-    """For each turn, milliseconds that single calls took, where several requests are answered at a time."""
-
-    @property
-    def served(self) -> tuple[float, ...]:
-        """Latencies of the undisturbed turns together; of all where there are none."""
-        clean = [turn for turn, bad in zip(self.latencies, self.disturbed, strict=False) if not bad]
-        return tuple(ms for turn in clean or self.latencies for ms in turn)
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is compiled, checked, and can be timed."""
-        return self.outcome is None and self.worker is not None and self.worker.alive
-
-    @property
-    def lost(self) -> bool:
-        """It was loaded, and its worker died through somebody else."""
-        return self.outcome is None and self.worker is not None and not self.worker.alive
-
-    def fail(self, outcome: Outcome, reason: str) -> None:
-        """Ends the job with a reason."""
-        self.outcome, self.reason = outcome, reason
 
 
 class Loader:
@@ -108,16 +50,16 @@ class Loader:
         """
         with self.pool.compiling():
             doubtful = self._compile(jobs, should_stop, finished)
-        for job in [
-            one for one in doubtful if one.outcome is None
-        ]:  # their workers may have died since, once too often
+        # Their workers may have died since, once too often.
+        for job in [one for one in doubtful if one.state != "failed"]:
             if should_stop():
-                job.worker = None
+                job.unload()
             else:
                 if job.limits is not None:
                     self._judge(job, job.limits)
                 self._judge_variations(job, doubting=False)
-                if job.outcome is not None and finished is not None:
+                job.passed()
+                if job.state == "failed" and finished is not None:
                     finished(job)
             self._forget(job)
         self._expected.clear()
@@ -145,7 +87,7 @@ class Loader:
                 if not worker.alive:
                     self._on_worker_death(job, answer, hosted.pop(worker, []), queues[job.regime])
                 elif answer.ok and "compile_s" in answer.facts:
-                    job.compile_s = float(str(answer.facts["compile_s"]))
+                    job.compiled(float(str(answer.facts["compile_s"])))
                     hosted.setdefault(worker, []).append(job)
                     path = str(self._outputs(job))
                     variations = [[str(one.inputs), str(self._outputs(job, one))] for one in job.variations]
@@ -156,7 +98,7 @@ class Loader:
                         doubtful.append(job)
                 else:
                     job.fail(answer.outcome, answer.reason)
-                if job.outcome is not None and finished is not None:
+                if job.state == "failed" and finished is not None:
                     finished(job)
         return doubtful
 
@@ -166,14 +108,13 @@ class Loader:
         for job in jobs:
             if job.worker is not None and job.worker.alive:
                 by_worker.setdefault(job.worker, []).append(job.id)
-            job.worker = None
+            job.unload()
         for worker, ids in by_worker.items():
             self.pool.ask(worker, self.limits.run_s, "drop", ids=ids)
 
     def _begin(self, job: Job) -> WorkerProcess:
         worker = self.pool.worker(job.regime)
-        job.id, job.worker = str(next(self._ids)), worker
-        job.attempts += 1
+        job.begin(worker, str(next(self._ids)))
         self.pool.submit(
             worker,
             self.limits.compile_s,
@@ -185,7 +126,7 @@ class Loader:
             threads=job.spec.threads,
             alone=job.spec.alone,
             caching=self._caching,
-            ephemeral=not self.pool.sharing,
+            ephemeral=not (self.pool.sharing or job.spec.kept),
             cores=[list(some) for some in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
         )
@@ -196,19 +137,19 @@ class Loader:
         because earlier ones had used the worker (memory leaks, corruption), or is so, because somebody else ended it. It
         then goes first, alone in a fresh worker."""
         for other in reversed(others):
-            if other is not job and other.lost:
+            if other is not job and other.state == "lost":
                 self._again(other, queue)
         if answer.outcome == "lost":
             self._again(job, queue, answer.reason)
         elif answer.fresh or answer.outcome == "timed-out" or job.attempts >= 2:
             job.fail(answer.outcome, answer.reason)
             if answer.outcome == "timed-out":
-                job.compile_s = self.limits.compile_s
+                job.compiled(self.limits.compile_s)
         else:
             self._again(job, queue)
 
     def _again(self, job: Job, queue: deque[Job], cause: str = "") -> None:
-        job.worker = None
+        job.unload()
         if job.attempts >= _ATTEMPTS:
             cause = cause or f"other candidates of {job.spec.title} kept crashing"
             job.fail("lost", f"given up after {job.attempts} attempts: {cause}")
@@ -218,12 +159,14 @@ class Loader:
     def _check(self, job: Job, answer: Answer) -> bool:
         """Compares the outputs with the reference; False where their limits have to be known for that. Then the outputs are
         kept."""
-        job.first_ms = float(str(answer.facts["first_ms"]))
+        job.ran(float(str(answer.facts["first_ms"])))
         self._judge(job, None)
-        if job.limits is not None and job.outcome is None and job.deviation is not None and job.deviation.excess > SURE:
+        off = job.deviation is not None and job.deviation.excess > SURE
+        if job.limits is not None and job.state != "failed" and off:
             return False
         if not self._judge_variations(job, doubting=True):
             return False
+        job.passed()
         self._forget(job)
         return True
 
@@ -242,19 +185,19 @@ class Loader:
                     accepted = [own[name] for name in names]
                     self._expected[job.expected, names] = reference, accepted
                 actual = load_values(self._outputs(job), names)
-                job.deviation = deviation([actual[name] for name in names], reference, accepted)
+                job.compared(deviation([actual[name] for name in names], reference, accepted))
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
         waits = job.limits is not None and limits is None
         if job.deviation is not None and job.deviation.excess > job.bound and not waits:
             job.fail("wrong", too_far(job.deviation, job.bound))
-        if job.outcome is not None and job.worker is not None:
+        if job.state == "failed":
             _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
 
     def _judge_variations(self, job: Job, *, doubting: bool) -> bool:
         """Compares the answers to variations; while `doubting`, False where it has to be known first what rounding does there."""
         names = job.spec.outputs
-        for variation in job.variations if job.outcome is None else ():
+        for variation in job.variations if job.state != "failed" else ():
             if not self._outputs(job, variation).exists():
                 continue  # the candidate refused these inputs
             try:
@@ -277,9 +220,10 @@ class Loader:
                 job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
                 return True
             before = job.deviation or Deviation(0.0, 0.0)
-            job.deviation = Deviation(before.error, max(before.excess, excess))
+            worst = Deviation(before.error, max(before.excess, excess))
+            job.compared(worst)
             if excess > job.bound:
-                job.fail("wrong", f"{too_far(job.deviation, job.bound)} on other inputs ({variation.kind})")
+                job.fail("wrong", f"{too_far(worst, job.bound)} on other inputs ({variation.kind})")
                 _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
                 break
         return True

@@ -14,16 +14,19 @@ from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
+from bricolage.codec import encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import EXPIRING, Cost, CostKey
 from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
 from bricolage.measure.executor import Executor
-from bricolage.measure.loading import Job, Loader
+from bricolage.measure.job import Job, JobState
+from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import compare, disturbed, latency
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
+from bricolage.verify.variations import Variation
 from bricolage.work.workload import Workload
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ _PASSES = 4
 _UNSURE = 0.1
 """Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the
 machine was busy, and a backend may be left out for it."""
+_UNLOADED: tuple[JobState, ...] = ("waiting", "lost")
 _PATIENCE = 1.5
 """A time-out is tried again when the limit has grown by this factor."""
 
@@ -132,7 +136,7 @@ class Measurer:
         self._told: dict[tuple[CostKey, str], Deviation] = {}
         """How far answers were off that other machines compared in this run, by key and data: good for choosing among regions. It
         is not kept, and what ships is compared here."""
-        self._retrying = retrying
+        self._retrying, self._caching = retrying, caching
         self._versions: dict[str, str] = {}
         self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
 
@@ -218,6 +222,14 @@ class Measurer:
             self._measure_chunk([jobs for _, jobs in chunk], results.finish, should_stop)
         return results.costs
 
+    def compile_ahead(self, specs: Sequence[CandidateSpec]) -> None:
+        """Has workers compile what will be measured, where the cache keeps their code, while this process goes on."""
+        for spec in specs:
+            backends = [registry.get(step.implementation.backend) for step in spec.steps]
+            if spec.kept and self._caching and not self.pool.sharing and all(one.travels != "no" for one in backends):
+                facts = {"steps": [encode(step) for step in spec.steps], "threads": spec.threads, "alone": spec.alone}
+                self.pool.ahead(spec.regime, "compile_ahead", **facts)
+
     def _unknown(self, tasks: Sequence[RegionTask], results: _Results) -> list[tuple[RegionTask, list[Job]]]:
         """What has to be measured or compared, by region; `results` hears of what is known."""
         todo: list[tuple[RegionTask, list[Job]]] = []
@@ -233,11 +245,9 @@ class Measurer:
                 if cost is not None:
                     results.finish("known", spec, cost)
                     continue
-                job = self.job(spec, task.inputs, task.expected, task.bound)
-                job.limits = task.limits
-                job.variations = () if task.variations is None or spec.serving is not None else task.variations()
-                job.known = known.timed
-                jobs.append(job)
+                others = () if task.variations is None or spec.serving is not None else task.variations()
+                given = (task.inputs, task.expected, task.bound, spec.regime, task.limits, others, known.timed)
+                jobs.append(Job(spec, *given))
             if jobs:
                 todo.append((task, jobs))
         return todo
@@ -280,11 +290,14 @@ class Measurer:
         inputs: Path,
         expected: Path | None,
         bound: float,
+        *,
         owner: str = "",
         fresh: bool = False,
+        variations: tuple[Variation, ...] = (),
     ) -> Job:
         """A job for the loader. With an `owner`, it gets worker processes of its own; for `fresh` see `Regime`."""
-        return Job(spec, inputs, expected, bound, replace(spec.regime, owner=owner, fresh=fresh))
+        regime = replace(spec.regime, owner=owner, fresh=fresh)
+        return Job(spec, inputs, expected, bound, regime, variations=variations)
 
     def _measure_chunk(
         self,
@@ -299,9 +312,7 @@ class Measurer:
             finish("failed", job.spec, cost_of(job))
 
         for _ in range(_PASSES):
-            waiting = [
-                job for jobs in regions for job in jobs if job.outcome is None and not job.rounds and not job.done
-            ]
+            waiting = [job for jobs in regions for job in jobs if job.state in _UNLOADED]
             if not waiting or should_stop():
                 break
             self.loader.load(waiting, should_stop, failed)
@@ -311,23 +322,23 @@ class Measurer:
                     # Its time was known; its answer is right on these weights, too.
                     if job.ready and job.known is not None:
                         finish("measured", job.spec, _with(job.known, job.deviation))
-                        job.known, job.done = None, True
-                ready = [job for job in jobs if job.ready and not job.rounds and not job.done]
+                        job.retire()
+                ready = [job for job in jobs if job.ready]
                 if stop() or not ready:
                     continue
                 open_ids = compare(self.pool, ready, self.policy, stop)
                 for job in ready:
-                    if job.outcome is not None:
+                    if job.state == "failed":
                         failed(job)
                     elif len(job.rounds) >= min(self.policy.probe, self.policy.rounds):
                         finish("measured", job.spec, cost_of(job, noisy=job.id in open_ids))
+                        job.retire()
                     else:
-                        job.rounds.clear()
-                        job.disturbed.clear()
+                        job.untime()
             self.loader.drop([job for jobs in regions for job in jobs])
         else:
             for job in (job for jobs in regions for job in jobs):
-                if job.outcome is None and not job.rounds and not job.done and not should_stop():
+                if job.state in _UNLOADED and not should_stop():
                     job.fail("lost", f"given up after {_PASSES} attempts: its process kept being ended by others")
                     failed(job)
         self.pool.recycle()

@@ -107,7 +107,7 @@ class Pool:
     def begin(self) -> None:
         """A decision begins: nothing of the last one is loaded any more, and what others do is counted from here on."""
         for worker in list(self._workers.values()):
-            if worker.alive and worker.pending is None:
+            if worker.alive and worker.pending is None and worker.loads:
                 self.ask(worker, _CLEAR_LIMIT_S, "clear")
         self.recycle()
         self.losses = 0
@@ -176,12 +176,26 @@ class Pool:
             limit_s += _START_GRACE_S
         calm = command == "time" or self._entry != PROGRAMS
         worker.pending = Pending(now, limit_s, _CALM_TICK_S if calm else _TICK_S, now, tell)
+        self._write(worker, command, facts)
+
+    @staticmethod
+    def _write(worker: WorkerProcess, command: str, facts: Mapping[str, object]) -> bool:
+        """Whether the worker could be told."""
         data = (json.dumps({"command": command, **facts}) + "\n").encode()
         try:
             while data:
                 data = data[worker.commands.write(data) :]
         except BrokenPipeError:
             _LOG.debug("worker %d is gone; its end is seen when its answer is read", worker.process.pid)
+            return False
+        return True
+
+    def ahead(self, regime: Regime, command: str, **facts: object) -> None:
+        """Has the worker of a regime, which is started now if it does not run, carry out a command before those to come, while this
+        process goes on. Nobody hears the answer: what comes of it, and whether it ends the worker, shows later."""
+        worker = self.worker(regime)
+        if worker.pending is None and self._write(worker, command, facts):
+            worker.ahead += 1
 
     def wait(self, timeout_s: float) -> list[tuple[WorkerProcess, Answer]]:
         """Answers that have arrived, waiting at most `timeout_s` for the first. Limits are enforced here.
@@ -245,9 +259,11 @@ class Pool:
                 return None
             worker.buffer = rest
             facts = json.loads(line)
-            if "told" not in facts:
+            if "told" not in facts and worker.ahead:
+                worker.ahead -= 1
+            elif "told" not in facts:
                 return self._answered(worker, facts)
-            if worker.pending is not None:
+            elif worker.pending is not None:
                 worker.pending.started = time.monotonic()
                 worker.pending.tell(facts["told"])
 

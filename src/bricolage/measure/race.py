@@ -14,7 +14,7 @@ from pathlib import Path
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency, enough
 from bricolage.device import memory
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
@@ -242,13 +242,18 @@ def _once(
     runners = [
         _Runner(
             name,
-            measurer.job(contestants[name], *files.get(name, inputs), bound, f"race {name}", fresh),
+            measurer.job(
+                spec := contestants[name],
+                *files.get(name, inputs),
+                bound,
+                owner=f"race {name}",
+                fresh=fresh,
+                variations=() if name in files or spec.serving is not None else variations,
+            ),
             [],
         )
         for name in ordered
     ]
-    for runner in runners:
-        runner.job.variations = () if runner.name in files or runner.job.spec.serving is not None else variations
     waiting = list(runners)
     end = time.monotonic() + policy.seconds
     heat: list[_Runner] = []
@@ -340,9 +345,9 @@ def _result(runners: Sequence[_Runner], count: int) -> Race:
         for number, samples, bad in runner.rounds:
             rounds[number][runner.name] = samples
             disturbed[number] |= {runner.name} if bad else set()
-        if runner.job.lost and not runner.job.rounds:
+        if runner.job.state == "lost" and not runner.job.rounds:
             runner.job.fail("lost", "its process was ended from outside")
-        if runner.job.outcome is not None or runner.job.rounds:
+        if runner.job.state == "failed" or runner.job.rounds:
             costs[runner.name] = cost_of(runner.job)
     first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}
     served = {runner.name: runner.job.served for runner in runners if runner.job.latencies}

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.device.device import Device
-from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit
+from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit, StatedOtherwise
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import workload
 from bricolage.measure.pool import Pool
@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 """For an evaluation whose worker somebody ends from outside."""
 _FLOPS = 2e8
 """Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
-_KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph)}
+_KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph, StatedOtherwise)}
 
 
 def reference_limit(graph: Graph, budget_s: float) -> float:
@@ -52,6 +52,10 @@ class WorkerReference:
         self._last: tuple[str, Values] | None = None
         """The last answer, with a digest of what was asked: inputs are chosen by what the reference makes of them, and then
         judged by it."""
+
+    def start(self) -> None:
+        """Starts the worker now; what it imports is there when the first evaluation is asked for."""
+        self._pool.ahead(self._regime, "import_reference")
 
     def __call__(
         self,

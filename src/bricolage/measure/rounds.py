@@ -10,7 +10,7 @@ from typing import cast
 
 from bricolage.costs.latency import Latency, enough
 from bricolage.measure.disturbance import DISTURBED, Tally, machine
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD
@@ -89,10 +89,8 @@ def take_turn(pool: Pool, job: Job, policy: TimingPolicy) -> bool:
         shares = [0.0] * len(shares)
     clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
     kept = clean or range(len(samples))
-    job.rounds.append([samples[i] for i in kept])
-    job.disturbed.append(not clean)
-    for served in cast(list[list[list[float]]], answer.facts.get("latencies", [])):
-        job.latencies.append(tuple(ms for i in kept for ms in served[i]))
+    served = cast(list[list[list[float]]], answer.facts.get("latencies", []))
+    job.timed([samples[i] for i in kept], not clean, [ms for i in kept for ms in served[0][i]] if served else None)
     repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
     pool.tally.add_turn(shares, repeated, processor_s)
     return True
@@ -125,7 +123,7 @@ def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
 
 def _near_ties(jobs: Sequence[Job]) -> list[Job]:
     """The leading group, as long as its order matters and is open."""
-    timed = [job for job in jobs if job.rounds and job.outcome is None]
+    timed = [job for job in jobs if job.rounds and job.state != "failed"]
     if len(timed) < 2:
         return []
     best = min(timed, key=lambda job: latency(job).median_ms)

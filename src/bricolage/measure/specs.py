@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bricolage.device.device import Device
@@ -53,6 +53,9 @@ class CandidateSpec:
     serving: Serving | None = None
     """How it answers several requests at a time, where its throughput is measured: `threads` are then those of a stream, and its
     times those of a request, which are shorter than any request takes."""
+    kept: bool = field(default=False, compare=False)
+    """Whether its compiled code is kept in the cache however quickly it compiles: the race's processes and the artifact load it
+    again."""
 
     @property
     def regime(self) -> Regime:

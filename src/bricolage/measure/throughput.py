@@ -69,7 +69,7 @@ def serve(
     found = {
         name: ServedLoad.of(cost_of(job), job.served)
         for name, job in jobs.items()
-        if job.outcome is not None or job.rounds
+        if job.state == "failed" or job.rounds
     }
     measurer.loader.drop(list(jobs.values()))
     measurer.pool.recycle()

@@ -18,7 +18,7 @@ from bricolage.backends import registry
 from bricolage.costs.entries import EXPIRING, SCHEMA, Cost
 from bricolage.costs.latency import enough
 from bricolage.device.device import Device
-from bricolage.measure.loading import Job
+from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import take_turn, watched
@@ -105,7 +105,7 @@ class TransferMeasurer:
                 jobs, lambda job: take_turn(pool, job, policy), remaining, around=lambda: watched(pool.tally, cores)
             )
         measurer.loader.drop(jobs)
-        broken = next((job for job in jobs if job.outcome is not None), None)
+        broken = next((job for job in jobs if job.state == "failed"), None)
         found: dict[str, object]
         if broken is not None:
             found = {
@@ -143,9 +143,9 @@ class TransferMeasurer:
         made: list[Job] = []
         for steps, outputs in programs:
             spec = CandidateSpec(f"transfer {size}", steps, outputs, self._threads, alone=False, device=self._device)
-            job = self._measurer.job(spec, inputs, expected, _BOUND)
-            job.regime = replace(job.regime, backends=tuple(sorted({end.backend for end in pair})), owner="transfer")
-            made.append(job)
+            names = tuple(sorted({end.backend for end in pair}))
+            regime = replace(spec.regime, backends=names, owner="transfer")
+            made.append(Job(spec, inputs, expected, _BOUND, regime))
         return made
 
 

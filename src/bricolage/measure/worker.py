@@ -27,11 +27,12 @@ from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
 from bricolage.measure.loop import Command, Commands, Tell
 from bricolage.options import available_cores
+from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
-from bricolage.runtime.compile import compile_program
+from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.program import BoundProgram
-from bricolage.verify.reference import Evaluator, Values
+from bricolage.verify.reference import Evaluator, Values, prepare_library
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
@@ -132,6 +133,17 @@ class Worker:
                 lambda: program.run(values), None, keep=(program, values), rerun=lambda other: program.run(other)
             )
         return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
+
+    def compile_ahead(self, steps: list[object], threads: int, alone: bool) -> dict[str, object]:
+        """Compiles steps, so that the code lies in the cache when they are loaded."""
+        for step in steps:
+            compile_step(decode(Step, step, "step"), Resources(threads, host(), alone))
+        return {}
+
+    def import_reference(self) -> dict[str, object]:
+        """Imports what `evaluate` computes with."""
+        prepare_library()
+        return {}
 
     def compile(self, step: object, threads: int, device: object, folder: str) -> dict[str, object]:
         """Compiles a step for a device, which need not be this one, and keeps the code in an empty folder. Nothing is loaded for
@@ -320,11 +332,19 @@ class Worker:
         save_tensors(Path(outputs), {str(index): value for index, value in enumerate(results)})
         return {"backends": backends, "failure": ""}
 
+    def step_times(self, plan: object, directory: str, inputs: str, runs: int) -> dict[str, object]:
+        """Milliseconds of each region of a plan (encoded), in place: the medians of so many runs."""
+        from bricolage.measure.in_place import step_ms  # not every worker runs plans
+
+        return {"ms": step_ms(decode(Plan, plan, "plan"), Path(directory), load_values(Path(inputs)), runs)}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
             self._loaded.pop(id, None)
         gc.collect()
+        if not self._loaded:
+            gc.freeze()  # what is left are frameworks, which every further collection would go through
         return {}
 
     def clear(self) -> dict[str, object]:
@@ -340,6 +360,7 @@ def commands(_tell: Tell) -> Commands:
     between = (
         *(worker.load, worker.compile, worker.outputs, worker.space, worker.trial, worker.drop, worker.clear),
         *(worker.attempt, worker.evaluate, worker.run_artifact),
+        *(worker.compile_ahead, worker.import_reference, worker.step_times),
     )
 
     def counted(method: Command) -> Command:

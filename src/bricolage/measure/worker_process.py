@@ -77,6 +77,8 @@ class WorkerProcess:
         self.buffer = b""
         self.paused = False
         self.alive = True
+        self.ahead = 0
+        """Commands that it was given ahead, and whose answers nobody hears."""
         self.held = 0
         """Bytes of memory that it held when it was last looked at."""
         self.least_free = sys.maxsize

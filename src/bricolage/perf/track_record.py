@@ -25,6 +25,8 @@ from bricolage.graph.network_kind import NetworkKind
 SHIPPED = Path(__file__).parent / "track_record.json"
 _FEWEST = 4
 """Networks of a kind from which an interval is made; with fewer nothing is said."""
+_MUCH_LONGER = 3.0
+"""A search that gained in more than so many times as long may have gained nothing yet by then, and the other way round."""
 _LEAST_SPREAD = 0.05
 """Of the logarithm: networks that happen to agree do not make the next one sure."""
 
@@ -60,6 +62,8 @@ class Attempt:
     """The backend that was fastest without."""
     gain: Annotated[float, Within(0.0, 1.0)]
     """Share of the time that it saved; 0 where that was not significant."""
+    seconds: Annotated[float, Within(0.0, 1e6)] | None = None
+    """That it had, where more would have found more; None where it is taken to its end in any case."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,21 @@ class TrackRecord:
         found = self.compiling.get(backend)
         return None if found is None else found.start_s + found.operator_s * operators
 
-    def tries(self, way: str, kind: NetworkKind, incumbent: str) -> Tries:
+    def tries(self, way: str, kind: NetworkKind, incumbent: str, seconds: float | None = None) -> Tries:
         """What a way has gained where the same backend was the incumbent, on networks of the kind; on networks of all kinds where
-        those are too few."""
+        those are too few. For so many `seconds`, where that matters: of searches that had more than three times as long
+        only those count that gained nothing, and of searches that had less than a third only those that gained."""
         alike = [one for one in self.attempts if one.way == way and one.incumbent == incumbent]
+        if seconds is not None:
+            alike = [one for one in alike if one.seconds is None or _says(one.gain > 0.0, one.seconds / seconds)]
         of_kind = [one for one in alike if one.kind == kind]
         chosen = of_kind if len(of_kind) >= _FEWEST else alike
         return Tries(len(chosen), tuple(one.gain for one in chosen if one.gain > 0.0))
+
+
+def _says(gained: bool, longer: float) -> bool:
+    """Whether a search that had so many times as long says what comes of this one: more time finds no less."""
+    return longer <= _MUCH_LONGER if gained else longer >= 1.0 / _MUCH_LONGER
 
 
 def student_quantile(probability: float, freedom: int) -> float:

@@ -71,9 +71,10 @@ def _returned(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> 
     """As `_bound`, of an output: inside, it may have a name of its own, and sizes that only a run tells."""
     bound = _bound(spec, sizes, graph)
     if graph.shape is None or bound.shape is None:
-        return TensorSpec(graph.name, spec.dtype, graph.shape)
+        return TensorSpec(graph.name, spec.dtype, graph.shape, graph.keys)
     pairs = zip(bound.shape, graph.shape, strict=True)
-    return TensorSpec(graph.name, spec.dtype, tuple(one if isinstance(own, int) else own for one, own in pairs))
+    shape = tuple(one if isinstance(own, int) else own for one, own in pairs)
+    return TensorSpec(graph.name, spec.dtype, shape, graph.keys)
 
 
 def _bound(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bricolage.backends.interface import Anatomy, FusedKernel
-from bricolage.codec import encode
+from bricolage.codec import JsonObject, encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
@@ -226,7 +225,7 @@ def tried(other: Alternative) -> str:
     return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
 
 
-def as_json(facts: RegionFacts) -> dict[str, Any]:
+def as_json(facts: RegionFacts) -> JsonObject:
     """One region for `--json`."""
     return {
         "number": facts.number,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage.api.bisect import Examined
 from bricolage.api.reduce import Repro
+from bricolage.codec import JsonObject
 from bricolage.report import words
 from bricolage.report.tables import plain, plain_table
 from bricolage.trust.bisect import Diagnosis, FaultyChange
@@ -65,12 +65,12 @@ def _unknown(found: Diagnosis) -> str:
     return "the program is wrong even with every change disabled"
 
 
-def bisected_json(examined: Sequence[Examined]) -> dict[str, Any]:
+def bisected_json(examined: Sequence[Examined]) -> JsonObject:
     """The same as data."""
     return {"programs": [_as_json(one) for one in examined]}
 
 
-def _as_json(examined: Examined) -> dict[str, Any]:
+def _as_json(examined: Examined) -> JsonObject:
     found = examined.diagnosis
     changes = [
         {"number": c.number, "kind": c.kind, "title": c.title, "operators": list(c.operators)} for c in found.changes
@@ -116,7 +116,7 @@ def reduced(found: Repro | None) -> RenderableType:
     return plain_table([("", "left"), ("", "fold")], rows)
 
 
-def reduced_json(found: Repro | None) -> dict[str, Any]:
+def reduced_json(found: Repro | None) -> JsonObject:
     """The same as data."""
     if found is None:
         return {"reduced": None}
@@ -136,7 +136,7 @@ def reduced_json(found: Repro | None) -> dict[str, Any]:
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: Verdict) -> JsonObject:
     return {
         "outcome": verdict.outcome,
         "error": verdict.error,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from bricolage.codec import JsonObject
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report.words import milliseconds, shape
 
@@ -107,7 +107,7 @@ def exit_sentence(plan: Plan) -> str:
     return f"{lead}no plan beats {_SINGLE}{' for any of these shapes' if several else ''} (exit code 3)"
 
 
-def summary(bucket: Bucket) -> dict[str, Any]:
+def summary(bucket: Bucket) -> JsonObject:
     """Both figures as JSON; null where there is nothing to compare with."""
     other = _winner_over_other(bucket)
     return {

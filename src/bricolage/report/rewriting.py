@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bricolage.codec import JsonObject
 from bricolage.plan.plan import ORIGINAL
 from bricolage.report.tables import plain, plain_table
 from bricolage.report.words import count
@@ -56,7 +57,7 @@ def result(found: Rewritten) -> RenderableType:
     return Group(*parts)
 
 
-def as_json(found: Rewritten) -> dict[str, Any]:
+def as_json(found: Rewritten) -> JsonObject:
     """The same, and every application by number."""
     return {
         "before": _amount(found.before),
@@ -100,7 +101,7 @@ def _tailored(found: RewriteTuningResult) -> str:
     return f"{made}; best: {found.rewrite_config}, {best.speedup} the speed of the original{rest}"
 
 
-def _tailored_json(found: RewriteTuningResult) -> dict[str, Any]:
+def _tailored_json(found: RewriteTuningResult) -> JsonObject:
     return {
         "backend": found.implementation.backend,
         "config": found.implementation.config.text,
@@ -133,7 +134,7 @@ def _searched(found: SearchResult) -> str:
     )
 
 
-def _searched_json(found: SearchResult) -> dict[str, Any]:
+def _searched_json(found: SearchResult) -> JsonObject:
     return {
         "predicted_before_ms": found.before,
         "predicted_ms": [candidate.cost for candidate in found.candidates],
@@ -174,7 +175,7 @@ def uses(found: Sequence[RuleUse]) -> RenderableType:
     return plain_table(heads, rows)
 
 
-def uses_json(found: Sequence[RuleUse]) -> list[dict[str, Any]]:
+def uses_json(found: Sequence[RuleUse]) -> list[JsonObject]:
     """The same, place by place."""
     return [
         {
@@ -211,7 +212,7 @@ def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:
+def rules_json(families: Mapping[str, Sequence[Rule]]) -> JsonObject:
     """Rules by family."""
     return {
         family: [
@@ -246,7 +247,7 @@ def verified(found: Sequence[Verified]) -> RenderableType:
     return Group(plain_table(heads, rows), Text(""), plain(f"{total}; what is not proved agrees in float64"))
 
 
-def verified_json(found: Sequence[Verified]) -> list[dict[str, Any]]:
+def verified_json(found: Sequence[Verified]) -> list[JsonObject]:
     """The same, example by example."""
     return [
         {

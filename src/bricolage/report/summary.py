@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bricolage.codec import encode
+from bricolage.codec import JsonObject, encode
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.report import headline, throughput
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: Plan) -> JsonObject:
     """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where
     there are several."""
-    whole: dict[str, Any] = {"model": plan.model, "precision": plan.provenance.options.precision}
+    whole: JsonObject = {"model": plan.model, "precision": plan.provenance.options.precision}
     whole |= bucket_summary(plan.buckets[0])
     if plan.throughput is not None:
         whole |= throughput.summary(plan.throughput, plan.operating_point)
@@ -22,7 +20,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     return whole
 
 
-def bucket_summary(bucket: Bucket) -> dict[str, Any]:
+def bucket_summary(bucket: Bucket) -> JsonObject:
     """One bucket's result. Times in milliseconds, phases in seconds."""
     return {
         **headline.summary(bucket),
@@ -58,6 +56,6 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
     }
 
 
-def _figure(one: headline.Speedup | None) -> dict[str, Any] | None:
+def _figure(one: headline.Speedup | None) -> JsonObject | None:
     """A ratio with its interval; null for the interval where it is of separate measurements."""
     return None if one is None else {"value": one.value, "ci": None if one.interval is None else list(one.interval)}

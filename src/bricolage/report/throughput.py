@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from bricolage.codec import encode
+from bricolage.codec import JsonObject, encode
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
@@ -131,6 +129,6 @@ def overview(
     return Group(table(found, width, most), Text(""), line, *(plain(told) for told in limits(found)))
 
 
-def summary(found: Throughput, point: OperatingPoint | None) -> dict[str, Any]:
+def summary(found: Throughput, point: OperatingPoint | None) -> JsonObject:
     """As JSON."""
     return {"operating_point": None if point is None else encode(point), "throughput": encode(found)}

@@ -6,14 +6,14 @@ The format is Chrome's Trace Event Format: complete events ("X"), times in micro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from bricolage.codec import JsonObject
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.spans import RunSpan
 from bricolage.schedule.schedule import Move, Schedule
 
 
-def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) -> dict[str, Any]:
+def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) -> JsonObject:
     """One row for each thread that calls regions, one event for each call. Without a bucket (a shape that was not planned) events
     have numbers only."""
     begun = min((span.start_ns for span in spans), default=0)
@@ -35,7 +35,7 @@ def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) ->
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
-def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves: Sequence[Move]) -> dict[str, Any]:
+def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves: Sequence[Move]) -> JsonObject:
     """One row for each core of a device, one for each pair of devices between which something is moved. `tasks` are the names of
     the schedule's tasks. A move is an event from its source's end to the arrival."""
     cores = list(dict.fromkeys((one.device, lane) for one in schedule.intervals for lane in sorted(one.lanes)))
@@ -45,7 +45,7 @@ def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves:
     )
     for task, one in enumerate(schedule.intervals):
         for lane in one.lanes:
-            facts = {"device": one.device, "cores": len(one.lanes)}
+            facts: JsonObject = {"device": one.device, "cores": len(one.lanes)}
             events.append(_event(tasks[task], 1 + cores.index((one.device, lane)), one.start_ms, one.end_ms, facts))
     for move in moves:
         row = 1 + len(cores) + ways.index((move.from_device, move.to_device))
@@ -53,17 +53,15 @@ def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves:
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
-def _rows(model: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": model}},
-        *(
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": name}}
-            for row, name in enumerate(names, 1)
-        ),
+def _rows(model: str, names: Sequence[str]) -> list[JsonObject]:
+    threads: list[JsonObject] = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": name}}
+        for row, name in enumerate(names, 1)
     ]
+    return [{"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": model}}, *threads]
 
 
-def _event(name: str, row: int, start_ms: float, end_ms: float, facts: dict[str, Any]) -> dict[str, Any]:
+def _event(name: str, row: int, start_ms: float, end_ms: float, facts: JsonObject) -> JsonObject:
     span = {"ts": start_ms * 1e3, "dur": (end_ms - start_ms) * 1e3}
     return {"name": name, "ph": "X", "pid": 1, "tid": row, **span, "args": facts}
 
@@ -75,8 +73,8 @@ def _named(bucket: Bucket | None, span: RunSpan) -> dict[str, str]:
     return {"name": f"{span.step + 1} {region.title}".rstrip(), "cat": region.implementation.backend}
 
 
-def _facts(bucket: Bucket | None, span: RunSpan) -> dict[str, Any]:
-    facts: dict[str, Any] = {} if span.core is None else {"core of the caller at the end": span.core}
+def _facts(bucket: Bucket | None, span: RunSpan) -> JsonObject:
+    facts: JsonObject = {} if span.core is None else {"core of the caller at the end": span.core}
     if bucket is None:
         return facts
     region = bucket.regions[span.step]

@@ -41,7 +41,9 @@ def by_position_and_name(
     if len(args) == 1 and not named:
         (only,) = args
         if isinstance(only, Mapping):
-            alone = len(inputs) == 1 and bool(inputs[0].keys) and inputs[0].name not in only
+            numbered = not any(isinstance(key, str) for key in only)  # no key names an input
+            is_map = len(inputs) == 1 and (bool(inputs[0].keys) or (numbered and stands_for_map(inputs[0])))
+            alone = is_map and inputs[0].name not in only
             return (args, {}) if alone else ((), only)
         if isinstance(only, list | tuple) and len(inputs) == len(only) > 1:
             return only, {}
@@ -111,15 +113,22 @@ def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, 
 
 def row(spec: TensorSpec, value: Mapping[int | str, float]) -> np.ndarray:
     """The array of an input that is a map of numbers: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
-    for one that the map has not. Other keys count for nothing.
+    for one that the map has not. Other keys count for nothing. Where the input has no keys, the map's values in the order of its.
 
     Raises:
         WrongType: a value that is no number.
     """
     try:
-        return np.asarray([[value.get(key, 0) for key in spec.keys]], dtype=spec.dtype)
+        numbers = [value.get(key, 0) for key in spec.keys] or [value[key] for key in sorted(value)]
+        return np.asarray([numbers], dtype=spec.dtype)
     except (TypeError, ValueError):
         raise WrongType(name=spec.name, actual="a map with other values than numbers", expected=spec.dtype) from None
+
+
+def stands_for_map(spec: TensorSpec) -> bool:
+    """Whether a map may be given for an input: it has keys, or any number of columns in one row of numbers."""
+    open_row = spec.shape is not None and len(spec.shape) == 2 and spec.shape[0] == 1 and isinstance(spec.shape[1], str)
+    return bool(spec.keys) or (open_row and spec.dtype != "str")
 
 
 def collect(
@@ -152,7 +161,7 @@ def collect(
         if not _is_tensor(spec):
             arrays[spec.name] = value
             continue
-        array = row(spec, value) if spec.keys and isinstance(value, Mapping) else _to_numpy(value, spec)
+        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else _to_numpy(value, spec)
         if isinstance(array, np.ndarray):
             if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
                 array = array.reshape([1] * len(spec.shape))  # one number is one number

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bricolage.costs.entries import Outcome
 from bricolage.device.device import Device
-from bricolage.measure.loading import Job, Loader
+from bricolage.measure.job import Job
+from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, Limits
 from bricolage.plan.step import Step

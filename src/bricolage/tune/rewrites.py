@@ -36,6 +36,7 @@ from bricolage.rewrite.apply import counts
 from bricolage.rewrite.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.variants import REWRITTEN, TAILORED
+from bricolage.shares import TailoringShares
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation, KernelConfig
 
@@ -52,10 +53,6 @@ _MORE_ROUNDS = 24
 _PROCESSES = 2
 """Of each variant in the races that decide, where the effort races in several: one process runs the same file up to a few
 percent faster than another."""
-_SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "signatures": 0.2}
-"""Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
-_RACING = 0.6
-"""Part of what is left of the time that is kept for racing variants while they are made."""
 _WORTH = 1.005
 """A variation is kept if it is faster by more than this in the race that decides."""
 
@@ -182,7 +179,7 @@ class RewriteTuner:
         """The configuration of the backend that runs the original fastest."""
         configs = {str(config): config for config in self._backend.configs(self._options.precision, self._device)}
         specs = {name: self._spec(self._oracle.graph, config) for name, config in configs.items()}
-        seconds = _SHARES["signatures"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
+        seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
             wrong = [cost.error for cost in ran.costs.values() if cost.outcome == "wrong" and cost.error is not None]
@@ -248,6 +245,16 @@ class RewriteTuner:
                     enabled.append(entry)
         return RewriteConfig(frozenset(disabled), tuple(enabled), opset)
 
+    @property
+    def _shares(self) -> TailoringShares:
+        return self._options.profile.shares.tailoring
+
+    def _part(self, phase: str) -> float:
+        """Of the budget, for the rounds of a step."""
+        shares = self._shares
+        steps = {"opset": shares.opset, "rules": shares.rules, "more rules": shares.more_rules}
+        return steps.get(phase, shares.signatures)
+
     # --- races ------------------------------------------------------------------------------------------------------
 
     def _better(self, best: _Trial, configs: Sequence[RewriteConfig], phase: str, stop: Deadline) -> _Trial:
@@ -257,7 +264,7 @@ class RewriteTuner:
         self._progress.start(f"graph variants with other {phase}", len(configs))
         trials: dict[str, _Trial] = {}
         keys = {best.spec.region_key}
-        making = stop.reserve(_RACING * stop.left)
+        making = stop.reserve(self._shares.racing * stop.left)
         for rewrite_config in configs:
             if making():
                 break
@@ -267,7 +274,7 @@ class RewriteTuner:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
         self._progress.finish()
-        seconds = min(_SHARES[phase] * self._options.budget(len(self._oracle.graph)), stop.left) / 2
+        seconds = min(self._part(phase) * self._options.budget(len(self._oracle.graph)), stop.left) / 2
         lucky = ahead(self._against(best, trials, seconds, stop, decides=False), best.name, 1.0)
         hopeful = {name: trials[name] for name in lucky[:_HOPEFUL]}
         ran = self._against(best, hopeful, seconds, stop, decides=True)

@@ -19,7 +19,7 @@ from bricolage.verify.operators import narrow
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
-from bricolage.verify.variations import Variation, prepare_variations
+from bricolage.verify.variations import Variation, Varied, evaluated, written
 from bricolage.work.values import ModelValue
 
 JUDGEMENT = 5
@@ -76,6 +76,7 @@ class Oracle:
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
+        self._varied: tuple[Varied, ...] | None = None
         self._variations: tuple[Variation, ...] | None = None
 
     def of(self, name: str, graph: Graph) -> Oracle:
@@ -92,9 +93,15 @@ class Oracle:
             evaluate=self._evaluate,
         )
 
-    def compute(self) -> None:
-        """Computes the whole model's reference now."""
-        self._reference()
+    def compute(self, *, varied: bool = False) -> None:
+        """Computes the whole model's reference now; where it is to be `varied`, with its variations, while the evaluator holds the
+        model: the one with noise takes its place."""
+        if not varied:
+            self._reference()
+        elif self._original is None and self._whole is None:
+            outputs = self._outputs(self.graph.model, self._inputs)
+            self._varied = evaluated(self.graph, self._inputs, outputs, self._evaluate)
+            self._whole = self._moved(outputs)
 
     def variations(self) -> tuple[Variation, ...]:
         """Other inputs on which the whole graph must be right."""
@@ -102,8 +109,10 @@ class Oracle:
             return self._original.variations()
         if self._variations is None:
             found = self._reference()
-            self._variations = prepare_variations(
-                self.graph, self._inputs, found.outputs, found.rounding, self.store, self._evaluate
+            if self._varied is None:
+                self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
+            self._variations = written(
+                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate
             )
         return self._variations
 
@@ -193,10 +202,13 @@ class Oracle:
         if self._original is not None:
             return self._original._reference()
         if self._whole is None:
-            model, draws = self.graph.model, draws_for(self.graph)
-            outputs = self._outputs(model, self._inputs)
-            self._whole = _Expected(outputs, rounding_errors(model, self._inputs, outputs, draws, self._evaluate))
+            self._whole = self._moved(self._outputs(self.graph.model, self._inputs))
         return self._whole
+
+    def _moved(self, outputs: Values) -> _Expected:
+        """With how far rounding moves them."""
+        draws = draws_for(self.graph)
+        return _Expected(outputs, rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate))
 
     def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
         found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)

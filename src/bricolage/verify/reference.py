@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, NoReference
+from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
 from bricolage.graph.graph import captured, describe
 from bricolage.verify.operators import run_operator, widen
 from bricolage.verify.unoptimised import Unoptimised
@@ -182,7 +182,7 @@ class Evaluator:
         """Whether a value is what the model says it is: buffers and other backends rest on it.
 
         Raises:
-            InvalidGraph: it has another type or shape.
+            InvalidGraph, StatedOtherwise: it has another type, or shape.
         """
         info = self._declared.get(name)
         if info is None or info.dtype is None or not isinstance(value, np.ndarray):
@@ -194,7 +194,7 @@ class Evaluator:
         if len(stated) != value.ndim or any(
             isinstance(wanted, int) and wanted != size for wanted, size in zip(stated, value.shape, strict=True)
         ):
-            raise InvalidGraph(
+            raise StatedOtherwise(
                 reason=f"'{name}' is stated to be {list(stated)}, and its values are {list(value.shape)}"
             )
 
@@ -318,6 +318,12 @@ class _Stretch:
     def halves(self) -> tuple[_Stretch, _Stretch]:
         middle = len(self.nodes) // 2
         return _Stretch(self.nodes[:middle], True), _Stretch(self.nodes[middle:], True)
+
+
+def prepare_library() -> None:
+    """Imports what models are evaluated with where nothing else is asked for: torch takes a second or two."""
+    if _usual_library() == "torch":
+        import bricolage.lowering.torch  # noqa: F401
 
 
 def _usual_library() -> Library:

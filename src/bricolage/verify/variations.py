@@ -80,27 +80,27 @@ def excess(actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowe
     return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
 
 
-def prepare_variations(
-    graph: Graph,
-    inputs: Mapping[str, ModelValue],
-    reference: Mapping[str, ModelValue],
-    rounding: Mapping[str, float],
-    store: Store,
-    evaluate: Evaluate,
-) -> tuple[Variation, ...]:
-    """The variations of a model, written into the folder of `store`; none where its answers are random.
+@dataclass(frozen=True, eq=False)
+class Varied:
+    """Inputs of one kind, and the float64 outputs that they give, by name."""
+
+    kind: str
+    inputs: Inputs
+    outputs: Mapping[str, ModelValue]
+
+
+def evaluated(
+    graph: Graph, inputs: Mapping[str, ModelValue], reference: Mapping[str, ModelValue], evaluate: Evaluate
+) -> tuple[Varied, ...]:
+    """The variations of a model with their outputs; none where its answers are random.
 
     Args:
         graph: the model.
         inputs: those on which it is measured.
         reference: its float64 outputs for them.
-        rounding: how far rounding moves these, by output.
-        store: of the decision.
         evaluate: computes references.
     """
-    made: list[Variation] = []
-    borrowed = bool(getattr(reference, "borrowed", ()))
-    own = limits(rounding, reference, borrowed=borrowed)
+    made: list[Varied] = []
     names = list(reference)
     for kind, drawn in kinds(graph, inputs):
         try:
@@ -114,10 +114,36 @@ def prepare_variations(
         if not all(_as_finite(outputs[name], reference[name]) for name in names):
             _LOG.debug("no variation of the kind '%s': outputs are not finite", kind)
             continue
-        given, wanted = (store.directory / f"variation-{kind}-{what}.npz" for what in ("inputs", "expected"))
-        save_tensors(given, drawn)
-        save_expected(wanted, outputs, own)
-        made.append(Variation(kind, given, wanted, Allowances(graph.model, drawn, outputs, rounding, evaluate)))
+        made.append(Varied(kind, drawn, outputs))
+    return tuple(made)
+
+
+def written(
+    graph: Graph,
+    varied: Sequence[Varied],
+    reference: Mapping[str, ModelValue],
+    rounding: Mapping[str, float],
+    store: Store,
+    evaluate: Evaluate,
+) -> tuple[Variation, ...]:
+    """Variations as files in the folder of `store`.
+
+    Args:
+        graph: the model.
+        varied: its variations.
+        reference: its float64 outputs for the inputs on which it is measured.
+        rounding: how far rounding moves these, by output.
+        store: of the decision.
+        evaluate: computes references.
+    """
+    made: list[Variation] = []
+    own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())))
+    for one in varied:
+        given, wanted = (store.directory / f"variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
+        save_tensors(given, one.inputs)
+        save_expected(wanted, one.outputs, own)
+        allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)
+        made.append(Variation(one.kind, given, wanted, allowances))
     return tuple(made)
 
 
@@ -129,7 +155,7 @@ def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str,
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]
-    if not any(np.size(inputs[value.name or ""]) for value in moving):
+    if not any(_holds_elements(inputs[value.name or ""]) for value in moving):
         fresh = _drawn_again(graph.model)
         if fresh is not None and fresh.keys() == inputs.keys():
             yield "drawn again", fresh
@@ -164,9 +190,15 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
         return None
 
 
+def _holds_elements(value: ModelValue) -> bool:
+    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else bool(np.size(value))
+
+
 def _changed(
     value: ModelValue, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: np.random.Generator
 ) -> ModelValue:
+    if isinstance(value, list | tuple):
+        return [_changed(member, change, rng) for member in value]
     array = np.asarray(value)
     if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
         return value
@@ -219,6 +251,9 @@ _KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = 
 
 def _as_finite(value: ModelValue, first: ModelValue) -> bool:
     """Whether an output is finite, or was not on the first inputs either."""
+    if isinstance(value, list | tuple) and isinstance(first, list | tuple):
+        members = [first[min(i, len(first) - 1)] for i in range(len(value))] if first else []
+        return all(map(_as_finite, value, members))
     found, before = np.asarray(value), np.asarray(first)
     if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
         return True

@@ -281,7 +281,7 @@ def test_a_node_of_another_device_class_compiles_and_never_measures(
     assert sorted(measures for _, measures in cluster.describe()) == [False, True]
     device, folder = host(), compiled_directory(host().fingerprint(), "native", status.version)
     spec, other = (task(tmp_path, elements, "native f32").candidates[0] for elements in (4096, 8192))
-    only = next(node for node in cluster._ready if not node.alike)
+    only = next(node for node in cluster._members.ready if not node.alike)
     monkeypatch.setattr(
         cluster, "_may_compile", lambda item, node: node is only and Cluster._may_compile(cluster, item, node)
     )

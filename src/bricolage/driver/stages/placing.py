@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placed, placement_name
 from bricolage.graph.graph import Region
+from bricolage.work.implementation import Implementation
 
 _CHALLENGERS = 2
 _AT_A_TIME = 2
@@ -37,10 +38,8 @@ class Placing(Stage[State]):
         for profile in placed(state) if self._profiles is None else self._profiles:
             if not profile.graph.static or len(profile.graph) < 2:
                 continue
-            variant = profile.variant.name
             two = mixed_precisions(profile, deadline)
-            state.mixtures_ms += [ms for _, ms in two]
-            state.challenge(*(Challenger(placement_name(p, variant), p, None, variant) for p, _ in _best(two)))
+            _enter(state, profile, two)
             if not deadline():
                 self._search(state, profile, two, deadline)
 
@@ -63,16 +62,47 @@ class Placing(Stage[State]):
             state.challenge(Challenger(placement_name(placement, variant), placement, known, variant))
 
 
-def _best(timed: list[Timed]) -> list[Timed]:
+class TwoPrecisions(Stage[State]):
+    """Placements in a lower precision, which is too inaccurate for the whole, and in full precision. Only what they consist of is
+    measured: the segments of the graph in both."""
+
+    name: ClassVar[str] = "two precisions"
+
+    def __init__(self, profile: Profile, low: Implementation) -> None:
+        """`low`: the implementation that is too inaccurate for the whole graph of `profile`."""
+        self._profile, self._low = profile, low
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures the segments, then placements end to end, two at a time."""
+        profile = self._profile
+        profile.measure_segments([self._low, *full_precisions(profile.times, self._low)], deadline)
+        _enter(state, profile, mixed_precisions(profile, deadline, self._low))
+
+
+def full_precisions(times: Mapping[Implementation, float], low: Implementation) -> list[Implementation]:
+    """Who runs what stays in full precision: the fastest, and the fastest of the backend that runs the rest."""
+    own = {one: ms for one, ms in times.items() if one.backend == low.backend}
+    return list(dict.fromkeys(min(some, key=some.__getitem__) for some in (times, own) if some))
+
+
+def _enter(state: State, profile: Profile, timed: Sequence[Timed]) -> None:
+    """What was measured end to end counts, and the fastest mixtures race."""
+    variant = profile.variant.name
+    state.mixtures_ms += [ms for _, ms in timed]
+    state.challenge(*(Challenger(placement_name(p, variant), p, None, variant) for p, _ in _best(timed)))
+
+
+def _best(timed: Sequence[Timed]) -> list[Timed]:
     """The fastest placements that are mixtures."""
     return sorted((one for one in timed if len(one[0]) > 1), key=lambda one: one[1])[:_CHALLENGERS]
 
 
-def mixed_precisions(profile: Profile, deadline: Deadline) -> list[Timed]:
-    """Placements in two precisions, with their times end to end."""
+def mixed_precisions(profile: Profile, deadline: Deadline, low: Implementation | None = None) -> list[Timed]:
+    """Placements in two precisions, with their times end to end; with `low`, those alone whose lower one that is."""
     segments = profile.candidates.segments
     keys = [profile.region_key(Region(profile.graph, bits)) for bits in segments]
-    waiting = proposals(segments, keys, profile.whole, profile.regions, profile.oracle.bound)
+    whole = {one: cost for one, cost in profile.whole.items() if low in (None, one) or cost.outcome != "wrong"}
+    waiting = proposals(segments, keys, whole, profile.regions, profile.oracle.bound)
     if not waiting:
         return []
     profile.session.progress.start("two precisions end to end", len(waiting))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import onnx_ir as ir
+
 from bricolage.backends import quarantine
 from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
@@ -13,8 +15,9 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import placed
-from bricolage.errors import NoBackend, NotAccurate, Unclaimed
-from bricolage.graph.graph import Operator, describe
+from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
+from bricolage.graph.graph import Operator, TensorInfo, describe
+from bricolage.options import BOUNDS
 from bricolage.plan.plan import other_tool
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation
@@ -40,12 +43,21 @@ class Reference(Stage[State]):
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
         )
+        original = state.profiles[first.name] = Profile.of(first, oracle, session)
+        self._compile_ahead(state)
         session.progress.start("float64 reference")
-        oracle.compute()
+        oracle.compute(varied=True)
         session.progress.finish()
-        original = Profile.of(first, oracle, session)
-        state.profiles[first.name] = original
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
+
+    @staticmethod
+    def _compile_ahead(state: State) -> None:
+        """The reference has one thread; what is measured next is compiled meanwhile."""
+        profile, measurer = state.original, state.session.measurer
+        data = state.oracle.data(profile.graph.everything)
+        specs = [profile.whole_spec(one) for one in _few(state) or profile.usual]
+        cached = measurer.cached([(spec, data) for spec in specs], state.session.options.bound)
+        measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
 
 class Baselines(Stage[State]):
@@ -65,10 +77,11 @@ class Baselines(Stage[State]):
         self._every = every
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Measures them, whatever the clock says."""
+        """Measures them; for some seconds in any case, and one whatever the clock says."""
         began = deadline.clock()
+        given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            state.original.measure_baselines(deadline, every=self._every, first=_few(state) if not self._every else ())
+            state.original.measure_baselines(given, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
@@ -96,12 +109,14 @@ def check_baselines(profile: Profile) -> None:
 
     Raises:
         NoPlacement, NoBackend: nothing can run all of it.
-        NotAccurate: nothing that can is accurate enough.
+        NotAccurate: nothing that can is accurate enough; AllWrong: not for any precision.
     """
     if profile.times:
         return
     wrong = [cost.error for cost in profile.whole.values() if cost.outcome == "wrong" and cost.error is not None]
     if wrong:
+        if not min(wrong) <= max(*BOUNDS.values(), profile.oracle.bound):
+            raise AllWrong(reasons=_refusals(profile))
         raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
     claimed = profile.candidates.claimed.values()
     for operator in profile.graph.operators:
@@ -116,8 +131,14 @@ def check_baselines(profile: Profile) -> None:
 def _described(operator: Operator) -> str:
     """Its type with the element types of what it reads, or makes where it reads nothing: "Conv of float16, float16"."""
     values = [value for value in operator.node.inputs if value is not None] or list(operator.outputs)
-    kinds = [str(info.numpy) if (info := describe(value)).dtype is not None else "" for value in values]
+    kinds = [_kind(describe(value)) for value in values]
     return f"{operator.op_type} of {', '.join(kinds)}" if all(kinds) and kinds else operator.op_type
+
+
+def _kind(info: TensorInfo) -> str:
+    if info.dtype == ir.DataType.STRING:
+        return "string"
+    return str(info.numpy) if info.dtype is not None else ""
 
 
 def _refusals(profile: Profile, operator: Operator | None = None) -> str:

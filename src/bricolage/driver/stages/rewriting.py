@@ -17,7 +17,7 @@ from bricolage.perf.calibrated import calibrate
 from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.variants import GraphVariant, searched_variants, tailored_variant
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants, searched_variants, tailored_variant
 from bricolage.tune.rewrites import RewriteTuner
 
 _LOG = logging.getLogger(__name__)
@@ -25,18 +25,17 @@ _LOG = logging.getLogger(__name__)
 
 def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
-    write(variant, state.session.store)
-    profile = state.original.profile_variant(variant)
+    profile = _written(state, variant)
     profile.measure_near(state.original.times, deadline)
-    state.variants.append(variant)
-    state.profiles[variant.name] = profile
     return profile
 
 
-def time_variant(state: State, profile: Profile, deadline: Deadline) -> None:
-    """Times a variant where the original did well, and enters the fastest for the race."""
-    profile.measure_near(state.original.times, deadline)
-    state.challenge(*whole_challengers([profile]))
+def _written(state: State, variant: GraphVariant) -> Profile:
+    write(variant, state.session.store)
+    profile = state.original.profile_variant(variant)
+    state.variants.append(variant)
+    state.profiles[variant.name] = profile
+    return profile
 
 
 class RewrittenVariants(Stage[State]):
@@ -45,10 +44,14 @@ class RewrittenVariants(Stage[State]):
     name: ClassVar[str] = "rewritten variants"
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Measures them."""
+        """Makes it where none is there, measures it, and enters the fastest for the race."""
+        if len(state.variants) == 1 and state.session.options.rewrite and not deadline():
+            for variant in rewritten_variants(state.oracle.graph):
+                _written(state, variant)
         for profile in state.profiles.values():
             if profile is not state.original:
-                time_variant(state, profile, deadline)
+                profile.measure_near(state.original.times, deadline)
+                state.challenge(*whole_challengers([profile]))
 
 
 class RewriteTuning(Stage[State]):

@@ -34,8 +34,6 @@ _MOST = 2
 """... and so many of them at most."""
 _MOST_REGIONS = 256
 """More are not scheduled: measuring and scheduling them takes too long."""
-_EXACT_S = 2.0
-"""For the exact search, where there are few regions."""
 _TIME_UP = "the time was up"
 _FAILS = "a region by itself fails, or is not accurate enough"
 _RACES = 1.1
@@ -163,7 +161,7 @@ def _scheduled(
     profile, placement, cores = target.profile, target.placement, _cores(state)
     moved = [float(workload(Region(profile.graph, one.region)).bytes) for one in placement]
     contention = BandwidthContention.seen(moved, problem, state.session.device.peaks.gbytes)
-    proposals = propose(problem, contention, exact_s=_EXACT_S)
+    proposals = propose(problem, contention, exact_s=state.session.options.profile.shares.schedules.exact_s)
     attempt = replace(attempt, least_ms=proposals.lower_ms)
     if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
         return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))

@@ -18,8 +18,6 @@ from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner
 from bricolage.work.implementation import Implementation, Placement
 
-_OF_BASELINES = 0.7
-"""Part of the time for baselines where plans are to be tuned, too."""
 Tune = Callable[[Step, str, str, Deadline], Implementation]
 """The implementation of a step with better kernels, given its region's key, its backend's version and a deadline."""
 
@@ -80,7 +78,8 @@ class KernelTuning(Stage[State]):
         """Baselines as a search of most of the time makes them, the best expected first."""
         if deadline():
             return []
-        part = deadline.at_most(deadline.left * (_OF_BASELINES if state.challengers else 1.0))
+        shares = state.session.options.profile.shares.tuning
+        part = deadline.at_most(deadline.left * (shares.baselines if state.challengers else 1.0))
         near = arms([state.original], tuner, part)
         turned = search(near, tuner, part, "joint", lambda *_: state.session.progress.advance()) if near else []
         for arm in turned:

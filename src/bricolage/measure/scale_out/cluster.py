@@ -1,33 +1,25 @@
-"""A Ray cluster as a driver sees it: its nodes, what each may do, and the work that goes to them. Nothing else imports ray.
+"""A Ray cluster as a driver sees it: what each of its nodes may do, and the work that goes to them.
 
-Every node has one actor (`Station`), which reserves all of the node's processors, so that Ray gives them to nobody else. Nodes of
-the driver's device class, with the same versions, measure; but those on the driver's own machine do not, since the driver does that
-itself. Others may compile. A node that is lost or silent gives its work back; a new one, or one whose actor has died, is taken up.
+Nodes of the driver's device class, with the same versions, measure; others may compile (see `membership`). A node that is lost or
+silent gives its work back.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
-from bricolage import telemetry
-from bricolage._version import __version__
 from bricolage.backends import registry
 from bricolage.backends.trials import Build
-from bricolage.cache import compiled_directory, machine_id
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.cache import compiled_directory
+from bricolage.codec import decode, encode
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
-from bricolage.errors import MissingLibrary, NoMeasuringNode, UnreachableCluster
+from bricolage.errors import NoMeasuringNode
 from bricolage.measure.scale_out.dispatch import Dispatch
 from bricolage.measure.scale_out.items import (
     Code,
@@ -36,64 +28,21 @@ from bricolage.measure.scale_out.items import (
     Measured,
     MeasureItem,
     NodeDescription,
-    Setup,
     TrialItem,
     TriedBuilds,
 )
+from bricolage.measure.scale_out.membership import JOINING_S, WAIT_S, Membership, Node, said, who
 from bricolage.measure.scale_out.parcels import Sender, install
-from bricolage.measure.scale_out.station import Station
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
-from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
-LOCAL = "local"
-"""Address of a cluster of this machine's processes, which is started for a decision and ends with it."""
-_LOCAL_STORE = 512 << 20
-"""Bytes of shared memory for what travels within it."""
-_KNOCK_S = 5.0
-_ATTEMPTS_VARIABLE = "RAY_gcs_server_port_wait_time_s"
-_JOINING_S = 90.0
-"""Until nodes have said what they are: importing ray and us takes seconds, on a busy machine many."""
-_WAIT_S = 0.2
-_LOOK_S = 2.0
-"""How often the cluster is asked for nodes that have joined."""
-_PULSE_S = 5.0
-_SILENCE_S = 60.0
-"""A node that has not shown for so long that it lives is lost: it hangs, or the network has gone. On a busy machine the answer may
-take seconds."""
-_STARTS = 3
-"""Actors that a node is given, where they keep dying."""
 _QUEUED = 2
 """Regions that a node has at a time: one is measured while the next one's files arrive."""
 T = TypeVar("T")
 Take = Callable[[CandidateSpec, Cost, str], None]
 """Hears of a cost and of the machine that measured it."""
-
-
-@dataclass
-class _Node:
-    """A node of the cluster with the actor that works there."""
-
-    name: str
-    """Ray's, of the node, and how many actors it has had: what dies is never taken for its successor."""
-    ray_id: str
-    slots: int
-    actor: Any
-    coming: Any
-    """What it will say of itself; None once it has."""
-    what: NodeDescription | None = None
-    measures: bool = False
-    alike: bool = False
-    """Whether it is of the device class that is measured."""
-    busy: dict[str, int] = field(default_factory=lambda: {"compile": 0, "measure": 0, "trial": 0})
-    has: set[str] = field(default_factory=set)
-    """Names of files that were sent there."""
-    begun: float = field(default_factory=time.monotonic)
-    pulse: Any = None
-    """What it will answer to show that it lives."""
-    heard: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +51,7 @@ class _Flight:
 
     batch: int
     number: int
-    node: _Node
+    node: Node
     kind: str
 
 
@@ -127,25 +76,9 @@ class Cluster:
             UnreachableCluster: there is no cluster at that address, or it has other versions of Python or Ray.
             NoMeasuringNode: none of its nodes is of the device's class, with the same versions.
         """
-        telemetry.disable()
-        try:
-            import ray
-            from ray.exceptions import RayError
-        except ImportError as error:
-            raise MissingLibrary(name="ray", purpose="to use a cluster", extra="ray", reason=error) from error
-        self._ray, self._errors = ray, (RayError,)
-        self._address, self._device = address, device
-        self._machine = machine_id()
-        self._memory_limit = memory_limit
-        self._owner = not ray.is_initialized()
-        if self._owner:
-            self._join()
-        self._nodes: dict[str, _Node] = {}
-        self._started: dict[str, int] = {}
-        self._refused: set[str] = set()
-        self._reasons: list[str] = []
-        """Why nodes do not measure."""
-        self._looked = -_LOOK_S
+        self._device = device
+        self._members = Membership(address, device, memory_limit)
+        self._ray, self._errors = self._members.ray, self._members.errors
         self._batch = 0
         self._flights: dict[Any, _Flight] = {}
         self._sender = Sender()
@@ -159,10 +92,10 @@ class Cluster:
         self.dropped = 0
         """Results that came twice."""
         try:
-            self._enlist()
-            self._settle(_JOINING_S)
-            if not any(node.alike for node in self._ready):
-                reasons = "; ".join(dict.fromkeys(self._reasons)) or "it has no node with processors"
+            self._members.enlist()
+            self._members.settle(JOINING_S)
+            if not any(node.alike for node in self._members.ready):
+                reasons = "; ".join(dict.fromkeys(self._members.reasons)) or "it has no node with processors"
                 raise NoMeasuringNode(address=address, device=device, reasons=reasons)
         except BaseException:
             self.close()
@@ -178,21 +111,18 @@ class Cluster:
 
     def close(self) -> None:
         """Ends the actors, and a cluster that was started here."""
-        for node in list(self._nodes.values()):
-            self._remove(node)
         self._flights.clear()
         self._sent.clear()
-        if self._owner:
-            self._ray.shutdown()
+        self._members.close()
 
     @property
     def nodes(self) -> int:
         """How many nodes work for this driver now."""
-        return len(self._ready)
+        return len(self._members.ready)
 
     def describe(self) -> list[tuple[NodeDescription, bool]]:
         """What each node says of itself, and whether it measures."""
-        return [(node.what, node.measures) for node in self._ready if node.what is not None]
+        return [(node.what, node.measures) for node in self._members.ready if node.what is not None]
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -303,9 +233,9 @@ class Cluster:
     @property
     def measuring(self) -> int:
         """How many other machines measure."""
-        return sum(node.measures for node in self._ready)
+        return sum(node.measures for node in self._members.ready)
 
-    def _may_try(self, item: TrialItem, node: _Node) -> bool:
+    def _may_try(self, item: TrialItem, node: Node) -> bool:
         what = node.what
         return node.measures and what is not None and self._agrees(item.implementation, what, True)
 
@@ -344,16 +274,16 @@ class Cluster:
         kind: str,
         items: Sequence[T],
         needs: Callable[[T], Sequence[str]],
-        may: Callable[[T, _Node], bool],
+        may: Callable[[T, Node], bool],
         take: Callable[[int, Any], T | None],
         should_stop: Stop,
     ) -> None:
         """Gives items to nodes until each has a result, nobody is left who could do one, or `should_stop`. `take` gets each first
         result, and may return the item in another form, to be done again."""
-        self._enlist()
+        self._members.enlist()
         self._batch += 1
         batch = self._batch
-        work = Dispatch(items, lambda item, name: name in self._nodes and may(item, self._nodes[name]))
+        work = Dispatch(items, lambda item, name: name in self._members.nodes and may(item, self._members.nodes[name]))
 
         def collect(timeout_s: float) -> None:
             for flight, answer in self._arrived(timeout_s):
@@ -369,14 +299,14 @@ class Cluster:
                 try:
                     again = take(flight.number, answer)
                 except ValueError as error:
-                    _LOG.warning("node %s has answered nonsense: %s", _who(flight.node), error)
+                    _LOG.warning("node %s has answered nonsense: %s", who(flight.node), error)
                     continue
                 if again is not None:
                     work.restore(flight.number, again)
 
         try:
             while work.open and not should_stop():
-                for node in self._ready:
+                for node in self._members.ready:
                     while node.busy[kind] < (node.slots if kind == "compile" else _QUEUED):
                         found = work.next(node.name, time.monotonic())
                         if found is None:
@@ -385,12 +315,12 @@ class Cluster:
                         if not self._send(kind, batch, number, item, needs(item), node):
                             work.failed(number, node.name)
                             break
-                if work.hopeless([node.name for node in self._ready]) and not self._coming:
+                if work.hopeless([node.name for node in self._members.ready]) and not self._members.coming:
                     break
-                collect(_WAIT_S)
-                self._hear()
-                self._enlist()
-                self._settle(0.0)
+                collect(WAIT_S)
+                self._members.drop_silent()
+                self._members.enlist()
+                self._members.settle(0.0)
             collect(0.0)
         finally:
             self.duplicates += work.duplicates
@@ -399,7 +329,7 @@ class Cluster:
             for node in {flight.node.name: flight.node for flight in self._flights.values()}.values():
                 node.actor.give_up.remote(batch)
 
-    def _send(self, kind: str, batch: int, number: int, item: object, needs: Sequence[str], node: _Node) -> bool:
+    def _send(self, kind: str, batch: int, number: int, item: object, needs: Sequence[str], node: Node) -> bool:
         """Whether an item is on its way, with what its node does not have."""
         missing = [name for name in dict.fromkeys(needs) if name not in node.has]
         try:
@@ -419,7 +349,7 @@ class Cluster:
     def _arrived(self, timeout_s: float) -> list[tuple[_Flight, Any]]:
         """What was answered, waiting so long for the first; None for what will never be."""
         if not self._flights:
-            time.sleep(min(timeout_s, _WAIT_S))
+            time.sleep(min(timeout_s, WAIT_S))
             return []
         flying = list(self._flights)
         ready, _ = self._ray.wait(flying, num_returns=1, timeout=timeout_s)
@@ -433,27 +363,19 @@ class Cluster:
                 found.append((flight, self._ray.get(reference)))
             except self._errors as error:
                 self.lost += 1
-                _LOG.warning("node %s has not answered: %s", _who(flight.node), _said(error))
+                _LOG.warning("node %s has not answered: %s", who(flight.node), said(error))
                 if isinstance(error, self._ray.exceptions.RayActorError):
-                    self._remove(flight.node)
+                    self._members.remove(flight.node)
                 flight.node.has.clear()  # whatever of it has not arrived
                 found.append((flight, None))
         return found
 
     # --- who may do what ----------------------------------------------------------------------------------------------
 
-    @property
-    def _ready(self) -> list[_Node]:
-        return [node for node in self._nodes.values() if node.what is not None]
-
-    @property
-    def _coming(self) -> list[_Node]:
-        return [node for node in self._nodes.values() if node.coming is not None]
-
-    def _may_compile(self, item: CompileItem, node: _Node) -> bool:
+    def _may_compile(self, item: CompileItem, node: Node) -> bool:
         return node.what is not None and self._agrees(item.implementation, node.what, node.alike)
 
-    def _may_measure(self, item: MeasureItem, node: _Node) -> bool:
+    def _may_measure(self, item: MeasureItem, node: Node) -> bool:
         what = node.what
         return node.measures and what is not None and all(self._agrees(one, what, True) for one in item.implementations)
 
@@ -470,142 +392,3 @@ class Cluster:
 
     def _compiled(self, device: Device, backend: str) -> Any:
         return compiled_directory(device.fingerprint(), backend, registry.version(backend))
-
-    # --- nodes ------------------------------------------------------------------------------------------------------
-
-    def _join(self) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address == LOCAL:
-            quiet |= {"num_cpus": available_cores(), "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
-        host, colon, port = self._address.rpartition(":")
-        try:
-            with ExitStack() as stack:
-                if self._address != LOCAL:
-                    stack.enter_context(_one_attempt())
-                if colon and "/" not in host and port.isdigit():
-                    socket.create_connection((host, int(port)), _KNOCK_S).close()
-                stack.enter_context(_own_sigterm())
-                self._ray.init(address=self._address, **quiet)
-        except Exception as error:  # Ray raises whatever went wrong within
-            raise UnreachableCluster(address=self._address, reason=_said(error)) from error
-
-    def _enlist(self) -> None:
-        """An actor for every living node that has none and may have one. Looks at most every few seconds."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        if time.monotonic() < self._looked + _LOOK_S:
-            return
-        self._looked = time.monotonic()
-        known = {node.ray_id for node in self._nodes.values()}
-        for facts in self._ray.nodes():
-            ray_id, slots = str(facts["NodeID"]), int(facts["Resources"].get("CPU", 0))
-            if not facts["Alive"] or slots < 1 or ray_id in known or ray_id in self._refused:
-                continue
-            if self._started.get(ray_id, 0) >= _STARTS:
-                self._refuse(ray_id, f"the processes of {facts['NodeManagerHostname']} keep ending")
-                continue
-            setup = Setup(self._device.isa, slots, self._memory_limit, registry.added())
-            where = NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False)
-            actor = self._ray.remote(Station).options(num_cpus=slots, scheduling_strategy=where).remote(encode(setup))
-            self._started[ray_id] = self._started.get(ray_id, 0) + 1
-            name = f"{ray_id}-{self._started[ray_id]}"
-            self._nodes[name] = _Node(name, ray_id, slots, actor, actor.describe.remote())
-
-    def _settle(self, timeout_s: float) -> None:
-        """Hears what nodes that are coming say of themselves, waiting at most so long for all of them."""
-        coming = {node.coming: node for node in self._coming}
-        if not coming:
-            return
-        ready, late = self._ray.wait(list(coming), num_returns=len(coming), timeout=timeout_s)
-        for reference in ready:
-            node = coming[reference]
-            node.coming = None
-            try:
-                self._admit(node, decode(NodeDescription, self._ray.get(reference), "node"))
-            except (DecodeError, *self._errors) as error:
-                self._remove(node)
-                self._refuse(node.ray_id, f"node {node.ray_id[:8]} has not started: {_said(error)}")
-        for node in (coming[reference] for reference in late):
-            if time.monotonic() > node.begun + _JOINING_S - _WAIT_S:
-                self._remove(node)
-                self._refuse(
-                    node.ray_id,
-                    f"node {node.ray_id[:8]} gave no processor within {_JOINING_S:.0f} s: others have them, or it is slow",
-                )
-
-    def _hear(self) -> None:
-        """Gives up nodes that hang: what they had is answered with an error then."""
-        now = time.monotonic()
-        for node in self._ready:
-            if node.pulse is not None and self._ray.wait([node.pulse], timeout=0)[0]:
-                node.pulse, node.heard = None, now
-            elif node.pulse is None and now > node.heard + _PULSE_S:
-                node.pulse = node.actor.pulse.remote()
-            elif node.pulse is not None and now > node.heard + _SILENCE_S:
-                _LOG.warning("node %s has been silent for %.0f s and is given up", _who(node), now - node.heard)
-                self._remove(node)
-
-    def _admit(self, node: _Node, what: NodeDescription) -> None:
-        ours, theirs = self._device, what.device
-        same = theirs.fingerprint() == ours.fingerprint()
-        if what.bricolage != __version__:
-            self._remove(node)
-            self._refuse(node.ray_id, f"{what.host} has bricolage {what.bricolage}, here is {__version__}")
-            return
-        node.what, node.heard = what, time.monotonic()
-        node.alike = same and any(what.versions.get(name) == version for name, version in self._versions().items())
-        node.measures = node.alike and theirs.threads >= ours.threads and what.machine != self._machine
-        if not node.alike:
-            why = f"is another device ({theirs})" if not same else "has other versions of every backend"
-            self._reasons.append(f"{what.host} {why}")
-            _LOG.info("%s %s: it compiles at most", what.host, why)
-
-    def _versions(self) -> dict[str, str]:
-        return {one.name: registry.version(one.name) for one in registry.available()}
-
-    def _refuse(self, ray_id: str, reason: str) -> None:
-        self._refused.add(ray_id)
-        self._reasons.append(reason)
-        _LOG.warning("a node of the cluster is left out: %s", reason)
-
-    def _remove(self, node: _Node) -> None:
-        self._nodes.pop(node.name, None)
-        try:
-            self._ray.kill(node.actor)
-        except self._errors as error:
-            _LOG.debug("node %s had gone: %s", _who(node), error)
-
-
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Ray takes the signal for itself and leaves it taken: who asks us to end would end without our last words."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _one_attempt() -> Iterator[None]:
-    """Within it Ray tries once to find a cluster, which takes up to 20 seconds, instead of twenty times."""
-    given = os.environ.get(_ATTEMPTS_VARIABLE)
-    os.environ.setdefault(_ATTEMPTS_VARIABLE, "1")
-    try:
-        yield
-    finally:
-        if given is None:
-            os.environ.pop(_ATTEMPTS_VARIABLE, None)
-
-
-def _who(node: _Node) -> str:
-    return f"{node.what.host} (process {node.what.pid})" if node.what is not None else node.ray_id[:8]
-
-
-def _said(error: BaseException) -> str:
-    """The first line of an error, or of what raised it on a node."""
-    cause = getattr(error, "cause", None)
-    told = cause if isinstance(cause, BaseException) else error
-    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
-    return f"{type(told).__name__}: {lines[0] if lines else ''}"[:300]

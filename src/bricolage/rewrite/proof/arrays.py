@@ -18,9 +18,8 @@ import onnx_ir as ir
 
 from bricolage.lowering.arrays import Step
 from bricolage.lowering.common import Array, Dtype
-from bricolage.lowering.operators.pooling import windows_of
-from bricolage.lowering.windows import window_table
 from bricolage.rewrite.proof import extremes, functions
+from bricolage.rewrite.proof.contractions import convolved, convolved_transposed, spread
 from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, opaque, tensor
 
@@ -353,22 +352,11 @@ class FieldArrays:
             together = "".join(terms)
             output = "".join(sorted(letter for letter in set(together) if together.count(letter) == 1))
         letters = output + "".join(sorted(set("".join(terms)) - set(output)))
-        factors = [self._spread(x, term, letters) for x, term in zip(self._tensors(*xs), terms, strict=True)]
+        factors = [spread(x, term, letters) for x, term in zip(self._tensors(*xs), terms, strict=True)]
         product = functools.reduce(operator.mul, factors)
         sizes = {letter: d for x, term in zip(xs, terms, strict=True) for letter, d in zip(term, x.shape, strict=True)}
         product = self.broadcast_to(product, [sizes[letter] for letter in letters])
         return self.sum(product, tuple(range(len(output), len(letters))))
-
-    def _spread(self, x: FieldTensor, term: str, letters: str) -> FieldTensor:
-        """The tensor with one axis for each of `letters`, of size 1 where the term lacks it; repeated ones diagonal."""
-        own = "".join(letter for letter in letters if letter in term)
-
-        def place(i: np.ndarray) -> np.ndarray:
-            sizes = dict(zip(term, i.shape, strict=True))
-            diagonal: np.ndarray = np.einsum(f"{term}->{own}", i)
-            return diagonal.reshape([sizes.get(letter, 1) for letter in letters])
-
-        return x.move(place)
 
     det = _refused("a determinant")
 
@@ -383,45 +371,14 @@ class FieldArrays:
         dilations: Sequence[int],
         groups: int,
     ) -> Array:
-        """All windows of each group as rows, times its kernels as columns."""
         x, w = self._tensors(x, w)
-        x = self.pad(x, [(0, 0), (0, 0), *pads], 0)
-        kernel = w.shape[2:]
-        if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
-            raise ValueError(f"{groups} groups of kernels {w.shape} do not fit {x.shape[1]} channels")
-        tables = [
-            window_table(size, k, stride, dilation, (0, 0), False)
-            for size, k, stride, dilation in zip(x.shape[2:], kernel, strides, dilations, strict=True)
-        ]
-        windows = windows_of(self, x, tables)
-        n, places, taps = x.shape[0], windows.shape[2:-1], windows.shape[-1]
-        windows = windows.reshape((n, groups, w.shape[1], -1, taps))
-        rows = self.transpose(windows, (0, 1, 3, 2, 4)).reshape((n, groups, -1, w.shape[1] * taps))
-        columns = self.transpose(w.reshape((1, groups, -1, w.shape[1] * taps)), (0, 1, 3, 2))
-        y = self.transpose(self.matmul(rows, columns), (0, 1, 3, 2))
-        return y.reshape((n, w.shape[0], *places))
+        return convolved(self, x, w, strides, pads, dilations, groups)
 
     def convolution_transpose(
         self, x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int
     ) -> Array:
-        """The gradient of a convolution: a convolution of the stretched input with the mirrored kernel."""
         x, w = self._tensors(x, w)
-        inputs, outputs, *spatial = w.shape
-        w = self.transpose(
-            w.reshape((groups, inputs // groups, outputs, *spatial)), (0, 2, 1, *range(3, 3 + len(spatial)))
-        )
-        w = w.reshape((groups * outputs, inputs // groups, *spatial))
-        w = self.flip(w, tuple(range(2, w.ndim)))
-
-        def stretch(i: np.ndarray, zero: np.ndarray) -> np.ndarray:
-            sizes = [(d - 1) * stride + 1 for d, stride in zip(i.shape[2:], strides, strict=True)]
-            stretched = np.full((*i.shape[:2], *sizes), zero.item())
-            stretched[(slice(None), slice(None), *(slice(None, None, stride) for stride in strides))] = i
-            return stretched
-
-        stretched = gather(self._tensors(x, 0), stretch)
-        reach = [((k - 1) * d, (k - 1) * d) for k, d in zip(spatial, dilations, strict=True)]
-        return self.convolution(stretched, w, (1,) * len(spatial), reach, dilations, groups)
+        return convolved_transposed(self, x, w, strides, dilations, groups)
 
     # --- control
 

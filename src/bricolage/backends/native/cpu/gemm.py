@@ -15,30 +15,27 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
-from bricolage.backends.native.cpu.gemm_blocks import ComputedRows, GemmBlocks, TileRows
+from bricolage.backends.native.cpu.gemm_blocks import (
+    CHEAP_PANEL_TILES,
+    FEW_TILES,
+    MOST_STEPS_LEFT,
+    PACKING_COST,
+    ComputedRows,
+    GemmBlocks,
+    TileRows,
+)
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
-from bricolage.backends.native.cpu.packing import Packing
+from bricolage.backends.native.cpu.packing import Packing, constant_of
 from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
-from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
-
-_FEW_TILES = 64
-"""Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
-_TOGETHER = 24
-"""Tiles for which reading a panel costs next to nothing, compared with multiplying by it."""
-_SPARED = 0.98
-"""Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
-_PACKING = 8
-"""Multiply-adds that take as long as packing an element."""
+from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
 
 
 def contraction(
@@ -54,14 +51,6 @@ def contraction(
     assert isinstance(root, (MatMul, Conv))
     memory = FunctionMemory(weights)
     return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
-
-
-def _constant_of(root: Node | None) -> np.ndarray:
-    """The array that the right side of a product is made of: steps of a recurrence share it."""
-    assert isinstance(root, (MatMul, Conv))
-    right = root.right if isinstance(root, MatMul) else root.weight
-    assert isinstance(right, Constant)
-    return right.array
 
 
 @dataclass
@@ -92,7 +81,7 @@ class GemmCodegen:
         self.k_blocks = min(k_blocks, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
-        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads and not unit
+        streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and not unit
         self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
@@ -119,7 +108,7 @@ class GemmCodegen:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.target.lanes
         offset = self.memory.weights.add(
-            ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
+            ("panels", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
             lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
         )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
@@ -138,7 +127,7 @@ class GemmCodegen:
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
                 *self.packing.rows("begin", "end", "0", packed),
             ]
-            share = ParallelRange(p.m, _PACKING * self.packing.depth)
+            share = ParallelRange(p.m, PACKING_COST * self.packing.depth)
             shared = p.m * self.packing.pitch * self.packing.bytes
             phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
         left, lda = (
@@ -232,7 +221,7 @@ class GemmCodegen:
     def _few(self, packs: bool) -> int:
         """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
         side, and packs it where it must be."""
-        return self.tiles if packs or self.prefetch else _TOGETHER
+        return self.tiles if packs or self.prefetch else CHEAP_PANEL_TILES
 
     @property
     def by_batches(self) -> bool:
@@ -376,7 +365,7 @@ class GemmCodegen:
             own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
             since = own.start // step
             table.append((since, max(1, -(-own.stop // step) - since)))
-        if sum(count for _, count in table) > _SPARED * steps * self.tiles:
+        if sum(count for _, count in table) > MOST_STEPS_LEFT * steps * self.tiles:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
         name = f"steps_{hashlib.sha256(rows.encode()).hexdigest()[:12]}"

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES
 from bricolage.backends.native.fuse.plan import Buffer
 
+FEW_TILES = 64
+"""Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
+CHEAP_PANEL_TILES = 24
+"""Tiles for which reading a panel costs next to nothing, compared with multiplying by it."""
+MOST_STEPS_LEFT = 0.98
+"""Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
+PACKING_COST = 8
+"""Multiply-adds that take as long as packing an element."""
 PANEL_BYTES = 32 * 1024
 """Of a panel, what fits into the first-level cache of every processor that has a matrix unit: this much is read before the next
 rows where k is cut."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     Body,
@@ -25,7 +27,7 @@ from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
-from bricolage.backends.native.ir.tensors import Coords, Node
+from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
 
 _TOGETHER = 64
 """Numbers that are computed before they are rounded."""
@@ -267,3 +269,11 @@ class Packing:
             f"for (long j = {start}; j < {stop}; j++) to[j + {number * apart}] = 0;"
             for number in range(self.operand.splits)
         ]
+
+
+def constant_of(root: Node | None) -> np.ndarray:
+    """The array that the right side of a product is made of: steps of a recurrence share it."""
+    assert isinstance(root, (MatMul, Conv))
+    right = root.right if isinstance(root, MatMul) else root.weight
+    assert isinstance(right, Constant)
+    return right.array

@@ -11,6 +11,8 @@ that the helper of the next one needs. Callers from several threads are served i
 next one is posted by the one that ends, so that helpers are at it while its caller wakes up.
 """
 
+from bricolage.backends.native.cpu.threads_waiting import WAITING
+
 RING = 8
 """Loops that threads may be apart: those between two meetings."""
 
@@ -101,67 +103,7 @@ struct seat {
 
 struct helper { struct team *team; uint32_t tid, seen; };
 
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
-static int64_t clock_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-struct spin { uint32_t turns; int64_t end; };
-
-/* Whether to go on spinning. The first turns are too short to look at the clock for. */
-static inline int spins(struct spin *spin, int64_t ns) {
-  pause_briefly();
-  if (++spin->turns % 32) return 1;
-  const int64_t now = clock_ns();
-  if (!spin->end) spin->end = now + ns;
-  return now < spin->end;
-}
-
-/* Sleeps until somebody unparks the word; not at all where it is no longer `value`. It may also wake up for nothing. */
-static void park(struct team *team, _Atomic uint32_t *word, uint32_t value) {
-#ifdef __linux__
-  (void)team;
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-#else
-  pthread_mutex_lock(&team->bed);
-  if (atomic_load(word) == value) pthread_cond_wait(&team->dawn, &team->bed);
-  pthread_mutex_unlock(&team->bed);
-#endif
-}
-
-/* Wakes all who sleep for the word, which has been changed. It may be gone by now: it is not read. */
-static void unpark(struct team *team, _Atomic uint32_t *word) {
-#ifdef __linux__
-  (void)team;
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-#else
-  (void)word;
-  pthread_mutex_lock(&team->bed);
-  pthread_cond_broadcast(&team->dawn);
-  pthread_mutex_unlock(&team->bed);
-#endif
-}
-
-/* The processor's mode for floats: a helper has that of its caller, not that of whoever happened to start it. */
-#if defined(__x86_64__)
-static inline uint32_t floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
-static inline void floats_use(uint32_t mode) { if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode); }
-#else
-static inline uint32_t floats_mode(void) { return 0; }
-static inline void floats_use(uint32_t mode) { (void)mode; }
-#endif
-
+@WAITING@
 /* --- sharing a loop ----------------------------------------------------------------------------------------------- */
 
 /* A piece, from 0 to `pieces`, of the loop that the thread is at, which nobody else gets; -1 where there is none left. The thread
@@ -420,5 +362,5 @@ static void team_free(struct team *team) {
   }
   free(team);
 }
-""".replace("@RING@", str(RING))
+""".replace("@RING@", str(RING)).replace("@WAITING@\n", WAITING[1:])
 """C of the team, for one thread and more."""
