@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bricolage.deadline import Deadline
+from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.graph.to_work import to_work
 from bricolage.measure.entry_costs import fixed_costs
@@ -33,8 +34,8 @@ class PlacementProblem:
         """`backends`: who takes part; by default the most promising."""
         self._profile, self._session = profile, profile.session
         self.graph = to_work(profile.graph)
-        names = self._contenders(profile.priced()) if backends is None else backends
-        self.candidates = [*profile.priced(names), *profile.wholes(names)]
+        names = self._contenders(priced(profile)) if backends is None else backends
+        self.candidates = [*priced(profile, names), *wholes(profile, names)]
         self.transfers = self._measured_transfers(deadline)
         model = self._engine_model(deadline)
         self.predictor = Predictor(self.graph, self.candidates, model, self.transfers)
