@@ -30,7 +30,7 @@ from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
 from bricolage.api.tune import tune
-from bricolage.costs.database import VARIABLE
+from bricolage.costs.connection import VARIABLE
 from bricolage.device.host import host
 from bricolage.driver.joint_tuning import Order
 from bricolage.errors import BricolageError

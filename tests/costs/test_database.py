@@ -18,7 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.costs.database import FILE, IMPORTED, VARIABLE, Database
+from bricolage.costs.connection import VARIABLE
+from bricolage.costs.database import FILE, IMPORTED, Database
 from bricolage.costs.entries import (
     EXPIRY_S,
     OUTCOMES,

@@ -46,6 +46,12 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     assert (gpu.name, gpu.kind, gpu.threads, gpu.memory_bytes, gpu.peaks.gflops) == ("gpu", "gpu", 1, 0, math.inf)
     assert found.times["gpu"].ms == {"7": 0.35} and found.times["gpu"].without == {"Loop"}
     assert [found.times["gpu"].factor(one) for one in ("Conv", "Relu")] == [0.1, 0.2]
+    peaks = (
+        read_devices(written(tmp_path, GOOD.replace("scale = 0.2", "gflops = 500.0\ngbytes = 50.0")))
+        .machine.devices[1]
+        .peaks
+    )
+    assert (peaks.gflops, peaks.gbytes) == (500.0, 50.0) and found.times["cpu"].factor("Conv") is None
     assert found.machine.move_ms("cpu", "gpu", 10**7) == found.machine.move_ms("gpu", "cpu", 10**7) == 1.005
     assert read_devices(written(tmp_path, json.dumps(tomllib.loads(GOOD)), "devices.json")) == found
 
@@ -62,6 +68,8 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ("scale = 0.2", "scale = nan", "not between"),
         ("scale = 0.2", "speed = 5.0", "unknown field 'speed'"),
         ("ms.7 = 0.35", "ms.first = 0.35", "number of a sub-graph"),
+        ("scale = 0.2", "gflops = 10.0", "device 'gpu' has only one of gflops and gbytes"),
+        ("scale = 0.2", "gflops = 0.0\ngbytes = 1.0", "not between"),
         ("memory_gb = 16", "memory_gb = 0", "device 'cpu' has no memory .*leave it out"),
         ("memory_gb = 16", "memory_gb = -1.5", "device 'cpu' has no memory"),
         ("memory_gb = 16", "memory_gb = nan", "not between"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurement
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, sum_of_regions, weighed
 from bricolage.graph.work import Work
@@ -89,17 +90,17 @@ def test_sums_of_regions_are_evidence_unless_others_disturbed_them(tmp_path: Pat
     profile.whole = {FIRST: timed(10.0, 9.0, 15.0), SECOND: timed(12.0, 9.5, 30.0)}
     groups = tuple(CandidateGroup(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
     profile.candidates = replace(profile.candidates, groups=groups, segments=(1, 2))
-    profile.regions["a", SECOND] = timed(3.0)
+    profile.regions.add([Measurement("a", SECOND, timed(3.0))])
     assert sum_of_regions(profile, SECOND) is None, "one segment was not measured"
-    profile.regions["b", SECOND] = timed(4.0)
+    profile.regions.add([Measurement("b", SECOND, timed(4.0))])
     assert sum_of_regions(profile, SECOND) == 7.0
-    profile.regions["a", FIRST] = profile.regions["b", FIRST] = timed(6.0)
+    profile.regions.add([Measurement(key, FIRST, timed(6.0)) for key in "ab"])
 
     def all_of_it() -> list[Evidence]:
         return [of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items()]
 
     assert fastest(all_of_it()) == "second f32"
-    profile.regions["b", SECOND] = beside(4.0)
+    profile.regions.add([Measurement("b", SECOND, beside(4.0))])
     assert sum_of_regions(profile, SECOND) is None and fastest(all_of_it()) == "first f32"
     measurer.earlier[profile.whole_spec(SECOND)] = timed(7.0)
     assert fastest(all_of_it()) == "second f32", "so is an earlier run"

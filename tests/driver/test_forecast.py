@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.deadline import Deadline
 from bricolage.driver.decide import decide
 from bricolage.driver.expected import expected_ms, foreseen
+from bricolage.driver.pricing import priced
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages.profiling import Baselines, Regions
@@ -38,6 +41,7 @@ from tests.driver.made_up import (
     Sluggish,
     Third,
     Tiled,
+    latency,
     made_up_state,
     whole,
 )
@@ -101,7 +105,7 @@ def test_what_is_surely_slow_is_not_measured_but_races_as_a_whole(tmp_path: Path
     assert asked["first"] == asked["second"] > 0 and "third" not in asked
     assert {one for _, one in state.original.left_out} == {THIRD}
     assert set(state.original.times) == {FIRST, SECOND, THIRD}
-    prices = {(c.region, c.implementation): c for c in state.original.priced()}
+    prices = {(c.region, c.implementation): c for c in priced(state.original)}
     left = [c for c in prices.values() if c.implementation == THIRD]
     assert left and not any(c.key for c in left), "it is priced as predicted, so that placements around it have a price"
     assert all(c.cost_ms > prices[c.region, FIRST].cost_ms for c in left)
@@ -149,7 +153,7 @@ def test_where_who_was_predicted_to_be_fast_fails_the_others_are_measured(tmp_pa
     state, measurer = made_up_state(tmp_path, model, [First(), Second()], answers)
     with_costs(state, costs({"first f32": 0.01, "second f32": 1.0}))
     run(state, Baselines(), Regions())
-    measured = {pair for pair, cost in state.original.regions.items() if cost.ms is not None}
+    measured = {(one.region, one.implementation) for one in state.original.regions if one.cost.ms is not None}
     for group in state.original.candidates.groups:
         assert ((group.key, FIRST) in measured) != ((group.key, SECOND) in measured), (
             "the second only where the first fails"
@@ -174,11 +178,11 @@ def test_measured_costs_rule_out_as_predicted_ones_do(tmp_path: Path, model: Gra
     )
     both, right = (FIRST, SECOND), {FIRST, SECOND}
     worth = partial(expected.worth_measuring, group.key, group.implementations)
-    assert worth(FIRST, right, {}) == (FIRST,)
-    assert worth(FIRST, {SECOND}, {}) == both
-    assert worth(FIRST, right, {(group.key, FIRST): 3.5}) == both
-    assert worth(FIRST, right, {(group.key, FIRST): None}) == both, "it failed"
-    assert worth(SECOND, right, {}) == both, "who stands stays"
+    assert worth(FIRST, right, Measurements()) == (FIRST,)
+    assert worth(FIRST, {SECOND}, Measurements()) == both
+    assert worth(FIRST, right, Measurements([Measurement(group.key, FIRST, Cost("ok", latency(3.5)))])) == both
+    assert worth(FIRST, right, Measurements([Measurement(group.key, FIRST, Cost("crashed"))])) == both, "it failed"
+    assert worth(SECOND, right, Measurements()) == both, "who stands stays"
 
 
 def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:

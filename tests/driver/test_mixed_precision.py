@@ -1,8 +1,11 @@
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
+from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.driver.mixed_precision import proposals
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 
@@ -13,13 +16,19 @@ def timed(ms: float, error: float) -> Cost:
     return Cost("ok", Latency(ms, ms, ms, 9), error)
 
 
+def measured(*segments: Mapping[Implementation, Cost]) -> Measurements:
+    """Costs of segments, which are named by their numbers."""
+    return Measurements(
+        Measurement(str(number), one, cost) for number, costs in enumerate(segments) for one, cost in costs.items()
+    )
+
+
 def propose(gains: list[float], errors: list[float], whole_error: float, bound: float) -> list[tuple[int, ...]]:
     """Segments in low precision of each proposal; segment i is operator i, and costs 100 ms in full precision."""
     baselines = {FULL: timed(100.0 * len(gains), 1e-7), LOW: Cost("wrong", None, whole_error)}
-    costs = {}
-    for i, (gain, error) in enumerate(zip(gains, errors, strict=True)):
-        costs[str(i), FULL] = timed(100.0, 1e-7)
-        costs[str(i), LOW] = timed(100.0 - gain, error)
+    costs = measured(
+        *({FULL: timed(100.0, 1e-7), LOW: timed(100.0 - gain, e)} for gain, e in zip(gains, errors, strict=True))
+    )
     segments = [1 << i for i in range(len(gains))]
     proposed = proposals(segments, [str(i) for i in range(len(gains))], baselines, costs, bound)
     found = [proposal.placement for proposal in proposed]
@@ -49,12 +58,12 @@ def test_nothing_to_gain_proposes_nothing() -> None:
 
 def test_an_accurate_backend_needs_no_mixing() -> None:
     baselines = {FULL: timed(1.0, 1e-7), LOW: timed(0.5, 1e-3)}
-    assert proposals([1], ["0"], baselines, {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}, 0.02) == []
+    assert proposals([1], ["0"], baselines, measured({FULL: timed(1, 0), LOW: timed(0.5, 1e-3)}), 0.02) == []
 
 
 def test_unmeasured_segments_stay_in_full_precision() -> None:
     baselines = {FULL: timed(1.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
-    costs = {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}
+    costs = measured({FULL: timed(1, 0), LOW: timed(0.5, 1e-3)})
     (found,) = proposals([1, 2], ["0", "1"], baselines, costs, 0.02)
     assert found.placement == (Assignment(1, LOW), Assignment(2, FULL)) and found.predicted_ms == 0.5
 
@@ -62,7 +71,7 @@ def test_unmeasured_segments_stay_in_full_precision() -> None:
 def test_full_precision_may_come_from_the_best_backend() -> None:
     other = Implementation("other")
     baselines = {FULL: timed(3.0, 1e-7), other: timed(2.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
-    costs = {("0", FULL): timed(1, 0), ("0", other): timed(0.9, 0), ("0", LOW): timed(0.5, 1e-3)}
+    costs = measured({FULL: timed(1, 0), other: timed(0.9, 0), LOW: timed(0.5, 1e-3)})
     found = proposals([1, 2], ["0", "1"], baselines, costs, 0.02)
     assert [proposal.placement for proposal in found] == [
         (Assignment(1, LOW), Assignment(2, other)),

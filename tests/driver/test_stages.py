@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurement
 from bricolage.deadline import Deadline
 from bricolage.driver import items
+from bricolage.driver.pricing import priced
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages import rewriting
@@ -161,7 +163,7 @@ def test_what_nobody_claims_is_placed_where_the_whole_graph_runs(tmp_path: Path,
     state, _ = made_up_state(tmp_path, model, [Bold(), Partial()])
     run(state, Baselines())
     product = next(o.number for o in model.operators if o.op_type == "MatMul")
-    assert {c.implementation.backend for c in state.original.priced() if c.region == 1 << product} == {"bold"}
+    assert {c.implementation.backend for c in priced(state.original) if c.region == 1 << product} == {"bold"}
 
 
 def test_who_cannot_run_an_operator_says_why(tmp_path: Path, model: Graph) -> None:
@@ -237,9 +239,9 @@ def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph)
     state, measurer = made_up_state(tmp_path, model, [First(), Partial()])
     run(state, Baselines(), Regions())
     profile = state.original
-    assert {one for _, one in profile.regions} == {FIRST, PARTIAL}
+    assert {one.implementation for one in profile.regions} == {FIRST, PARTIAL}
     product = profile.region_key(Region(model, 1 << next(o.number for o in model.operators if o.op_type == "MatMul")))
-    assert (product, FIRST) in profile.regions and (product, PARTIAL) not in profile.regions
+    assert FIRST in profile.regions.of(product) and PARTIAL not in profile.regions.of(product)
     regions = [spec for spec in measurer.asked if not spec.alone]
     assert len(regions) == len(set(regions)) == len(profile.regions)
 
@@ -309,10 +311,10 @@ def test_operators_that_no_backend_runs_alone_are_not_among_the_measured(tmp_pat
     run(state, Baselines())
     assert measured_operators(state) == {}
     group = next(group for group in state.original.candidates.groups if group.regions[0].bit_count() > 1)
-    state.original.regions[group.key, FIRST] = Cost("ok", latency(3.0), 0.0)
+    state.original.regions.add([Measurement(group.key, FIRST, Cost("ok", latency(3.0), 0.0))])
     assert measured_operators(state) == {}, "regions of several operators say nothing of one"
     single = next(group for group in state.original.candidates.groups if group.regions[0].bit_count() == 1)
-    state.original.regions[single.key, FIRST] = Cost("crashed")
+    state.original.regions.add([Measurement(single.key, FIRST, Cost("crashed"))])
     assert measured_operators(state) == {}
 
 
@@ -415,7 +417,7 @@ def test_a_variant_found_by_search_reaches_placement(
     assert [p.variant.name for p in promising(state.profiles)] == ["searched-1"]
     assert [(c.name, c.variant) for c in state.challengers] == [("first f32 searched-1", "searched-1")]
     run(state, Regions(), Placing())
-    assert {one for _, one in found.regions} == {FIRST, SECOND, PARTIAL}
+    assert {one.implementation for one in found.regions} == {FIRST, SECOND, PARTIAL}
     assert list(state.searches) == ["searched-1"]
     mixed = [c for c in state.challengers if c.variant == "searched-1" and len(c.placement) > 1]
     assert mixed and {a.implementation for a in mixed[0].placement} >= {PARTIAL}

@@ -46,3 +46,22 @@ def test_given_times_and_operators_that_do_not_run() -> None:
     assert on(GPU, ScaledTimes(0.1, ms={"1": 7.0})) == Estimate.of(7.0, "described")
     assert on(GPU, ScaledTimes(0.1, ms={"1": 7.0}, without=frozenset(["Copy"]))) is None
     assert on(GPU, ScaledTimes(), work=replace(TASK, key="2")) is None, "nothing is known of it here"
+
+
+@pytest.mark.parametrize(("operator", "ratio"), [(PRODUCT, 0.1), (COPY, 0.5)])
+def test_without_a_scale_times_go_by_the_rooflines(operator: WorkOperator, ratio: float) -> None:
+    """Ten times the arithmetic of this device, and twice its bandwidth."""
+    gpu = replace(GPU, peaks=Peaks(10.0, 2.0))
+    found = on(gpu, ScaledTimes(), work=Work(workload_of([operator]), key="1"))
+    assert found == Estimate(pytest.approx(4.0 * ratio), pytest.approx(0.4), pytest.approx(2.0), "roofline")
+    both = on(gpu, ScaledTimes(operators={"MatMul": 0.2}))
+    assert both is not None and both.source == "roofline", "where one operator of several is a guess, all of it is"
+    assert both.ms == pytest.approx(4.0 * (3 * 0.2 + 0.5) / 4) and both.low_ms < both.ms == both.high_ms
+    assert on(gpu, ScaledTimes(0.3)) == Estimate.of(pytest.approx(1.2), "described"), "what is given counts first"
+
+
+def test_of_a_processor_the_cores_that_are_used_count() -> None:
+    """Two of four, which together compute twice as fast as this device."""
+    wide = replace(CPU, peaks=Peaks(4.0, 1.0))
+    found = on(wide, ScaledTimes(), threads=2)
+    assert found is not None and found.ms == pytest.approx(4.0 * 3 / 4 * 0.5 + 4.0 / 4 * 1.0)

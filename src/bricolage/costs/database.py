@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from pathlib import Path
-from types import TracebackType
 from typing import Literal, TypeVar
 
-from bricolage.cache import cache_directory, machine_id
 from bricolage.codec import DecodeError, decode, encode, parse
+from bricolage.costs.connection import FILE
 from bricolage.costs.entries import (
     COLUMNS,
     EXPIRING,
@@ -31,38 +27,24 @@ from bricolage.costs.entries import (
     CostKey,
     Description,
     Entry,
-    TaskKey,
     TrialEntry,
-    TrialRecord,
     entry_of_row,
     parse_line,
     row_values,
 )
-from bricolage.costs.storage.interface import CostStorage
-from bricolage.costs.storage.postgresql import PostgresqlStorage
-from bricolage.costs.storage.sqlite import SqliteStorage
+from bricolage.costs.trials import TrialRecords
 from bricolage.device.device import Device
-from bricolage.errors import BadOption, UnreachableCosts
 from bricolage.verify.compare import Deviation
-from bricolage.work.config_space import Choice, TuningTask
 from bricolage.work.workload import Workload
 
 __all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
 
 _LOG = logging.getLogger(__name__)
 
-FILE = "costs.sqlite"
-VARIABLE = "BRICOLAGE_COSTS"
-"""Environment variable with the address of a PostgreSQL database."""
 IMPORTED = "imported"
 """Machine of imported entries that say of none."""
-_TRIAL_COLUMNS = (
-    *("task", "machine", "choice", "workload", "kind", "backend", "version", "config", "device", "threads", "sizes"),
-    *("share", "ms", "rounds", "reason", "date"),
-)
 _MOST_KEYS = 500
 """Of one query; SQLite takes 999 values."""
-_SCHEMES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True)
@@ -82,56 +64,9 @@ T = TypeVar("T", Workload, Device)
 K = TypeVar("K", bound=Hashable)
 
 
-class Database:
-    """An open cost database. One object belongs to one thread; any number of processes, and where it is a PostgreSQL database of
-    machines, may have others.
-
-    What another machine measured is marked so (`Cost.foreign`). How accurate an answer was is asked only of this machine.
-
-    A PostgreSQL database that goes away is given up with a warning: from then on costs go to the file in the cache folder, so that
-    nothing that was finished is lost.
-    """
-
-    def __init__(self, place: Path | str | None = None) -> None:
-        """Opens a file or, for a text, a PostgreSQL database; made where it does not exist. By default what `BRICOLAGE_COSTS` says,
-        or else `costs.sqlite` in the cache folder.
-
-        Raises:
-            NewerCosts: a later version of bricolage has made it.
-            BadOption, MissingLibrary, UnreachableCosts: of a PostgreSQL database.
-        """
-        place = place if place is not None else os.environ.get(VARIABLE) or None
-        self.machine = machine_id()
-        """Under which this machine's costs are kept: a random text, the same as long as the cache folder is."""
-        self._storage: CostStorage
-        if isinstance(place, str):
-            if not place.startswith(_SCHEMES):
-                scheme = (
-                    place.partition("://")[0] + "://..." if "://" in place else "..."
-                )  # the rest may hold a password
-                raise BadOption(
-                    option=VARIABLE, value=scheme, advice="Give postgresql://USER@HOST/DATABASE, or unset it"
-                )
-            self._storage = PostgresqlStorage(place, self.machine)
-        else:
-            self._storage = SqliteStorage(place if place is not None else _file(), self.machine)
-
-    @property
-    def place(self) -> str:
-        """Where it is, for messages."""
-        return self._storage.place
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the connection; what was put is on disk already."""
-        self._storage.close()
+class Database(TrialRecords):
+    """An open cost database. What another machine measured is marked so (`Cost.foreign`). How accurate an answer was is asked only
+    of this machine."""
 
     # --- costs ------------------------------------------------------------------------------------------------------
 
@@ -345,80 +280,6 @@ class Database:
         """Stores measurements of a transfer, anything that JSON holds, in place of older ones."""
         self._note("transfers", self._own(key), value)
 
-    # --- trials of single kernels -------------------------------------------------------------------------------------
-
-    def put_trial(self, key: TaskKey, task: TuningTask, record: TrialRecord, machine: str | None = None) -> None:
-        """Stores what came of a choice on a machine, by default this one, at once, in place of what came of it before."""
-        self._put_trial(TrialEntry(key, task.kind, task.sizes, record, machine or self.machine))
-
-    def _put_trial(self, entry: TrialEntry) -> None:
-        key, record = entry.key, entry.record
-        values = (
-            *(key.digest(), entry.machine, json.dumps(encode(record.choice)), key.workload, entry.kind, key.backend),
-            *(key.version, key.config, key.device, key.threads, json.dumps(dict(entry.sizes), sort_keys=True)),
-            *(record.share, record.ms, record.rounds, record.reason, time.time()),
-        )
-        self._upsert("trials", _TRIAL_COLUMNS, values, keys=("task", "machine", "choice"))
-
-    def _trial_entries(self) -> Iterator[TrialEntry]:
-        """All, in an order that equal databases have alike."""
-        query = f"SELECT {', '.join(_TRIAL_COLUMNS)} FROM trials ORDER BY task, machine, choice"
-        for _, machine, choice, workload, kind, backend, version, config, device, threads, sizes, *row in self._execute(
-            query
-        ):
-            key = TaskKey(str(workload), str(backend), str(version), str(config), str(device), int(str(threads)))
-            known = _sizes(str(sizes))
-            if known is None:
-                continue
-            for record in _trials_of([(choice, *row[:4])], foreign=False):
-                yield TrialEntry(key, str(kind), known, record, str(machine))
-
-    def trials(self, key: TaskKey, since: float = 0.0) -> list[TrialRecord]:
-        """All that this machine has tried of a task since some time (seconds since 1970)."""
-        rows = self._execute(
-            "SELECT choice, share, ms, rounds, reason FROM trials WHERE task = ? AND machine = ? AND date >= ? "
-            "ORDER BY date, choice",
-            (key.digest(), self.machine, since),
-        )
-        return list(_trials_of(rows, foreign=False))
-
-    def has_trials(self, backend: str, version: str, device: str, threads: int) -> bool:
-        """Whether this machine has tried anything with such a backend."""
-        query = "SELECT 1 FROM trials WHERE machine = ? AND backend = ? AND version = ? AND device = ? AND threads = ? LIMIT 1"
-        return bool(self._execute(query, (self.machine, backend, version, device, threads)))
-
-    def best_trials(self, key: TaskKey, count: int) -> list[TrialRecord]:
-        """The fastest choices of a task on any machine, fastest first, each once; none that is slower than usual."""
-        rows = self._execute(
-            "SELECT choice, share, ms, rounds, reason, machine FROM trials WHERE task = ? AND share < 1 ORDER BY share, choice",
-            (key.digest(),),
-        )
-        found: dict[Choice, TrialRecord] = {}
-        for row in rows:
-            for record in _trials_of([row[:5]], foreign=row[5] != self.machine):
-                found.setdefault(record.choice, record)
-        return list(found.values())[:count]
-
-    def nearest_trials(self, key: TaskKey, task: TuningTask, count: int) -> list[TrialRecord]:
-        """What was fastest for the tasks that are most like one: of the same kind, backend and configuration, whatever the build;
-        nearest by the logarithms of their sizes (infinitely far where they have others), those of the same device and
-        threads first. One choice of each task, as hints."""
-        rows = self._execute(
-            "SELECT task, device, threads, sizes, choice, share, ms, rounds, reason FROM trials "
-            "WHERE kind = ? AND backend = ? AND config = ? AND task != ? AND share < 1 ORDER BY share, choice",
-            (task.kind, key.backend, key.config, key.digest()),
-        )
-        best: dict[str, tuple[tuple[bool, float], TrialRecord]] = {}
-        for name, device, threads, sizes, *row in rows:
-            far = _distance(task.sizes, str(sizes))
-            if str(name) in best or far == math.inf:
-                continue
-            elsewhere = (device, threads) != (key.device, key.threads)
-            for record in _trials_of([tuple(row)], foreign=True):
-                best[str(name)] = (elsewhere, far), record
-        ordered = sorted(best.values(), key=lambda one: one[0])
-        return list({record.choice: record for _, record in ordered}.values())[:count]
-
     def _own(self, key: str) -> str:
         return f"{self.machine} {key}"
 
@@ -430,39 +291,6 @@ class Database:
     def _note(self, table: _NotedTable, key: str, value: object) -> None:
         self._upsert(table, ("key", "value", "date"), (key, json.dumps(value), time.time()), keys=("key",))
 
-    def _upsert(self, table: str, columns: Sequence[str], values: Sequence[object], keys: Sequence[str]) -> None:
-        """Stores a row in the place of an earlier one under the same keys."""
-        marks = ", ".join("?" * len(values))
-        others = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
-        self._execute(
-            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}",
-            values,
-        )
-
-    # --- where it is ------------------------------------------------------------------------------------------------
-
-    def _execute(self, query: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        try:
-            return self._storage.execute(query, values)
-        except UnreachableCosts as error:
-            file = _file()
-            _LOG.warning("%s; from now on costs are kept in %s", error.sentence, file)
-            self._storage.close()
-            self._storage = SqliteStorage(file, self.machine)
-            return self._storage.execute(query, values)
-
-
-def _trials_of(rows: Iterable[Sequence[object]], *, foreign: bool) -> Iterator[TrialRecord]:
-    """Rows of choice, share, ms, rounds and reason; those that cannot be read are left out."""
-    for choice, share, ms, rounds, reason in rows:
-        try:
-            made = decode(Choice, parse(str(choice)), "choice")
-        except DecodeError as error:
-            _LOG.info("a stored choice is of another version (%s)", error)
-            continue
-        own, single = (None if one is None else float(str(one)) for one in (share, ms))
-        yield TrialRecord(made, own, single, int(str(rounds)), str(reason), foreign)
-
 
 def _batches(keys: Iterable[K]) -> Iterator[list[K]]:
     """Each once, as many at a time as a query may name."""
@@ -472,25 +300,3 @@ def _batches(keys: Iterable[K]) -> Iterator[list[K]]:
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _sizes(stored: str) -> dict[str, int] | None:
-    """Sizes from JSON; None where it is something else."""
-    try:
-        found = decode(dict[str, int], parse(stored), "sizes")
-    except DecodeError:
-        return None
-    return None if any(size < 0 for size in found.values()) else found
-
-
-def _distance(sizes: Mapping[str, int], stored: str) -> float:
-    """Between sizes, and others as JSON: the root of the sum of squares of their ratios' logarithms; infinite where they have other
-    names or cannot be read."""
-    other = _sizes(stored)
-    if other is None or set(other) != set(sizes):
-        return math.inf
-    return math.sqrt(sum(math.log((sizes[name] + 1) / (other[name] + 1)) ** 2 for name in sizes))
-
-
-def _file() -> Path:
-    return cache_directory() / FILE

@@ -11,7 +11,9 @@ The file is TOML, or JSON of the same structure:
     [[device]]
     name = "gpu"
     kind = "gpu"
-    scale = 0.2            # times are those measured here on all cores, times this ...
+    gflops = 19500.0       # peak in float32, 10⁹ operations a second ...
+    gbytes = 1555.0        # ... and bandwidth, 10⁹ bytes a second: times are those measured here, by the ratio of the rooflines ...
+    scale = 0.2            # ... or, where it is known, times this ...
     operators.Conv = 0.1   # ... or this, for some types of operators
     ms.7 = 0.35            # milliseconds of the seventh sub-graph, where they are known
     without = ["NonMaxSuppression"]
@@ -48,8 +50,8 @@ SubGraphNumber: TypeAlias = Annotated[str, Matching(r"[1-9][0-9]{0,7}", "number 
 class ScaledTimes:
     """Times on a device that is described: measured ones, scaled, unless they are given."""
 
-    scale: Scale = 1.0
-    """Its time of an operator by the time here."""
+    scale: Scale | None = None
+    """Its time of an operator by the time here; None: by the peaks of both, or the same where they are not known."""
     operators: Mapping[str, Scale] = field(default_factory=dict)
     """The same for types of operators, where it differs."""
     ms: Mapping[SubGraphNumber, Annotated[float, Within(0.0, 1e12)]] = field(default_factory=dict)
@@ -57,8 +59,8 @@ class ScaledTimes:
     without: frozenset[str] = frozenset()
     """Types of operators that it does not run."""
 
-    def factor(self, op_type: str) -> float:
-        """Its time of an operator of this type by the time here."""
+    def factor(self, op_type: str) -> float | None:
+        """Its time of an operator of this type by the time here; None where the description does not say."""
         return self.operators.get(op_type, self.scale)
 
 
@@ -72,17 +74,21 @@ class DescribedDevices:
 
 @dataclass(frozen=True)
 class _DeviceTable(ScaledTimes):
-    """A device as the file has it. Raises ValueError where it has no memory."""
+    """A device as the file has it. Raises ValueError where it has no memory, or one peak of two."""
 
     name: Name = field(kw_only=True)
     kind: Kind = field(kw_only=True)
     cores: Annotated[int, Within(1, 1024)] = 1
     memory_gb: Annotated[float, Within(-1e9, 1e9)] | None = None
+    gflops: Annotated[float, Within(1e-3, 1e12)] | None = None
+    gbytes: Annotated[float, Within(1e-3, 1e12)] | None = None
 
     def __post_init__(self) -> None:
         if self.memory_gb is not None and not self.device.memory_bytes > 0:
             told = f"memory_gb = {self.memory_gb:g}"
             raise ValueError(f"device '{self.name}' has no memory ({told}); leave it out where it is not known")
+        if (self.gflops is None) != (self.gbytes is None):
+            raise ValueError(f"device '{self.name}' has only one of gflops and gbytes; give both, or neither")
 
     @property
     def device(self) -> Device:
@@ -94,7 +100,7 @@ class _DeviceTable(ScaledTimes):
             cores=tuple(range(self.cores)),
             physical_cores=self.cores,
             memory_bytes=int((self.memory_gb or 0.0) * 1e9),
-            peaks=Peaks(math.inf, math.inf),
+            peaks=Peaks(self.gflops or math.inf, self.gbytes or math.inf),
             system="",
             architecture="",
         )

@@ -9,11 +9,11 @@ from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
-from bricolage.perf.prediction import Predictor, owners
 from bricolage.plan.plan import Alternative, PlannedRegion
 from bricolage.plan.ranges import ranges
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.prediction import Predictor, owners
 
 
 def planned_regions(
@@ -62,7 +62,7 @@ def title(region: Region) -> str:
 def _alternatives(profile: Profile, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
     found: list[Alternative] = []
     whole = region.bits == profile.graph.everything.bits
-    costs = profile.whole if whole else {one: cost for (k, one), cost in profile.regions.items() if k == key}
+    costs = profile.whole if whole else profile.regions.of(key)
     for implementation, cost in costs.items():
         latency = cost.latency
         found.append(
@@ -77,9 +77,14 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
         )
     if not found and predictor is not None:
         claimed = profile.candidates.claimed
-        able = [one for one in predictor.implementations if claimed.get(one.backend, 0) & region.bits == region.bits]
+        offered = [one for group in profile.candidates.groups for one in group.implementations]
+        able = [
+            one
+            for one in dict.fromkeys([*profile.whole, *offered])
+            if claimed.get(one.backend, 0) & region.bits == region.bits
+        ]
         works = [Work(implementation=one, region=region.bits) for one in able]
-        for one, estimate in zip(able, predictor.estimate(works, profile.session.setting), strict=True):
+        for one, estimate in zip(able, predictor.costs.estimate(works, predictor.on), strict=True):
             if estimate is not None:
                 found.append(Alternative(one, "predicted", estimate.ms))
     return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))

@@ -83,7 +83,7 @@ def sum_of_regions(profile: Profile, implementation: Implementation) -> float | 
     total = 0.0
     keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
     for segment in profile.candidates.segments:
-        cost = profile.regions.get((keys.get(segment, ""), implementation))
+        cost = profile.regions.of(keys.get(segment, "")).get(implementation)
         if cost is None or cost.ms is None or cost.disturbed:
             return None
         total += cost.ms

@@ -17,6 +17,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
 from bricolage.driver.expected import foreseen
+from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.stages.placing import Placing, TwoPrecisions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
@@ -302,7 +303,7 @@ def _cheapest_ms(profile: Profile) -> float | None:
     was measured cost what they are predicted to."""
     try:
         seconds = profile.session.options.profile.shares.bound_s
-        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), seconds)
+        found = solve(to_work(profile.graph), [*priced(profile), *wholes(profile)], NoTransferCosts(), seconds)
     except (NoCover, NoPlacement):
         return None
     return found.lower_bound_ms

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurements
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _MARGINS = (0.9, 0.6, 0.4)
@@ -40,7 +41,7 @@ def proposals(
     segments: Sequence[int],
     keys: Sequence[str],
     baselines: Mapping[Implementation, Cost],
-    costs: Mapping[tuple[str, Implementation], Cost],
+    costs: Measurements,
     bound: float,
 ) -> list[PrecisionProposal]:
     """Placements to try, the most promising first. `segments` cover the graph in executable order and `keys`
@@ -70,12 +71,12 @@ def _useful(
     keys: Sequence[str],
     low: Implementation,
     full: Implementation,
-    costs: Mapping[tuple[str, Implementation], Cost],
+    costs: Measurements,
 ) -> list[Segment]:
     """Segments that low precision makes faster and that are accurate enough by themselves."""
     useful: list[Segment] = []
     for region, key in zip(segments, keys, strict=True):
-        fast, safe = costs.get((key, low)), costs.get((key, full))
+        fast, safe = costs.of(key).get(low), costs.of(key).get(full)
         if fast is None or safe is None or safe.ms is None or fast.ms is None or fast.error is None:
             continue
         if safe.ms > fast.ms:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bricolage.deadline import Deadline
+from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.graph.to_work import to_work
 from bricolage.measure.entry_costs import fixed_costs
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
 from bricolage.perf.merge_gain import EngineModel, fit
-from bricolage.perf.prediction import Predictor, merged_samples
+from bricolage.perf.prediction import RegionCosts, merged_samples
 from bricolage.perf.transfer import MeasuredTransferCosts
 from bricolage.plan.plan import Proof, Transfer
 from bricolage.search.evolve import EvolutionOptions, evolve
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement import Candidate, PlacementResult
+from bricolage.work.prediction import Predictor
 
 _CONTENDERS = 4
 _NOTICEABLE = 0.05
@@ -33,11 +35,11 @@ class PlacementProblem:
         """`backends`: who takes part; by default the most promising."""
         self._profile, self._session = profile, profile.session
         self.graph = to_work(profile.graph)
-        names = self._contenders(profile.priced()) if backends is None else backends
-        self.candidates = [*profile.priced(names), *profile.wholes(names)]
+        names = self._contenders(priced(profile)) if backends is None else backends
+        self.candidates = [*priced(profile, names), *wholes(profile, names)]
         self.transfers = self._measured_transfers(deadline)
-        model = self._engine_model(deadline)
-        self.predictor = Predictor(self.graph, self.candidates, model, self.transfers)
+        costs = RegionCosts(self.candidates, self._engine_model(deadline))
+        self.predictor = Predictor(self.graph, costs, self._session.setting, self.transfers)
 
     def _contenders(self, candidates: list[Candidate]) -> list[str]:
         """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best

@@ -5,34 +5,32 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from bricolage.backends.interface import Backend
 from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.device.device import Device
 from bricolage.driver.candidates import LARGE, CandidateGroup, Candidates, find
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
-from bricolage.graph.work import flops, moved, workload
+from bricolage.graph.work import workload
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask
 from bricolage.options import BOUNDS, Options
 from bricolage.perf.forecast import Forecast, Pair, forecast
-from bricolage.perf.roofline import added_ms
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluate, evaluate
-from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, Setting, Work
 from bricolage.work.implementation import Assignment, Implementation, Placement
-from bricolage.work.placement import Candidate
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,7 +85,7 @@ class Profile:
     candidates: Candidates
     session: Session
     whole: dict[Implementation, Cost] = field(default_factory=dict)
-    regions: dict[Pair, Cost] = field(default_factory=dict)
+    regions: Measurements = field(default_factory=Measurements)
     left_out: set[Pair] = field(default_factory=set)
     """What the forecast makes needless to measure: it is priced as predicted."""
     dropped: dict[Implementation, Cost] = field(default_factory=dict)
@@ -348,7 +346,7 @@ class Profile:
             for start in range(0, len(groups), batch):
                 if stop():
                     break
-                self.regions.update(self.group_costs(groups[start : start + batch], stop))
+                self.regions.add(self.measured(groups[start : start + batch], stop))
             self.session.progress.finish()
             if stop() or not self.left_out:
                 break
@@ -369,7 +367,7 @@ class Profile:
             if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
         ]
         self.session.progress.start("segments in two precisions", sum(len(group.implementations) for group in groups))
-        self.regions.update(self.group_costs(groups, stop))
+        self.regions.add(self.measured(groups, stop))
         self.session.progress.finish()
 
     def _worth_measuring(self) -> list[CandidateGroup]:
@@ -379,11 +377,10 @@ class Profile:
             return groups
         standing, right = fastest[0], self.times
         expected = self.forecast.corrected(right)
-        measured = {pair: cost.ms for pair, cost in self.regions.items()}
         kept: list[CandidateGroup] = []
         self.left_out.clear()
         for group in groups:
-            own = expected.worth_measuring(group.key, group.implementations, standing, right, measured)
+            own = expected.worth_measuring(group.key, group.implementations, standing, right, self.regions)
             self.left_out |= {(group.key, one) for one in group.implementations if one not in own}
             kept.append(replace(group, implementations=own))
         gains = {
@@ -398,7 +395,9 @@ class Profile:
         self.left_out |= {
             pair
             for pair in self.forecast.regions
-            if pair[1].backend in quick and pair[1] not in self.forecast.unknown and pair not in self.regions
+            if pair[1].backend in quick
+            and pair[1] not in self.forecast.unknown
+            and pair[1] not in self.regions.of(pair[0])
         }
 
     def _promising(self, implementation: Implementation) -> bool:
@@ -411,9 +410,8 @@ class Profile:
         own = self.times.get(implementation)
         return own is not None and own <= NEAR * min(self.times.values())
 
-    def group_costs(self, groups: Sequence[CandidateGroup], stop: Stop, cores: int | None = None) -> dict[Pair, Cost]:
-        """Costs of regions by key and implementation, on so many of the cores, by default on all; what `stop` cut off is
-        absent."""
+    def measured(self, groups: Sequence[CandidateGroup], stop: Stop, cores: int | None = None) -> list[Measurement]:
+        """Costs of regions, on so many of the cores, by default on all; what `stop` cut off is absent."""
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores
@@ -444,7 +442,7 @@ class Profile:
             described = partial(workload, region, self.session.network)
             tasks.append(RegionTask(inputs, expected, bound, tuple(specs), data, limits, described))
         found |= measurer.measure(tasks, self.note, stop)
-        return {(spec.region_key, spec.steps[0].implementation): cost for spec, cost in found.items()}
+        return [Measurement(spec.region_key, spec.steps[0].implementation, cost) for spec, cost in found.items()]
 
     @property
     def _machines(self) -> int:
@@ -456,63 +454,3 @@ class Profile:
         """Tells the user of one finished measurement."""
         told = f"{event.spec.title}: {event.cost}" if event.kind == "failed" else event.spec.title
         self.session.progress.advance(1, told)
-
-    # --- what the searches get --------------------------------------------------------------------------------------
-
-    def priced(self, backends: Collection[str] | None = None) -> list[Candidate]:
-        """All candidates with a cost, or those of some backends. What the forecast made needless to measure has the cost that it
-        expects; operators that no region covers get one predicted from the whole graph's time on each implementation, in proportion
-        to their work. Those that were not measured have no key."""
-        merges = {backend.name: backend.kind == "engine" for backend in self.session.backends}
-        found: list[Candidate] = []
-        covered = 0
-        expected = self.forecast.corrected(self.times).regions if self.left_out else {}
-        for group in self.candidates.groups:
-            for one in group.implementations:
-                if backends is not None and one.backend not in backends:
-                    continue
-                pair = group.key, one
-                cost = self.regions.get(pair)
-                if cost is None and pair in self.left_out:
-                    ms: float | None = expected[pair].ms
-                else:
-                    ms = cost.ms if cost is not None else None
-                if ms is None:
-                    continue
-                for region in group.regions:
-                    covered |= region if region.bit_count() == 1 else 0
-                    key = group.key if cost is not None else ""
-                    found.append(Candidate(region, one, ms, key, merges[one.backend]))
-        return [
-            *found,
-            *(c for c in self._predicted(covered, merges) if backends is None or c.implementation.backend in backends),
-        ]
-
-    def wholes(self, backends: Collection[str] | None = None) -> list[Candidate]:
-        """The whole graph on each implementation that runs it, or on those of some backends, as candidates of a placement."""
-        merges = {backend.name: backend.kind == "engine" for backend in self.session.backends}
-        return [
-            Candidate(self._everything.bits, one, ms, self.key, merges[one.backend])
-            for one, ms in self.times.items()
-            if backends is None or one.backend in backends
-        ]
-
-    def shares(self) -> list[float]:
-        """What each operator may take of the whole graph's time, by its work."""
-        peaks = self.session.device.peaks
-        weights = [added_ms(peaks, flops(o), moved(o), start_us=1.0) for o in self.graph.operators]
-        total = sum(weights)
-        return [weight / total for weight in weights]
-
-    def _predicted(self, covered: int, merges: Mapping[str, bool]) -> list[Candidate]:
-        shares, claimed = self.shares(), self.candidates.claimed
-        nobody = self._everything.bits
-        for bits in claimed.values():
-            nobody &= ~bits
-        # What no backend claims goes to those that have run all of the graph.
-        return [
-            Candidate(1 << number, one, ms * shares[number], "", merges[one.backend])
-            for number in bitset.members(self._everything.bits & ~covered)
-            for one, ms in self.times.items()
-            if (claimed.get(one.backend, 0) | nobody) >> number & 1
-        ]

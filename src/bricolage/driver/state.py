@@ -11,7 +11,6 @@ import numpy as np
 from bricolage.driver.profile import Profile, Session
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.perf.calibrated import Calibrated
-from bricolage.perf.prediction import Predictor
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
@@ -19,6 +18,7 @@ from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.prediction import Predictor
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,7 @@ def samples(profile: Profile) -> list[CalibrationSample]:
     fastest = profile.fastest
     found = [] if fastest is None else [CalibrationSample(workload(profile.graph.everything).operators, fastest[1])]
     for group in profile.candidates.groups:
-        costs = (profile.regions.get((group.key, one)) for one in group.implementations)
-        ms = min((cost.ms for cost in costs if cost is not None and cost.ms is not None), default=None)
+        ms = profile.regions.fastest_ms(group.key, group.implementations)
         if ms is not None:
             found.append(CalibrationSample(group.work.operators, ms))
     return found

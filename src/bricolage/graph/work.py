@@ -163,17 +163,18 @@ def workload(region: Region, network: str = "") -> Workload:
 
 def _operator_work(operator: Operator, constants: frozenset[ir.Value]) -> OperatorWork:
     first = describe(operator.outputs[0])
+    read = [(value, describe(value).bytes) for value in operator.inputs]
     kernel = operator.node.attributes.get("kernel_shape")
     strides = operator.node.attributes.get("strides")
     weight = _shape(operator, 1) if operator.op_type in _WITH_KERNEL else ()
     return OperatorWork(
-        re.sub(r"\W", "_", operator.op_type, flags=re.ASCII)[:_LONGEST_KIND],
+        operator.op_type if _PLAIN.fullmatch(operator.op_type) else _UNUSUAL.sub("_", operator.op_type)[:_LONGEST_KIND],
         first.dtype.name.lower() if first.dtype is not None else "",
         first.sizes if first.static else (),
         flops(operator),
-        sum(describe(value).bytes for value in operator.inputs if value not in constants),
-        sum(describe(value).bytes for value in operator.inputs if value in constants),
-        sum(describe(value).bytes for value in operator.outputs),
+        sum(size for value, size in read if value not in constants),
+        sum(size for value, size in read if value in constants),
+        first.bytes + sum(describe(value).bytes for value in operator.outputs[1:]),
         kernel=tuple(kernel.as_ints()) if kernel is not None else weight[2:],
         strides=tuple(strides.as_ints()) if strides is not None else (),
         groups=groups if isinstance(groups := operator.attribute("group", 1), int) and groups > 0 else 1,
@@ -181,6 +182,7 @@ def _operator_work(operator: Operator, constants: frozenset[ir.Value]) -> Operat
 
 
 _LONGEST_KIND = 100
+_PLAIN, _UNUSUAL = re.compile(rf"\w{{1,{_LONGEST_KIND}}}", re.ASCII), re.compile(r"\W", re.ASCII)
 _WITH_KERNEL = frozenset(["Conv", "ConvInteger", "ConvTranspose"])
 """Operators whose second input ends in the sizes of a kernel, where no attribute says them."""
 

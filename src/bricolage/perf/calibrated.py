@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 from bricolage.device.device import Peaks
 from bricolage.graph.operator_kinds import VIEWS, OperatorCategory, category
-from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
+from bricolage.work.cost import CostModel, Estimate, FirstKnown, OneByOne, Setting, Work
 from bricolage.work.workload import OperatorWork
 
 _KINDS: Mapping[OperatorCategory, str] = {
@@ -84,19 +84,11 @@ class Calibrated:
         known = [one for one in graph if one.key in alone]
         total = sum(alone[one.key] for one in known)
         scale = sum(self.predict(one.operators) for one in known) / total if total else 1.0
-        return FirstKnown((Recorded({key: ms * scale for key, ms in alone.items()}), self))
 
+        def measured(work: Work) -> Estimate | None:
+            return Estimate.of(alone[work.key] * scale, "measured") if work.key in alone else None
 
-@dataclass(frozen=True)
-class Recorded:
-    """Times by the key of the work."""
-
-    ms: Mapping[str, float]
-
-    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        """Where the times were taken."""
-        del on
-        return [None if (ms := self.ms.get(one.key)) is None else Estimate.of(ms, "measured") for one in works]
+        return FirstKnown((OneByOne(measured), self))
 
 
 def calibrate(samples: Sequence[CalibrationSample], peaks: Peaks = _UNKNOWN) -> Calibrated:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bricolage.device.description import ScaledTimes
-from bricolage.device.device import Device
+from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import CostModel, Estimate, Setting, Work
+from bricolage.work.workload import OperatorWork
 
 
 @dataclass(frozen=True)
@@ -23,26 +25,58 @@ class Scaled:
     """Threads among which the shortest time here is looked for."""
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        """As the description gives it by a work's key; else scaled by the types of its operators. None for what the device does not
-        run, and for what the model does not know."""
+        """As the description gives it by a work's key; else scaled by the types of its operators, or where the description has no
+        scale, by the peaks of both devices. None for what the device does not run, and for what the model does not know."""
         counts = (on.threads,) if on.device.kind == "cpu" else self.counts
         known = [self.model.estimate(works, Setting(self.here, count)) for count in counts]
-        return [self._one(work, self.times[on.device.name], found) for work, *found in zip(works, *known, strict=True)]
+        times = self.times[on.device.name]
+        peaks = self._peaks(on, max(counts))
+        return [self._one(work, times, peaks, found) for work, *found in zip(works, *known, strict=True)]
 
-    def _one(self, work: Work, times: ScaledTimes, found: Sequence[Estimate | None]) -> Estimate | None:
+    def _peaks(self, on: Setting, count: int) -> tuple[Peaks, Peaks] | None:
+        """Of the cores that are compared, here and there; None where they are not known there."""
+        here, there = self.here.peaks, on.device.peaks
+        if math.isinf(there.gflops):
+            return None
+        used = min(1.0, on.threads / on.device.threads) if on.device.kind == "cpu" else 1.0
+        return replace(here, gflops=here.gflops * min(1.0, count / self.here.threads)), replace(
+            there, gflops=there.gflops * used
+        )
+
+    def _one(
+        self, work: Work, times: ScaledTimes, peaks: tuple[Peaks, Peaks] | None, found: Sequence[Estimate | None]
+    ) -> Estimate | None:
         if not times.without.isdisjoint(one.kind for one in work.operators):
             return None
         if work.key in times.ms:
             return Estimate.of(times.ms[work.key], "described")
         best = min((one for one in found if one is not None), key=lambda one: one.ms, default=None)
-        return None if best is None else best.times(self._scale(work, times), "described")
-
-    def _scale(self, work: Work, times: ScaledTimes) -> float:
-        """The scales of the operators, weighted by what each takes at least here (the roofline)."""
-        scales = [times.factor(one.kind) for one in work.operators] or [times.scale]
+        if best is None:
+            return None
+        scales = [_scale(one, times.factor(one.kind), peaks) for one in work.operators]
+        if not scales:
+            scales = [Estimate.of(times.scale or 1.0, "described")]
         if len(set(scales)) == 1:
-            return scales[0]
-        weights = [self.here.peaks.floor_ms(one.flops, one.bytes) for one in work.operators]
-        if not sum(weights):
-            weights = [1.0] * len(scales)
-        return sum(weight * scale for weight, scale in zip(weights, scales, strict=True)) / sum(weights)
+            scale = scales[0]
+        else:
+            # Each operator counts by what it takes at least here (the roofline).
+            weights = [self.here.peaks.floor_ms(one.flops, one.bytes) for one in work.operators]
+            weights = weights if sum(weights) else [1.0] * len(scales)
+            low, ms, high = (
+                sum(w * value for w, value in zip(weights, column, strict=True)) / sum(weights)
+                for column in zip(*((one.low_ms, one.ms, one.high_ms) for one in scales), strict=True)
+            )
+            guessed = any(one.source == "roofline" for one in scales)
+            scale = Estimate(ms, low, high, "roofline" if guessed else "described")
+        return Estimate(best.ms * scale.ms, best.low_ms * scale.low_ms, best.high_ms * scale.high_ms, scale.source)
+
+
+def _scale(one: OperatorWork, given: float | None, peaks: tuple[Peaks, Peaks] | None) -> Estimate:
+    """A factor of an operator's time: as it is given; by the rooflines, between the ratios of computing and of moving; or 1."""
+    if given is not None or peaks is None:
+        return Estimate.of(1.0 if given is None else given, "described")
+    here, there = peaks
+    computing, moving = here.gflops / there.gflops, here.gbytes / there.gbytes
+    least = here.floor_ms(one.flops, one.bytes)
+    ratio = there.floor_ms(one.flops, one.bytes) / least if least else moving
+    return Estimate(ratio, min(computing, moving), max(computing, moving), "roofline")

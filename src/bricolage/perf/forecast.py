@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 
+from bricolage.costs.measurements import Measurements
 from bricolage.perf.roofline import Roofline
 from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
 from bricolage.work.implementation import Implementation
@@ -34,6 +35,15 @@ class Forecast:
         both = (*self.whole.items(), *((one, found) for (_, one), found in self.regions.items()))
         return frozenset(one for one, found in both if found.source == "roofline")
 
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of the regions, where they were expected to run."""
+        del on
+        return [self.regions.get((one.key, one.implementation)) if one.implementation else None for one in works]
+
+    def only(self, pairs: Collection[Pair]) -> Forecast:
+        """Of some regions on some implementations."""
+        return replace(self, regions={pair: self.regions[pair] for pair in pairs})
+
     def corrected(self, measured: Mapping[Implementation, float]) -> Forecast:
         """With what is `measured` of the whole graph, in ms: a network that an implementation runs slower than it was expected
         to tends to have slower regions there. Intervals stay as wide."""
@@ -51,26 +61,25 @@ class Forecast:
         implementations: Sequence[Implementation],
         standing: Implementation,
         right: Collection[Implementation],
-        measured: Mapping[Pair, float | None],
+        measured: Measurements,
     ) -> tuple[Implementation, ...]:
         """Implementations of a region that may be its fastest, and `standing`, which runs the whole graph fastest: all but those
         whose interval begins above the end of another's. Only those that are `right` on the whole graph rule others out, since the
-        fastest may prove too inaccurate. `measured`: what is known of regions already, in ms, None where they failed."""
-        limits = [math.inf]
+        fastest may prove too inaccurate. `measured`: what is known of regions already."""
+        limits, known = [math.inf], measured.of(region)
         for one in implementations:
-            pair = region, one
-            ms = measured.get(pair)
+            ms = known[one].ms if one in known else None
             if ms is not None:
                 limits.append(ms)
-            elif pair not in measured and one in right and one not in self.unknown and pair in self.regions:
-                limits.append(self.regions[pair].high_ms)
+            elif one not in known and one in right and one not in self.unknown and (region, one) in self.regions:
+                limits.append(self.regions[region, one].high_ms)
         limit = min(limits)
         return tuple(
             one
             for one in implementations
             if one == standing
             or one in self.unknown
-            or (region, one) in measured
+            or one in known
             or (found := self.regions.get((region, one))) is None
             or found.low_ms <= limit
         )

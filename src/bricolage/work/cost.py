@@ -6,7 +6,7 @@ Searches, schedules and predictions take a `CostModel` and fill their tables wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -84,6 +84,18 @@ class CostModel(Protocol):
         """For each work its estimate, in their order; None where the model knows nothing of it. In one batch, since models that
         measure or learn answer many questions in the time of few."""
         ...
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A model from a function that says what one work takes, wherever it runs; None where it does not know."""
+
+    one: Callable[[Work], Estimate | None]
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of each by itself."""
+        del on
+        return [self.one(work) for work in works]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -18,28 +17,22 @@ from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.workspace import Workspace
-from bricolage.work.cost import CostModel, Estimate, Setting, Work
+from bricolage.work.cost import CostModel, Estimate, OneByOne, Work
 
 
-@dataclass(frozen=True)
-class PerOperator:
+def per_operator(ms: Callable[[Work], float]) -> OneByOne:
     """A model of costs from a function of one operator."""
-
-    ms: Callable[[Work], float]
-
-    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        del on
-        return [Estimate.of(self.ms(one), "described") for one in works]
+    return OneByOne(lambda work: Estimate.of(ms(work), "described"))
 
 
-def by_type(dear: Mapping[str, float], otherwise: float) -> PerOperator:
+def by_type(dear: Mapping[str, float], otherwise: float) -> OneByOne:
     """Every operator costs its start."""
-    return PerOperator(lambda work: dear.get(work.operators[0].kind, otherwise))
+    return per_operator(lambda work: dear.get(work.operators[0].kind, otherwise))
 
 
-def odd(seed: int) -> PerOperator:
+def odd(seed: int) -> OneByOne:
     """Arbitrary costs: any operator may be dear, so that a search goes everywhere."""
-    return PerOperator(lambda work: 1e-3 * (1 + zlib.crc32(f"{seed} {work.key}".encode()) % 1000))
+    return per_operator(lambda work: 1e-3 * (1 + zlib.crc32(f"{seed} {work.key}".encode()) % 1000))
 
 
 STARTED = by_type({"MatMul": 1.0, "Conv": 1.0, "Gemm": 1.0, "Split": 0.3}, 0.1)

@@ -12,7 +12,7 @@ from bricolage.perf.roofline import NOMINAL, OperatorRoofline
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.work.cost import Work
-from tests.rewrite.search.models import PerOperator, pricing
+from tests.rewrite.search.models import per_operator, pricing
 
 
 def cost(example: Example, peaks: Peaks, start_us: float, sizes: Mapping[str, int] | None = None) -> float:
@@ -48,6 +48,6 @@ def test_an_operator_is_priced_once() -> None:
         return 1.0
 
     model = Example("float[3] x", "a = Relu(x) y = Tanh(a)").model()
-    prices = pricing(PerOperator(count), model)
+    prices = pricing(per_operator(count), model)
     assert prices.total(model.graph) == prices.total(model.clone().graph) == 2.0
     assert len(asked) == 2

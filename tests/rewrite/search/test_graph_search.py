@@ -33,10 +33,10 @@ from tests.rewrite.search.models import (
     KERNELS,
     PRODUCTS,
     STARTED,
-    PerOperator,
     layers,
     odd,
     parsed,
+    per_operator,
     pricing,
 )
 
@@ -90,7 +90,7 @@ def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: l
 
 def test_expanding_convolutions_are_merged_where_that_pays() -> None:
     used = chosen(skip=["layout", "generated"])
-    counted = PerOperator(lambda work: 1e-6 * work.operators[0].flops)
+    counted = per_operator(lambda work: 1e-6 * work.operators[0].flops)
     for cost, convolutions in ((STARTED, 2), (counted, 3)):
         found = search_graphs(FIRE.model(), used, cost, unhurried(alpha=1.5, graphs=30))
         assert kinds(found.best.model).count("Conv") == convolutions

@@ -132,8 +132,7 @@ def measured_operators(state: State) -> dict[str, float]:
         for group in profile.candidates.groups:
             if group.regions[0].bit_count() != 1:
                 continue
-            costs = (profile.regions.get((group.key, one)) for one in group.implementations)
-            ms = min((cost.ms for cost in costs if cost is not None and cost.ms is not None), default=None)
+            ms = profile.regions.fastest_ms(group.key, group.implementations)
             if ms is not None:
                 key = operator_key(profile.graph.operators[group.regions[0].bit_length() - 1])
                 found[key] = min(ms, found.get(key, ms))

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bricolage.costs.measurements import Measurements
 from bricolage.deadline import Deadline
 from bricolage.driver.candidates import CandidateGroup
+from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
@@ -58,7 +60,7 @@ class Scheduling(Stage[State]):
         found = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
         for profile in found:
             if profile.variant.name not in self._savings:  # a share of the whole, however long that takes
-                self._savings[profile.variant.name] = cut(to_work(profile.graph), profile.shares(), 0.0).promise
+                self._savings[profile.variant.name] = cut(to_work(profile.graph), work_shares(profile), 0.0).promise
         return max((self._savings[profile.variant.name] for profile in found), default=None)
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -125,7 +127,7 @@ def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttem
         return attempt
     if len(placement) == 1:
         one = placement[0].implementation
-        ms = [share * target.ms for share in profile.shares()]
+        ms = [share * target.ms for share in work_shares(profile)]
         at_best = cut(graph, ms, 0.0)
         if at_best.promise < PROMISE:  # even if more cores sped nothing up
             return replace(attempt, least_ms=at_best.least_ms, verdict=_too_little(at_best.promise))
@@ -208,7 +210,7 @@ def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> f
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
     group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
-    cost = profile.group_costs([group], deadline, 1).get((profile.key, one))
+    cost = Measurements(profile.measured([group], deadline, 1)).of(profile.key).get(one)
     return cost.ms if cost is not None else None
 
 
@@ -246,8 +248,9 @@ def _times(
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
         groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
-    costs = profile.group_costs(list(groups.values()), deadline, used)
+    measured = profile.measured(list(groups.values()), deadline, used)
     if used == most:
-        profile.regions.update(costs)
-    found = [costs.get((key, assigned.implementation)) for key, assigned in zip(keys, placement, strict=True)]
+        profile.regions.add(measured)
+    costs = Measurements(measured)
+    found = [costs.of(key).get(assigned.implementation) for key, assigned in zip(keys, placement, strict=True)]
     return [cost.ms if cost is not None else None for cost in found]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.operators import AloneTime, OperatorProfile, OperatorTimings
-from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Source, StepPlace, Work
+from bricolage.work.cost import CostModel, Estimate, FirstKnown, OneByOne, Setting, Source, StepPlace, Work
 from bricolage.work.graph import WorkOperator
 from bricolage.work.step import Phase, StepGraph
-from bricolage.work.workload import OperatorWork, workload_of
+from bricolage.work.workload import workload_of
 
 _OFF = (0.6, 1.8)
 """Times what caches explain beyond which an operator's time is a disturbance."""
@@ -83,6 +83,17 @@ class _Place:
 
 
 @dataclass(frozen=True)
+class _Row:
+    """An operator of the profiled step."""
+
+    ms: float
+    operator: WorkOperator
+    signature: str
+    place: StepPlace
+    alone: AloneTime | None
+
+
+@dataclass(frozen=True)
 class StepCostModel:
     """What the profiled step tells about others, on the device and at the threads of the profile."""
 
@@ -92,23 +103,87 @@ class StepCostModel:
     """At the threads of the profile. Operators that it has not measured before they are asked for are scaled by their work."""
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        """Of operators of a step; None for what is none."""
+        """Of operators of a step, with the time until the next one; None for what is none."""
+        model = FirstKnown((OneByOne(self._in_place), OneByOne(self._as_alone), OneByOne(self._by_work)))
         return [
-            self._with_overhead(work, one) for work, one in zip(works, self._model.estimate(works, on), strict=True)
+            None if work.place is None or one is None else self._with_overhead(work.place, one)
+            for work, one in zip(works, model.estimate(works, on), strict=True)
+        ]
+
+    def _with_overhead(self, place: StepPlace, found: Estimate) -> Estimate:
+        low, ms, high = (max(0.0, one + self._overhead[place.phase]) for one in (found.low_ms, found.ms, found.high_ms))
+        return Estimate(ms, low, high, found.source)
+
+    def _in_place(self, work: Work) -> Estimate | None:
+        """What the same operator took in the profiled step."""
+        times = self._seen.get((work.key, _like(work.place))) if work.place is not None else None
+        return None if not times else Estimate(median(times), min(times), max(times), "measured")
+
+    def _as_alone(self, work: Work) -> Estimate | None:
+        """What an operator takes alone, brought to its place in the step."""
+        known = self.alone.known.get(work.key)
+        if known is None or work.place is None or len(work.operators) != 1:
+            return None
+        keys = _keys(work.operators[0].kind, work.place)
+        found = next((self._places[key] for key in keys if key in self._places), None)
+        found = found or self._alike(work.operators[0].bytes)
+        off = median(one.off for one in found)
+        ms = known.at(median(one.share for one in found)) * off
+        return Estimate(ms, min(ms, known.warm * off), max(ms, known.cold * off), "composed")
+
+    def _by_work(self, work: Work) -> Estimate | None:
+        """What the first operator of the type took, scaled by FLOPs; nothing for a type that the step does not have."""
+        if work.place is None or len(work.operators) != 1:
+            return None
+        (operator,) = work.operators
+        base = next((self._first[key] for key in _keys(operator.kind, work.place) if key in self._first), None)
+        ms = 0.0 if base is None else base.ms * max(operator.flops, 1.0) / max(base.operator.flops, 1.0)
+        return Estimate.of(ms, "calibrated")
+
+    def _alike(self, size: int) -> Sequence[_Place]:
+        """Places of operators that move about as many bytes: caches help them alike."""
+        ranked = sorted(
+            (abs(math.log2(max(size, 1) / max(one.operator.bytes, 1))), number, _Place.of(one.ms, one.alone))
+            for number, one in enumerate(self._rows)
+            if one.alone is not None
+        )
+        return [place for _, _, place in ranked[:_ALIKE]] or [_Place(0.5, 1.0)]
+
+    @cached_property
+    def _rows(self) -> list[_Row]:
+        graph = self.graph
+        self.alone.measure(graph.calls, graph.signatures)
+        columns = zip(
+            self.profile.operators, graph.work.operators, graph.signatures, graph.phases, graph.layers, strict=True
+        )
+        return [
+            _Row(ms, operator, signature, StepPlace(phase, layer), self.alone.known[signature])
+            for ms, operator, signature, phase, layer in columns
         ]
 
     @cached_property
-    def _model(self) -> CostModel:
-        self.alone.measure(self.graph.calls, self.graph.signatures)
-        rows = list(_rows(self))
-        return FirstKnown((_InPlace.of(rows), _FromAlone.of(rows, self.alone), _ByWork.of(rows)))
+    def _seen(self) -> Mapping[tuple[str, Phase], Sequence[float]]:
+        found: dict[tuple[str, Phase], list[float]] = {}
+        for one in self._rows:
+            found.setdefault((one.signature, one.place.phase), []).append(one.ms)
+        return found
 
-    def _with_overhead(self, work: Work, found: Estimate | None) -> Estimate | None:
-        if work.place is None or found is None:
-            return None
-        beside = self._overhead[work.place.phase]
-        low, ms, high = (max(0.0, one + beside) for one in (found.low_ms, found.ms, found.high_ms))
-        return Estimate(ms, low, high, found.source)
+    @cached_property
+    def _places(self) -> Mapping[_Key, Sequence[_Place]]:
+        found: dict[_Key, list[_Place]] = {}
+        for one in self._rows:
+            if one.alone is not None:
+                for key in _keys(one.operator.op_type, one.place):
+                    found.setdefault(key, []).append(_Place.of(one.ms, one.alone))
+        return found
+
+    @cached_property
+    def _first(self) -> Mapping[_Key, _Row]:
+        found: dict[_Key, _Row] = {}
+        for one in self._rows:
+            for key in _keys(one.operator.op_type, one.place):
+                found.setdefault(key, one)
+        return found
 
     @cached_property
     def _overhead(self) -> Mapping[Phase, float]:
@@ -121,135 +196,11 @@ class StepCostModel:
         return found
 
 
-@dataclass(frozen=True)
-class _Row:
-    """An operator of the profiled step."""
-
-    ms: float
-    operator: WorkOperator
-    signature: str
-    place: StepPlace
-    alone: AloneTime | None
-
-    @property
-    def keys(self) -> tuple[_Key, ...]:
-        return _keys(self.operator.op_type, self.place.layer, self.place.phase)
+def _like(place: StepPlace) -> Phase:
+    """The phase whose operators of the profiled step say what this one's take: recomputing is as forward."""
+    return "forward" if place.phase == "recompute" else place.phase
 
 
-def _rows(costs: StepCostModel) -> Iterator[_Row]:
-    graph = costs.graph
-    columns = zip(
-        costs.profile.operators, graph.work.operators, graph.signatures, graph.phases, graph.layers, strict=True
-    )
-    for ms, operator, signature, phase, layer in columns:
-        yield _Row(ms, operator, signature, StepPlace(phase, layer), costs.alone.known[signature])
-
-
-def _keys(kind: str, layer: str, phase: Phase) -> tuple[_Key, ...]:
-    return (kind, layer, phase), (kind, "", phase), (kind, "", None)
-
-
-def _asked(work: Work) -> tuple[OperatorWork, StepPlace] | None:
-    """The single operator that a work is, and its place as the profiled step has it: recomputing is as forward."""
-    if work.place is None or len(work.operators) != 1:
-        return None
-    phase: Phase = "forward" if work.place.phase == "recompute" else work.place.phase
-    return work.operators[0], StepPlace(phase, work.place.layer)
-
-
-@dataclass(frozen=True)
-class _InPlace:
-    """What the same operator took in the profiled step."""
-
-    seen: Mapping[tuple[str, Phase], Sequence[float]]
-
-    @staticmethod
-    def of(rows: Sequence[_Row]) -> _InPlace:
-        seen: dict[tuple[str, Phase], list[float]] = {}
-        for one in rows:
-            seen.setdefault((one.signature, one.place.phase), []).append(one.ms)
-        return _InPlace(seen)
-
-    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        del on
-        return [self._one(work) for work in works]
-
-    def _one(self, work: Work) -> Estimate | None:
-        asked = _asked(work)
-        times = self.seen.get((work.key, asked[1].phase)) if asked is not None else None
-        return None if not times else Estimate(median(times), min(times), max(times), "measured")
-
-
-@dataclass(frozen=True)
-class _FromAlone:
-    """What an operator takes alone, brought to its place in the step."""
-
-    places: Mapping[_Key, Sequence[_Place]]
-    sizes: Sequence[tuple[int, _Place]]
-    """Bytes of operators, and their places."""
-    alone: OperatorTimings
-
-    @staticmethod
-    def of(rows: Sequence[_Row], alone: OperatorTimings) -> _FromAlone:
-        places: dict[_Key, list[_Place]] = {}
-        sizes: list[tuple[int, _Place]] = []
-        for one in rows:
-            if one.alone is not None:
-                place = _Place.of(one.ms, one.alone)
-                sizes.append((one.operator.bytes, place))
-                for key in one.keys:
-                    places.setdefault(key, []).append(place)
-        return _FromAlone(places, sizes, alone)
-
-    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        del on
-        return [self._one(work) for work in works]
-
-    def _one(self, work: Work) -> Estimate | None:
-        asked, known = _asked(work), self.alone.known.get(work.key)
-        if asked is None or known is None:
-            return None
-        operator, at = asked
-        keys = _keys(operator.kind, at.layer, at.phase)
-        found = next((self.places[key] for key in keys if key in self.places), None) or self._alike(operator.bytes)
-        off = median(one.off for one in found)
-        ms = known.at(median(one.share for one in found)) * off
-        return Estimate(ms, min(ms, known.warm * off), max(ms, known.cold * off), "composed")
-
-    def _alike(self, size: int) -> Sequence[_Place]:
-        """Places of operators that move about as many bytes: caches help them alike."""
-        ranked = sorted(
-            (abs(math.log2(max(size, 1) / max(own, 1))), number, place)
-            for number, (own, place) in enumerate(self.sizes)
-        )
-        return [place for _, _, place in ranked[:_ALIKE]] or [_Place(0.5, 1.0)]
-
-
-@dataclass(frozen=True)
-class _ByWork:
-    """What the first operator of the type took, scaled by FLOPs; nothing for a type that the step does not have."""
-
-    known: Mapping[_Key, tuple[float, float]]
-    """Milliseconds and FLOPs."""
-
-    @staticmethod
-    def of(rows: Sequence[_Row]) -> _ByWork:
-        known: dict[_Key, tuple[float, float]] = {}
-        for one in rows:
-            for key in one.keys:
-                known.setdefault(key, (one.ms, one.operator.flops))
-        return _ByWork(known)
-
-    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        del on
-        return [self._one(work) for work in works]
-
-    def _one(self, work: Work) -> Estimate | None:
-        asked = _asked(work)
-        if asked is None:
-            return None
-        operator, at = asked
-        keys = _keys(operator.kind, at.layer, at.phase)
-        base = next((self.known[key] for key in keys if key in self.known), None)
-        ms = 0.0 if base is None else base[0] * max(operator.flops, 1.0) / max(base[1], 1.0)
-        return Estimate.of(ms, "calibrated")
+def _keys(kind: str, place: StepPlace) -> tuple[_Key, ...]:
+    phase = _like(place)
+    return (kind, place.layer, phase), (kind, "", phase), (kind, "", None)

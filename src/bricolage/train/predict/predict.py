@@ -27,7 +27,7 @@ from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
-from bricolage.train.predict.prediction import LayerTime, OperatorTime, Predicted, Prediction, Span, StepTimeline
+from bricolage.train.predict.prediction import Predicted, Prediction, Span, StepTimeline, by_layer, by_type
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
 from bricolage.train.predict.variant import Variant, default_variants
@@ -35,7 +35,7 @@ from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
 from bricolage.work.cost import Setting
-from bricolage.work.step import Phase, StepGraph
+from bricolage.work.step import StepGraph
 
 if TYPE_CHECKING:
     import torch
@@ -260,8 +260,8 @@ class _Predictor:
             self.threads,
             self._version,
             found,
-            _by_type(graph, ms),
-            _by_layer(graph, ms),
+            by_type(graph, ms),
+            by_layer(graph, ms),
             ring,
             chosen,
         )
@@ -378,28 +378,3 @@ def _course(
             spans.append(Span(phase, layer, start, end))
     memory = tuple((starts[at], size) for at, size in graph.memory())
     return StepTimeline(tuple(spans), tuple(sent), memory), arrived - computed
-
-
-def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
-    found: dict[tuple[str, Phase], list[tuple[float, float, int]]] = {}
-    for one, operator, phase in zip(ms, graph.work.operators, graph.phases, strict=True):
-        found.setdefault((operator.op_type, phase), []).append((one, operator.flops, operator.bytes))
-    rows = [
-        OperatorTime(
-            kind, phase, len(some), sum(a for a, _, _ in some), sum(b for _, b, _ in some), sum(c for _, _, c in some)
-        )
-        for (kind, phase), some in found.items()
-    ]
-    return tuple(sorted(rows, key=lambda one: -one.ms))
-
-
-def _by_layer(graph: StepGraph, ms: Sequence[float]) -> tuple[LayerTime, ...]:
-    times: dict[str, dict[str, float]] = {}
-    for one, phase, layer in zip(ms, graph.phases, graph.layers, strict=True):
-        of = times.setdefault(layer, {})
-        of[phase] = of.get(phase, 0.0) + one
-    kept: dict[str, int] = {}
-    for storage in graph.storages:
-        if storage.kind == "activations":
-            kept[storage.layer] = kept.get(storage.layer, 0) + storage.bytes
-    return tuple(LayerTime(layer, phases, kept.get(layer, 0)) for layer, phases in times.items())

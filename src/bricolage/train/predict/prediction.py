@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
 from bricolage.train.predict.exchange import GradientTransfer
 from bricolage.train.predict.recompute import Recomputation
-from bricolage.work.step import Kind, Phase
+from bricolage.work.step import Kind, Phase, StepGraph
 
 
 @dataclass(frozen=True)
@@ -125,3 +125,30 @@ class Prediction:
     """Between workers here, where a variant has several."""
     recomputation: Recomputation | None = None
     """What was chosen for a limit of memory; its variant is the last one."""
+
+
+def by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
+    """The operators of a step by type and phase, those that take most first; `ms` of each operator."""
+    found: dict[tuple[str, Phase], list[tuple[float, float, int]]] = {}
+    for one, operator, phase in zip(ms, graph.work.operators, graph.phases, strict=True):
+        found.setdefault((operator.op_type, phase), []).append((one, operator.flops, operator.bytes))
+    rows = [
+        OperatorTime(
+            kind, phase, len(some), sum(a for a, _, _ in some), sum(b for _, b, _ in some), sum(c for _, _, c in some)
+        )
+        for (kind, phase), some in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda one: -one.ms))
+
+
+def by_layer(graph: StepGraph, ms: Sequence[float]) -> tuple[LayerTime, ...]:
+    """The modules of a step in their order; `ms` of each operator."""
+    times: dict[str, dict[str, float]] = {}
+    for one, phase, layer in zip(ms, graph.phases, graph.layers, strict=True):
+        of = times.setdefault(layer, {})
+        of[phase] = of.get(phase, 0.0) + one
+    kept: dict[str, int] = {}
+    for storage in graph.storages:
+        if storage.kind == "activations":
+            kept[storage.layer] = kept.get(storage.layer, 0) + storage.bytes
+    return tuple(LayerTime(layer, phases, kept.get(layer, 0)) for layer, phases in times.items())
