@@ -62,7 +62,7 @@ def run(
     any_machine: AnyMachine = False,
     as_json: a.Json = False,
 ) -> None:
-    """Run ARTIFACT once on the inputs given, or serve requests with them."""
+    """Run ARTIFACT once on the given inputs, or serve requests with them."""
     from bricolage.cli import output, values
 
     chosen = None if point is None else OperatingPoint.parse(point)
@@ -114,7 +114,7 @@ def bench(
     *,
     options: Options,
 ) -> None:
-    """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
+    """Race all backends on MODEL, with intervals and accuracy; of an artifact, its plan takes part."""
     from bricolage.cli import crash, output, progress
 
     options, inputs = a.opened(model, data, options)
