@@ -77,7 +77,8 @@ def test_where_both_are_one_it_is_said_once() -> None:
 def test_another_tool_that_is_fastest_ships_and_is_named_so() -> None:
     shown = bucket(OPENVINO, single("native f32", 0.7, 0.91), chosen="openvino f32")
     assert (
-        headline.verdict(shown) == "openvino f32 (0.64 ms) is the best other tool here, and neither our engine nor a plan beats it."
+        headline.verdict(shown)
+        == "openvino f32 (0.64 ms) is the best other tool here, and neither our engine nor a plan beats it."
     )
     assert not headline.good_news(shown)
     told = headline.exit_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)))
