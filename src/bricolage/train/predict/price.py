@@ -42,7 +42,7 @@ class Priced:
 
 @dataclass(frozen=True, order=True)
 class _Place:
-    """An operator in its place in the step beside what it takes alone."""
+    """An operator's time in its place in the step, and alone."""
 
     share: float
     """Of what caches hold for it when it is alone, as much is lost: from 0 to 1."""
