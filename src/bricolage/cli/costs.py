@@ -171,7 +171,7 @@ def train_model(
         output.show_json({"file": str(out), **told, **errors_, "spread": dict(trained.model.spread)})
         return
     _show_errors(trained)
-    output.note(f"wrote {out}: learnt from {trained.samples} measurements of {trained.networks} networks")
+    output.note(f"wrote {out}: trained on {trained.samples} measurements of {trained.networks} networks")
 
 
 def _show_errors(trained: TrainedCostModel) -> None:
