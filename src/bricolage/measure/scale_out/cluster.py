@@ -175,7 +175,7 @@ class Cluster:
         retrying: bool = False,
     ) -> None:
         """Measures candidates of regions on nodes of the device's class, all of a region on one; `take` hears of each cost as
-        soon as it is here. What nobody could find out is left to the caller, as is everything where no other machine measures.
+        soon as it is here. What no node could measure is left to the caller, as is everything where no other machine measures.
         """
         asked = [
             self._asked(task, tuple(specs), policy, limits, retrying)
@@ -203,7 +203,7 @@ class Cluster:
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
     ) -> list[TriedBuilds | None]:
         """What came of each build, timed on nodes of the device's class, each in turns with the usual kernels there; None for those
-        that nobody could time, which are left to the caller."""
+        that no node could time, which are left to the caller."""
         found: list[TriedBuilds | None] = [None] * len(builds)
         parcel = self._sender.region(step.path)
         parts = [list(range(start, len(builds), self.measuring)) for start in range(min(self.measuring, len(builds)))]
@@ -278,7 +278,7 @@ class Cluster:
         take: Callable[[int, Any], T | None],
         should_stop: Stop,
     ) -> None:
-        """Gives items to nodes until each has a result, nobody is left who could do one, or `should_stop`. `take` gets each first
+        """Gives items to nodes until each has a result, no node is left that could do one, or `should_stop`. `take` gets each first
         result, and may return the item in another form, to be done again."""
         self._members.enlist()
         self._batch += 1
