@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Literal
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def work(job: StepJob, folder: Path) -> StepAnswer:
     return _probe(job, Running(step.module, tensors, step, job.variant), dist)
 
 
-def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
+def _loop(running: Runs, seconds: float, dist: ModuleType, apart: bool = False) -> list[dict[str, float]]:
     """Steps for about so long; as many on every worker, since those with exchange wait for each other."""
     running.run()
     begun = time.perf_counter()
@@ -101,7 +102,7 @@ def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list
     return [{str(k): v for k, v in timed(running).items()} for _ in range(count)]
 
 
-def _most(value: float, dist: Any) -> float:
+def _most(value: float, dist: ModuleType) -> float:
     import torch
 
     found = torch.tensor([float(value)])
@@ -109,7 +110,7 @@ def _most(value: float, dist: Any) -> float:
     return float(found[0])
 
 
-def _probe(job: StepJob, running: Running, dist: Any) -> StepAnswer:
+def _probe(job: StepJob, running: Running, dist: ModuleType) -> StepAnswer:
     import torch
 
     # In turns, since a machine may be slower a second later.
@@ -155,7 +156,7 @@ def _probe(job: StepJob, running: Running, dist: Any) -> StepAnswer:
     )
 
 
-def _send(size: int, job: StepJob, dist: Any) -> float:
+def _send(size: int, job: StepJob, dist: ModuleType) -> float:
     """Half of a way there and back between the first two workers."""
     import torch
 
@@ -173,7 +174,7 @@ def _send(size: int, job: StepJob, dist: Any) -> float:
     return float(np.median(times))
 
 
-def _all_reduce(size: int, seconds: float, dist: Any) -> float:
+def _all_reduce(size: int, seconds: float, dist: ModuleType) -> float:
     import torch
 
     tensor = torch.zeros(size // 4)
