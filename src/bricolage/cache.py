@@ -1,4 +1,4 @@
-"""Where bricolage keeps what it has learnt and compiled between runs: a folder that is its user's alone."""
+"""The folder with measurements and compiled code that are kept between runs; only its user may access it."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.program import BoundProgram, BoundStage, Program
 from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.values import ModelValue
 
 Place = Callable[[Graph, Failures], Placement]
 """Who runs what of a graph, given with which operators backends have failed."""
@@ -93,7 +94,7 @@ class Representation(BackendRep):  # type: ignore[misc]
         if not symbolic_dimensions(model):
             self._ready({})
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ARG002 -- the signature is ONNX's
+    def run(self, inputs: ModelValue, **kwargs: Any) -> tuple[ModelValue, ...]:  # noqa: ARG002 -- the signature is ONNX's
         """The outputs, in order and by name, as numpy arrays (lists of them for sequences, None for an empty optional).
 
         Args:
@@ -184,7 +185,7 @@ class Representation(BackendRep):  # type: ignore[misc]
             raise failure.__cause__ from None
 
 
-def _run(ready: _Placed, arrays: Mapping[str, Any]) -> dict[str, object]:
+def _run(ready: _Placed, arrays: Mapping[str, ModelValue]) -> dict[str, object]:
     """One run, part by part, so that a failure is known by its part."""
     parts = ready.program.stages
     if ready.bound is None:
@@ -258,7 +259,9 @@ class BricolageBackend(Backend):  # type: ignore[misc]
         return Representation(to_model(model), lambda graph, failed: preferred(graph, backends, where, failed), chosen)
 
     @classmethod
-    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: ModelValue, device: str = "CPU", **kwargs: Any
+    ) -> tuple[ModelValue, ...]:
         """Outputs of one run; see `prepare` and `Representation.run`."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
@@ -266,11 +269,11 @@ class BricolageBackend(Backend):  # type: ignore[misc]
     def run_node(
         cls,
         node: onnx.NodeProto,
-        inputs: Any,
+        inputs: ModelValue,
         device: str = "CPU",
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **kwargs: Any,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[ModelValue, ...]:
         """Outputs of one operator on arrays, in the opset of the keyword `opset_version` or the newest.
 
         Args:

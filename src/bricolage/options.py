@@ -205,7 +205,7 @@ class Options:
         None,
         flag="--latency-limit",
         metavar="TIME",
-        help="For throughput: the 99th percentile of latency may be at most 50ms, 0.2s ...",
+        help="For throughput: limit of the 99th percentile of latency: 50ms, 0.2s.",
         parse=lambda word: parse_milliseconds(word),
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")

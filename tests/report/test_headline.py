@@ -64,7 +64,7 @@ def test_a_plan_has_both_figures() -> None:
     )
     assert headline.gains(shown)
     unsure = dataclasses.replace(shown, significant=False, decided_by="race and prior evidence")
-    assert headline.verdict(unsure).endswith("That is not significant; it ships by all evidence together.")
+    assert headline.verdict(unsure).endswith("That is not significant; all evidence together decided.")
 
 
 def test_where_both_are_one_it_is_said_once() -> None:
@@ -77,7 +77,8 @@ def test_where_both_are_one_it_is_said_once() -> None:
 def test_another_tool_that_is_fastest_ships_and_is_named_so() -> None:
     shown = bucket(OPENVINO, single("native f32", 0.7, 0.91), chosen="openvino f32")
     assert (
-        headline.verdict(shown) == "openvino f32 (0.64 ms) is the best other tool here, and nothing of ours beats it."
+        headline.verdict(shown)
+        == "openvino f32 (0.64 ms) is the best other tool here, and neither our engine nor a plan beats it."
     )
     assert not headline.good_news(shown)
     told = headline.exit_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)))
@@ -133,7 +134,7 @@ def test_plans_of_before_load_and_speak_of_separate_measurements() -> None:
 
 def test_without_a_race_the_verdict_says_so() -> None:
     shown = bucket(NATIVE, OPENVINO, chosen="native f32", decided_by="prior evidence")
-    assert headline.verdict(shown).endswith("No race was held: it ships as the best by what was measured before.")
+    assert headline.verdict(shown).endswith("No race was held: earlier measurements decided.")
 
 
 def test_a_winner_that_did_not_race_is_only_named() -> None:

@@ -90,11 +90,11 @@ def test_what_a_model_of_costs_decided_is_said() -> None:
     assert words.predictions(bucket) == ""
     use = ModelUse("9 measurements", 12, 30, ("iree f32",))
     said = words.predictions(dataclasses.replace(bucket, model_use=use))
-    assert "9 measurements" in said and "12 of 30 region measurements" in said and "nothing of iree f32" in said
+    assert "9 measurements" in said and "12 of 30 region measurements" in said and "no data on iree f32" in said
     said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, model="")))
     assert "no cost model" in said and "roofline" in said
     said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, left_out=0)))
-    assert "measured first" in said and "region" not in said
+    assert "ordered the measurements" in said and "region" not in said
 
 
 def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
@@ -105,7 +105,7 @@ def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
     )
     others = [one for one in bucket.contestants if one.name != "onnxruntime f32"]
     shown = dataclasses.replace(bucket, contestants=(*others, fast))
-    assert words.dropped_for_accuracy(shown) == ["onnxruntime f32: 13.0 µs at 6.8e-06; --tolerance 1e-05 takes it"]
+    assert words.dropped_for_accuracy(shown) == ["onnxruntime f32: 13.0 µs at 6.8e-06; --tolerance 1e-05 accepts it"]
     slow = dataclasses.replace(fast, dropped_ms=1e6)
     assert words.dropped_for_accuracy(dataclasses.replace(shown, contestants=(*others, slow))) == []
 
@@ -123,7 +123,7 @@ def test_a_quiet_machine_is_not_worth_a_word() -> None:
 @pytest.mark.parametrize(
     ("decided_by", "told"),
     [
-        ("race", "the race decided nevertheless"),
+        ("race", "the race was still conclusive"),
         ("race and prior evidence", "the race was inconclusive; earlier measurements were included"),
         ("prior evidence", "earlier measurements decided"),
     ],

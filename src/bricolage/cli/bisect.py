@@ -29,7 +29,7 @@ def bisect(
     options: Options,
     given: frozenset[str],
 ) -> int:
-    """Name what makes an answer wrong: a rewrite rule, a region on its backend, a fused kernel or a tuned parameter.
+    """Find what makes an answer wrong: a rewrite rule, a region on its backend, a fused kernel or a tuned parameter.
 
     Of an ARTIFACT it looks into what the plan runs; of a MODEL, into the whole of it on each backend. A program that is wrong,
     crashes or hangs is bisected over all its changes; each culprit is shown with the error without it and with it.

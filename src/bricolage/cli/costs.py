@@ -61,7 +61,7 @@ def export_costs(
     ] = None,
     as_json: a.Json = False,
 ) -> None:
-    """Write every measurement as one line of JSON, for another machine of the same make."""
+    """Write the measurements as lines of JSON, to be imported on a machine of the same device class."""
     del as_json  # lines of JSON are what it prints anyway
     from bricolage.cli import output
     from bricolage.costs.database import Database
@@ -85,7 +85,7 @@ def import_costs(
     ],
     as_json: a.Json = False,
 ) -> None:
-    """Take measurements over; where one is known already, the better-sampled stays."""
+    """Import measurements; of two of the same, the one with more samples is kept."""
     from bricolage.cli import output
     from bricolage.costs.database import Database
 
@@ -120,7 +120,7 @@ def prune_costs(
     ] = False,
     as_json: a.Json = False,
 ) -> None:
-    """Remove expired failures and measurements of older formats, and what the options name."""
+    """Remove expired failures, measurements of older formats, and those that the options name."""
     from bricolage.cli import output
     from bricolage.costs.database import Database
     from bricolage.device.host import host
@@ -152,7 +152,7 @@ def train_model(
     ] = None,
     as_json: a.Json = False,
 ) -> None:
-    """Learn what regions take from what was measured, and say how far predictions for unseen networks are off."""
+    """Train the cost model on the stored measurements, and report its error on networks that it has not seen."""
     from bricolage.api.cost_model import to_json, train_costs
     from bricolage.cli import output
     from bricolage.costs.database import Database
@@ -171,7 +171,7 @@ def train_model(
         output.show_json({"file": str(out), **told, **errors_, "spread": dict(trained.model.spread)})
         return
     _show_errors(trained)
-    output.note(f"wrote {out}: learnt from {trained.samples} measurements of {trained.networks} networks")
+    output.note(f"wrote {out}: trained on {trained.samples} measurements of {trained.networks} networks")
 
 
 def _show_errors(trained: TrainedCostModel) -> None:

@@ -50,7 +50,7 @@ def explain(
     rules: Rules = False,
     as_json: a.Json = False,
 ) -> None:
-    """Say why each region is where it is: the choice, the runner-up, the margin and how sure it is."""
+    """Explain why each region runs on its backend: the choice, the runner-up, the margin and its certainty."""
     if rules:
         _explain_rules(artifact, as_json)
         return

@@ -76,10 +76,10 @@ def rewrite(
     options: Options,
     given: frozenset[str],
 ) -> None:
-    """Rewrite MODEL into an equal ONNX model with less to do, for any runtime.
+    """Rewrite MODEL into an equivalent ONNX model that needs less work, for any runtime.
 
     Applies every canonicalising rule where it is profitable, checks the result against the original in float64 on random inputs,
-    and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named. A search also
+    and writes it. If the check fails, nothing is written; bisection names the rule at fault. A search also
     goes through graphs that cost more for a while, by an estimate of the time of each operator. With --for, variants of the model
     race on a backend, and the fastest is written; --budget, --threads and --input are for that. Without it, --budget is the time
     that an evaluation in float64 may take, if more than a minute.
@@ -211,7 +211,7 @@ def list_rules(
     ] = False,
     as_json: a.Json = False,
 ) -> None:
-    """Every rule by family: its equation, and the conditions under which it holds."""
+    """List the rules by family: equation and conditions."""
     from bricolage.cli import output
     from bricolage.report import rewriting
     from bricolage.rewrite.catalogue import by_family, chosen
@@ -242,7 +242,7 @@ def why_not(
     model: a.Model,
     as_json: a.Json = False,
 ) -> None:
-    """Say, for each operator of MODEL at which RULE could start and does not apply, what stands in the way."""
+    """Say why RULE does not apply: the reason for each operator of MODEL at which it could start."""
     from bricolage.cli import output
 
     if not model.exists():
@@ -272,7 +272,7 @@ def verify_rules(
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
-    """Prove every rule on its examples, in exact arithmetic; a false one ends it with the numbers that show it."""
+    """Prove every rule on its examples, in exact arithmetic; a false rule ends the command with a counterexample."""
     from bricolage.cli import output
     from bricolage.report import rewriting
     from bricolage.rewrite.catalogue import chosen
@@ -307,7 +307,7 @@ def generate_rules(
     ] = 4,
     seed: a.Seed = 0,
 ) -> None:
-    """Find and prove rules from nothing: all terms up to a size, by what they compute."""
+    """Find rules by enumerating all terms up to a size, and prove them."""
     from bricolage.cli import output, progress
     from bricolage.rewrite import generation
 

@@ -14,6 +14,7 @@ from bricolage.codec import encode
 from bricolage.errors import BadOption
 from bricolage.options import Options
 from bricolage.plan.operating_point import OperatingPoint
+from bricolage.work.values import ModelValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,7 @@ def run(
     any_machine: AnyMachine = False,
     as_json: a.Json = False,
 ) -> None:
-    """Run ARTIFACT once on the inputs given, or serve requests with them."""
+    """Run ARTIFACT once on the given inputs, or serve requests with them."""
     from bricolage.cli import output, values
 
     chosen = None if point is None else OperatingPoint.parse(point)
@@ -75,7 +76,7 @@ def run(
         from bricolage.runtime.load import load
 
         executable = load(artifact, any_machine=any_machine)
-        results: Mapping[str, Any] = executable.run(inputs)
+        results: Mapping[str, ModelValue] = executable.run(inputs)
         traced = executable.trace(inputs) if trace is not None else None  # of the second run: the first one warms up
         served = serve(executable, inputs, requests, concurrency, chosen) if requests else None
     if out is not None:
@@ -114,7 +115,7 @@ def bench(
     *,
     options: Options,
 ) -> None:
-    """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
+    """Race all backends on MODEL, with intervals and accuracy; of an artifact, its plan takes part."""
     from bricolage.cli import crash, output, progress
 
     options, inputs = a.opened(model, data, options)
@@ -156,7 +157,7 @@ def _served(served: ServedRequests) -> None:
     output.show(plain_table(heads, rows))
 
 
-def _describe(array: Any) -> dict[str, Any]:
+def _describe(array: ModelValue) -> dict[str, Any]:
     """Type, shape and, for numbers, range and mean."""
     import numpy as np
 
@@ -169,7 +170,7 @@ def _describe(array: Any) -> dict[str, Any]:
     return facts
 
 
-def _table(results: Mapping[str, Any]) -> None:
+def _table(results: Mapping[str, ModelValue]) -> None:
     from bricolage.cli import output
     from bricolage.report.tables import plain_table
 

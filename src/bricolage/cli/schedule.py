@@ -40,7 +40,7 @@ def schedule(
     ] = None,
     as_json: a.Json = False,
 ) -> None:
-    """Try regions of ARTIFACT side by side on cores of their own; write it with a schedule only if that is faster.
+    """Try to run regions of ARTIFACT in parallel on separate cores; write a schedule only if it is faster.
 
     Times every region on one core, two, four and so on, lets each method propose a schedule, and races the most promising one
     against the plan as it is. Run it on a quiet machine. With --devices and --simulate: where the sub-graphs of ARTIFACT would run

@@ -62,11 +62,11 @@ def tune(
     *,
     options: Options,
 ) -> int:
-    """Search for better kernels for MODEL than rules of thumb choose, on this machine.
+    """Search for kernels for MODEL that are faster on this machine than those that rules of thumb choose.
 
-    Tunes what runs MODEL fastest, and races the result against the usual kernels. Every trial is kept: Ctrl-C ends the search,
-    not its fruits, and `bricolage optimize` finds them, for other models with the same layers too. Exit codes: 0 something is
-    faster, 3 nothing is.
+    Tunes the implementation that runs MODEL fastest, and races the result against the default kernels. Every trial is kept, also
+    after Ctrl-C, and `bricolage optimize` uses them, for other models with the same layers too. Exit codes: 0 something is faster,
+    3 nothing is.
     """
     from bricolage.cli import output, progress, values
     from bricolage.driver.joint_tuning import Order as Word

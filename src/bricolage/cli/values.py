@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadOption, MissingFile
+from bricolage.work.values import ModelValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise BadOption(option="--input", value=path, advice=f"{_ADVICE} ({error})") from error
 
 
-def write_arrays(path: Path, outputs: Mapping[str, Any]) -> None:
+def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:
     """Writes a `.npz` file. Types that the format lacks (bfloat16, 8-bit floats) become float32; the members of a sequence are
     called `name.0`, `name.1` and so on; of maps their values stand in the rows of an array.
 

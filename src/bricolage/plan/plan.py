@@ -195,10 +195,10 @@ class Proof:
 
 @dataclass(frozen=True)
 class ModelUse:
-    """What a learnt model of costs did in a decision."""
+    """What the learned cost model did in a decision."""
 
     model: str
-    """What it was learnt from; empty where there was none, and the roofline was used instead."""
+    """What it was trained on; empty where there was none, and the roofline was used instead."""
     left_out: Count
     """Measurements of regions that it made needless ..."""
     offered: Count
@@ -280,7 +280,7 @@ class Bucket:
     rewrite_config: RewriteConfig | None = None
     """For a variant that was tuned for a backend: how to make it again."""
     model_use: ModelUse | None = None
-    """What a learnt model of costs did; None where none took part."""
+    """What the learned cost model did; None where none was used."""
     model_error: ErrorNumber | None = None
     """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
     schedule: PlannedSchedule | None = None

@@ -188,20 +188,20 @@ def why(facts: RegionFacts) -> str:
     if other is None:
         if timed:
             return "the only accurate implementation measured"
-        return "part of a whole that won the race; it was not measured by itself"
+        return "part of a program that won the race; this region was not measured by itself"
     name, margin = runner(other.implementation), facts.margin
     if margin is None:
-        return f"no cost of its own is known; {name} takes {words.milliseconds(other.median_ms)}"
+        return f"its own cost is not known; {name} takes {words.milliseconds(other.median_ms)}"
     sure = {
         True: "the intervals do not overlap",
-        False: "the intervals overlap, so either would do",
+        False: "the intervals overlap, so both are equally good",
         None: "no intervals",
     }
     if margin >= 0:
         return f"the fastest of {timed} measured; {name} is {words.percent(margin)} slower ({sure[facts.clear]})"
     return (
-        f"{name} is {words.percent(-margin)} faster by itself, but not in this place: handing tensors over, or parting "
-        f"from its neighbours, costs more than that ({sure[facts.clear]})"
+        f"{name} is {words.percent(-margin)} faster by itself, but slower here: transferring tensors, or losing fusion "
+        f"with its neighbours, costs more ({sure[facts.clear]})"
     )
 
 

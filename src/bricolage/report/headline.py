@@ -83,10 +83,10 @@ def verdict(bucket: Bucket) -> str:
         return f"shipping {bucket.chosen}, which was not timed"
     told = _gained(bucket, winner)
     if bucket.decided_by == "prior evidence":
-        return f"{told} No race was held: it ships as the best by what was measured before."
+        return f"{told} No race was held: earlier measurements decided."
     if bucket.chosen == bucket.best_baseline:
         return told if winner.other_tool else f"{told} No plan beats it, so it ships alone."
-    return told if bucket.significant else f"{told} That is not significant; it ships by all evidence together."
+    return told if bucket.significant else f"{told} That is not significant; all evidence together decided."
 
 
 def standing(bucket: Bucket) -> str:
@@ -147,7 +147,7 @@ def _gained(bucket: Bucket, one: Contestant) -> str:
     if other is None:
         return f"{timed}{f' is {second}' if second else ' is the fastest here'}. No other tool was timed on this model."
     if other.name == one.name:
-        return f"{timed} is {_OTHER}, and nothing of ours beats it."
+        return f"{timed} is {_OTHER}, and neither our engine nor a plan beats it."
     if other.name == bucket.best_baseline and second:
         return f"{timed} is {other}, {_OTHER} and {_SINGLE}{_doubt(other)}."
     return f"{timed} is {other}, {_OTHER}{_doubt(other)}.{f' It is {second}.' if second else ''}"

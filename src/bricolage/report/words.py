@@ -9,7 +9,7 @@ from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"
 _QUIET = 0.05
-"""Share of the cores, or of the samples, up to which others are not worth a word: any machine has some."""
+"""Share of the cores, or of the samples, below which other processes are not mentioned: any machine has some."""
 
 
 def milliseconds(value: float | None) -> str:
@@ -101,7 +101,7 @@ def disturbance(bucket: Bucket) -> str:
     taken += [f"the hypervisor gave {percent(found.stolen)} of the cores to others"] if found.stolen > _QUIET else []
     samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
     did = {
-        "race": "the race decided nevertheless",
+        "race": "the race was still conclusive",
         "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
     }[bucket.decided_by]
@@ -128,7 +128,7 @@ def dropped_for_accuracy(bucket: Bucket) -> list[str]:
     limit = bucket.winner.median_ms or 0.0
     found = [(c.dropped_ms, c.name, c.error) for c in bucket.contestants if c.dropped_ms and c.dropped_ms < limit]
     return [
-        f"{name}: {milliseconds(ms)} at {error(wrong)}; --tolerance {tolerance(wrong):.0e} takes it"
+        f"{name}: {milliseconds(ms)} at {error(wrong)}; --tolerance {tolerance(wrong):.0e} accepts it"
         for ms, name, wrong in sorted(found, key=lambda one: one[0])
         if wrong is not None
     ]
@@ -157,7 +157,7 @@ def proof(bucket: Bucket) -> str:
 
 
 def predictions(bucket: Bucket) -> str:
-    """What a learnt model of costs decided; empty where none took part."""
+    """What the learned cost model decided; empty where none was used."""
     found = bucket.model_use
     if found is None:
         return ""
@@ -165,12 +165,12 @@ def predictions(bucket: Bucket) -> str:
     if found.left_out:
         did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
     else:
-        did = f"{model} said which whole models were measured first"
-    return did + (f"; it knows nothing of {', '.join(found.unknown)}" if found.unknown and found.model else "")
+        did = f"{model} ordered the measurements of whole models"
+    return did + (f"; it has no data on {', '.join(found.unknown)}" if found.unknown and found.model else "")
 
 
 def memory(bucket: Bucket) -> str:
-    """What lies between the regions; empty for one region."""
+    """Memory of the tensors between regions; empty for one region."""
     return ", ".join(
         f"tensors between regions take {size(most)} of {name} at most" for name, most in bucket.peak_bytes.items()
     )

@@ -1,10 +1,11 @@
-"""NEW-B-2: the upper bound that looks at each path and at what may run beside it.
+"""NEW-B-2: the upper bound that looks at each path and at what may run in parallel to it.
 
-    max over paths p of [ sum of the times on p + sum over devices s of vol(all tasks of s beside a task of s on p) / cores of s ]
+    max over paths p of [ sum of the times on p + sum over devices s of vol(all tasks of s parallel to a task of s on p) / cores
+    of s ]
 
-"Beside" is neither before nor after. Han et al. (TPDS 2019) walk the graph in topological order with tuples (task, last task of
-each device on the path, value) and drop dominated ones. Here the last tasks are kept as what they still stand for: the bit-set of
-tasks beside them that a later task of their device could count again. Paths that differ in nothing else become one; dominance
+"Parallel" is neither before nor after. Han et al. (TPDS 2019) walk the graph in topological order with tuples (task, last task of
+each device on the path, value) and drop dominated ones. Here the last tasks are kept as what still counts of them: the bit-set of
+tasks parallel to them that a later task of their device could count again. Paths that differ in nothing else become one; dominance
 weighs what the other has not counted yet against the lead in value (the published rule asks for there to be none); and where tasks
 have many tuples, what cannot overtake the best path known is left.
 """
@@ -21,7 +22,7 @@ from bricolage.schedule.closure import TransitiveClosure
 from bricolage.schedule.problem import bottom_levels
 
 _Counted: TypeAlias = tuple[int, ...]
-"""By device: tasks beside the path that are counted already and that a later task would count again."""
+"""By device: tasks parallel to the path that are counted already and that a later task would count again."""
 
 
 _NARROW = 8
@@ -44,7 +45,7 @@ class PathBound:
         """Kept in all; a measure of the work done."""
 
     @cached_property
-    def beside(self) -> tuple[int, ...]:
+    def parallel(self) -> tuple[int, ...]:
         """For each task those of its device that are neither before nor after it, and take any time."""
         reach = TransitiveClosure(self._graph.predecessors)
         mine = [0] * len(self._devices)
@@ -67,7 +68,7 @@ class PathBound:
                 for device, theirs in enumerate(found[after]):
                     if theirs:
                         bits[device] |= theirs
-                bits[self._index[after]] |= self.beside[after]
+                bits[self._index[after]] |= self.parallel[after]
             found[task] = tuple(bits)
         return tuple(found)
 
@@ -84,8 +85,8 @@ class PathBound:
         return found
 
     def _walk(self, best: float, *, most: int | None = None, widest: int | None = None) -> float | None:
-        """The largest value of a path, at least `best`; with `most`, that of some path, from so many tuples a task. With `widest`,
-        nothing is left for not overtaking the best, and it gives up (None) where a task has more tuples than that."""
+        """The largest value of a path, at least `best`; with `most`, that of some path, from that number of tuples a task. With
+        `widest`, nothing is left for not overtaking the best, and it gives up (None) where a task has more tuples than that."""
         fronts: list[dict[_Counted, float]] = [{} for _ in range(len(self._graph))]
         nothing = (0,) * len(self._devices)
         for task in range(len(self._graph)):
@@ -109,15 +110,15 @@ class PathBound:
 
     def _extend(self, front: dict[_Counted, float], task: int, counted: _Counted, value: float) -> None:
         """A path goes on to `task`."""
-        device, beside = self._index[task], self.beside[task]
+        device, parallel = self._index[task], self.parallel[task]
         value += self._tasks.ms[task]
-        more = beside & ~counted[device]
+        more = parallel & ~counted[device]
         if more:
             value += self._share(more, device)
         later = self.countable[task]
         # Most graphs have few kinds, and most sets of a chain are empty: loops over tuples beat generators here.
         known = [bits & some if bits else 0 for bits, some in zip(counted, later, strict=True)]
-        known[device] = beside & later[device]
+        known[device] = parallel & later[device]
         key = tuple(known)
         if value > front.get(key, -1.0):
             front[key] = value

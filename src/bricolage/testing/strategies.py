@@ -17,6 +17,7 @@ from bricolage.testing.grow import grow, grow_wide
 from bricolage.testing.random_models import random_model
 from bricolage.testing.truth import Truth
 from bricolage.verify.inputs import choose
+from bricolage.work.values import ModelValue
 
 Kind = Literal["basic", "wide", "edges", "patterns"]
 KINDS: tuple[Kind, ...] = ("basic", "wide", "edges", "patterns")
@@ -30,7 +31,7 @@ class ModelCase:
 
     model: ir.Model
     sizes: dict[str, int]
-    inputs: dict[str, Any]
+    inputs: dict[str, ModelValue]
 
     def truth(self) -> Truth:
         """What the model should answer."""

@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +21,7 @@ from bricolage.graph.graph import TensorInfo, describe
 from bricolage.verify.bound import limits, rounding_errors
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator, evaluate
+from bricolage.work.values import ModelValue
 
 BOUND = 2e-6
 """Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
@@ -62,13 +62,13 @@ class Truth:
     """
 
     model: ir.Model
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, ModelValue]
     bound: float = BOUND
     rounded: ir.Model | None = None
-    _own: dict[str, Any] = field(default_factory=dict, init=False)
+    _own: dict[str, ModelValue] = field(default_factory=dict, init=False)
 
     @cached_property
-    def expected(self) -> dict[str, Any]:
+    def expected(self) -> dict[str, ModelValue]:
         """Outputs in float64, by name.
 
         Raises:
@@ -91,7 +91,7 @@ class Truth:
             if isinstance(value, np.ndarray) and value.dtype.kind == "f"
         )
 
-    def wrong(self, found: Mapping[str, Any]) -> list[Wrong]:
+    def wrong(self, found: Mapping[str, ModelValue]) -> list[Wrong]:
         """What is wrong with an answer: outputs that are missing, types and shapes that are not the declared ones, values whose
         error is above both the bound (relative to the values and, since sums cancel, to one per element) and eight times what
         the model's own types, and inputs that differ in their last place, make of it. Integers and booleans are equal, unless
@@ -135,7 +135,7 @@ class Truth:
                 told.append(Wrong(name, "value", error, f"the ONNX reference differs by {error:.1e}"))
         return told
 
-    def _excess(self, name: str, value: Any, right: Any) -> float | None:
+    def _excess(self, name: str, value: ModelValue, right: ModelValue) -> float | None:
         """The error of a value that is too far from the right one."""
         if _agree(value, right, self.bound):
             return None
@@ -173,7 +173,7 @@ def _declared_otherwise(info: TensorInfo, value: np.ndarray, right: np.ndarray) 
     return None
 
 
-def _agree(value: Any, right: Any, bound: float) -> bool:
+def _agree(value: ModelValue, right: ModelValue, bound: float) -> bool:
     if isinstance(right, list) or right is None or value is None:
         return relative_error([value], [right]) <= bound
     value, right = np.asarray(value), np.asarray(right)
@@ -193,10 +193,10 @@ def _agree(value: Any, right: Any, bound: float) -> bool:
         return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + math.sqrt(max(exact.size, 1)))
 
 
-def _nudged(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
+def _nudged(inputs: Mapping[str, ModelValue], draw: int) -> dict[str, ModelValue]:
     """Floats half a unit in the last place of float32 away: all up, all down, or each by chance."""
     chance = np.random.default_rng(draw)
-    found: dict[str, Any] = {}
+    found: dict[str, ModelValue] = {}
     for name, value in inputs.items():
         if isinstance(value, np.ndarray) and value.dtype == np.float32:
             ways = {0: np.ones(value.shape), 1: -np.ones(value.shape)}

@@ -56,7 +56,7 @@ def replicas(
     ] = None,
     as_json: a.Json = False,
 ) -> None:
-    """Train one model by several workers, by one method or by several to compare.
+    """Train one model on several workers, by one method or by several to compare.
 
     SPEC names a training step, the data, how many workers, and methods. Printed are accuracy, time, samples/s and bytes sent, and
     accuracy by the time at which the fastest was done. Running it runs the Python that SPEC names.

@@ -45,8 +45,8 @@ def tune(
 ) -> None:
     """Search hyper-parameters; trials that have equal layers are trained as one.
 
-    SEARCH names a training step, the data, ranges, and who draws from them. Those that are behind are given up. Running it runs the
-    Python that it names.
+    SEARCH names a training step, the data, ranges and a sampler. Trials that fall behind are pruned. Running it runs the Python
+    that SEARCH names.
     """
     from bricolage.cli import output, progress
     from bricolage.train.fuse.fuse import HOWS

@@ -31,7 +31,7 @@ from bricolage.measure.scale_out.items import (
     TrialItem,
     TriedBuilds,
 )
-from bricolage.measure.scale_out.membership import JOINING_S, WAIT_S, Membership, Node, said, who
+from bricolage.measure.scale_out.membership import JOINING_S, WAIT_S, ClusterNode, Membership, said, who
 from bricolage.measure.scale_out.parcels import Sender, install
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
 from bricolage.plan.step import Step
@@ -51,7 +51,7 @@ class _Flight:
 
     batch: int
     number: int
-    node: Node
+    node: ClusterNode
     kind: str
 
 
@@ -175,7 +175,7 @@ class Cluster:
         retrying: bool = False,
     ) -> None:
         """Measures candidates of regions on nodes of the device's class, all of a region on one; `take` hears of each cost as
-        soon as it is here. What nobody could find out is left to the caller, as is everything where no other machine measures.
+        soon as it is here. What no node could measure is left to the caller, as is everything where no other machine measures.
         """
         asked = [
             self._asked(task, tuple(specs), policy, limits, retrying)
@@ -203,7 +203,7 @@ class Cluster:
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
     ) -> list[TriedBuilds | None]:
         """What came of each build, timed on nodes of the device's class, each in turns with the usual kernels there; None for those
-        that nobody could time, which are left to the caller."""
+        that no node could time, which are left to the caller."""
         found: list[TriedBuilds | None] = [None] * len(builds)
         parcel = self._sender.region(step.path)
         parts = [list(range(start, len(builds), self.measuring)) for start in range(min(self.measuring, len(builds)))]
@@ -235,7 +235,7 @@ class Cluster:
         """How many other machines measure."""
         return sum(node.measures for node in self._members.ready)
 
-    def _may_try(self, item: TrialItem, node: Node) -> bool:
+    def _may_try(self, item: TrialItem, node: ClusterNode) -> bool:
         what = node.what
         return node.measures and what is not None and self._agrees(item.implementation, what, True)
 
@@ -274,11 +274,11 @@ class Cluster:
         kind: str,
         items: Sequence[T],
         needs: Callable[[T], Sequence[str]],
-        may: Callable[[T, Node], bool],
+        may: Callable[[T, ClusterNode], bool],
         take: Callable[[int, Any], T | None],
         should_stop: Stop,
     ) -> None:
-        """Gives items to nodes until each has a result, nobody is left who could do one, or `should_stop`. `take` gets each first
+        """Gives items to nodes until each has a result, no node is left that could do one, or `should_stop`. `take` gets each first
         result, and may return the item in another form, to be done again."""
         self._members.enlist()
         self._batch += 1
@@ -329,7 +329,7 @@ class Cluster:
             for node in {flight.node.name: flight.node for flight in self._flights.values()}.values():
                 node.actor.give_up.remote(batch)
 
-    def _send(self, kind: str, batch: int, number: int, item: object, needs: Sequence[str], node: Node) -> bool:
+    def _send(self, kind: str, batch: int, number: int, item: object, needs: Sequence[str], node: ClusterNode) -> bool:
         """Whether an item is on its way, with what its node does not have."""
         missing = [name for name in dict.fromkeys(needs) if name not in node.has]
         try:
@@ -372,10 +372,10 @@ class Cluster:
 
     # --- who may do what ----------------------------------------------------------------------------------------------
 
-    def _may_compile(self, item: CompileItem, node: Node) -> bool:
+    def _may_compile(self, item: CompileItem, node: ClusterNode) -> bool:
         return node.what is not None and self._agrees(item.implementation, node.what, node.alike)
 
-    def _may_measure(self, item: MeasureItem, node: Node) -> bool:
+    def _may_measure(self, item: MeasureItem, node: ClusterNode) -> bool:
         what = node.what
         return node.measures and what is not None and all(self._agrees(one, what, True) for one in item.implementations)
 

@@ -11,7 +11,7 @@ _ATTEMPTS = 3
 """Failures after which an item is not given to anybody any more."""
 _COPIES = 2
 _SLOW = 2.0
-"""An item is also given to somebody idle when it has taken so many times the median of those that are done, ..."""
+"""An item is also given to an idle node when it has taken this multiple of the median of those that are done, ..."""
 _LEAST_S = 2.0
 """... and this long in any case; ..."""
 _FIRST_S = 30.0
@@ -77,7 +77,7 @@ class Dispatch(Generic[T]):
         return True
 
     def failed(self, number: int, node: str) -> None:
-        """A node is gone or could not do it: the item waits again, unless somebody else is at it. After a few failures it is given
+        """A node is gone or could not do it: the item waits again, unless another node is at it. After a few failures it is given
         up."""
         nodes = self._running.get(number)
         if nodes is None:
@@ -100,7 +100,7 @@ class Dispatch(Generic[T]):
         self._waiting.insert(0, number)
 
     def hopeless(self, nodes: Sequence[str]) -> bool:
-        """Whether nobody is at an item, and none of these nodes can do one that waits."""
+        """Whether no node is at an item, and none of these nodes can do one that waits."""
         if any(self._running[number] for number in self._running):
             return False
         return not any(self._may(self._items[number], node) for number in self._waiting for node in nodes)

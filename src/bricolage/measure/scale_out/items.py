@@ -66,7 +66,7 @@ class CompileItem:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What came of it. Contents of `code` go beside it."""
+    """What came of it. Contents of `code` travel separately."""
 
     outcome: Outcome
     reason: str = ""
@@ -91,7 +91,7 @@ class MeasureItem:
     bound: float
     data: str
     limits: Mapping[str, float] | None
-    """Error of each output that is still float32's own, once somebody has asked for it."""
+    """Error of each output that is still float32's own, once it was asked for."""
     may_ask: bool
     """Whether it can be asked for; otherwise it stands in the file `expected`."""
     policy: TimingPolicy

@@ -50,7 +50,7 @@ _STARTS = 3
 
 
 @dataclass
-class Node:
+class ClusterNode:
     """A node of the cluster with the actor that works there."""
 
     name: str
@@ -95,7 +95,7 @@ class Membership:
         self._owner = not ray.is_initialized()
         if self._owner:
             self._join()
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, ClusterNode] = {}
         self._started: dict[str, int] = {}
         self._refused: set[str] = set()
         self.reasons: list[str] = []
@@ -110,12 +110,12 @@ class Membership:
             self.ray.shutdown()
 
     @property
-    def ready(self) -> list[Node]:
+    def ready(self) -> list[ClusterNode]:
         """Those that have said what they are."""
         return [node for node in self.nodes.values() if node.what is not None]
 
     @property
-    def coming(self) -> list[Node]:
+    def coming(self) -> list[ClusterNode]:
         """Those that have not said it yet."""
         return [node for node in self.nodes.values() if node.coming is not None]
 
@@ -155,7 +155,7 @@ class Membership:
             actor = self.ray.remote(Station).options(num_cpus=slots, scheduling_strategy=where).remote(encode(setup))
             self._started[ray_id] = self._started.get(ray_id, 0) + 1
             name = f"{ray_id}-{self._started[ray_id]}"
-            self.nodes[name] = Node(name, ray_id, slots, actor, actor.describe.remote())
+            self.nodes[name] = ClusterNode(name, ray_id, slots, actor, actor.describe.remote())
 
     def settle(self, timeout_s: float) -> None:
         """Hears what nodes that are coming say of themselves, waiting at most so long for all of them."""
@@ -191,7 +191,7 @@ class Membership:
                 _LOG.warning("node %s has been silent for %.0f s and is given up", who(node), now - node.heard)
                 self.remove(node)
 
-    def _admit(self, node: Node, what: NodeDescription) -> None:
+    def _admit(self, node: ClusterNode, what: NodeDescription) -> None:
         ours, theirs = self._device, what.device
         same = theirs.fingerprint() == ours.fingerprint()
         if what.bricolage != __version__:
@@ -214,7 +214,7 @@ class Membership:
         self.reasons.append(reason)
         _LOG.warning("a node of the cluster is left out: %s", reason)
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: ClusterNode) -> None:
         """Ends a node's actor."""
         self.nodes.pop(node.name, None)
         try:
@@ -246,7 +246,7 @@ def _one_attempt() -> Iterator[None]:
             os.environ.pop(_ATTEMPTS_VARIABLE, None)
 
 
-def who(node: Node) -> str:
+def who(node: ClusterNode) -> str:
     """A node's host and process, for a message."""
     return f"{node.what.host} (process {node.what.pid})" if node.what is not None else node.ray_id[:8]
 

@@ -1,5 +1,5 @@
-"""Files that travel between machines, each under the SHA-256 digest of its contents: whoever has it never gets it again, and what
-arrives is checked.
+"""Files that travel between machines, each under the SHA-256 digest of its contents: a machine that has it never gets it again,
+and what arrives is checked.
 
 The model of a region refers to its weights by place in a file that all regions share. On its way every tensor is a file of its
 own, so that regions that overlap bring their weights once to a node.

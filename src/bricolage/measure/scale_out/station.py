@@ -242,5 +242,5 @@ class Station:
 
 
 def _told(cost: Cost | None) -> Cost | None:
-    """A cost as it is answered: what says nothing of the candidate is left to whoever asks next."""
+    """A cost as it is answered: what says nothing of the candidate is left to the next caller."""
     return None if cost is None or cost.outcome == "lost" or cost.foreign else cost

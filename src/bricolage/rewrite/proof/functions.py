@@ -1,7 +1,7 @@
 """Functions that are no polynomials, by the laws that are known of them and nothing else.
 
 Each is a random function of the field, the same one wherever its name occurs in a point, and built so that the laws named
-beside it hold identically. A law that is not here cannot be used by a proof; a law that the real function lacks would let
+next to it hold identically. A law that is not here cannot be used by a proof; a law that the real function lacks would let
 wrong rules pass, so each is tested against false neighbours.
 """
 

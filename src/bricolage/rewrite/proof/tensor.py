@@ -1,7 +1,7 @@
 """Tensors over the field, with the arithmetic, powers, comparisons and indexing that operators are written in.
 
 What is no polynomial (a fractional power, an absolute value, a comparison) is a random function of which only the laws named
-beside it hold; `functions` has the others.
+next to it hold; `functions` has the others.
 """
 
 from __future__ import annotations

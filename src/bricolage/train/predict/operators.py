@@ -28,7 +28,7 @@ _ALONE_S = 0.003
 _ALONE_ROUNDS = (4, 50)
 _COLD_ROUNDS = 2
 _LONG_MS = 10.0
-"""Operators that take so long read more than caches hold, or compute so much that caches do not count."""
+"""Operators that take this long read more than caches hold, or compute so long that caches do not count."""
 QUANTILE = 0.25
 """Of times: what others do meanwhile only adds to them."""
 _RECURRENT = "aten::mkldnn_rnn_layer"
@@ -61,7 +61,7 @@ class AloneTime:
     """After something else has filled the caches; at least `warm`."""
 
     def at(self, share: float) -> float:
-        """With so much of what caches hold lost."""
+        """With this share of the caches' contents lost."""
         return self.warm + share * (self.cold - self.warm)
 
 
@@ -220,7 +220,7 @@ def _warm(run: Callable[[], object]) -> float:
 def _cold(
     ready: Sequence[tuple[str, Callable[[], object], float]], dirty: torch.Tensor
 ) -> Iterator[tuple[str, AloneTime]]:
-    """What they take after something else has filled the caches, beside what they take warm."""
+    """Their times with cold caches, and with warm ones."""
     import torch
 
     cold = [warm if warm >= _LONG_MS else math.inf for _, _, warm in ready]

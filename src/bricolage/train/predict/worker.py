@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import ModuleType
+from typing import Literal
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def work(job: StepJob, rank: Rank) -> StepAnswer:
     return _probe(job, Running(step.module, tensors, step, job.variant), rank)
 
 
-def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
+def _loop(running: Runs, seconds: float, dist: ModuleType, apart: bool = False) -> list[dict[str, float]]:
     """Steps for about so long; as many on every worker, since those with exchange wait for each other."""
     running.run()
     begun = time.perf_counter()
@@ -97,7 +98,7 @@ def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list
     return [{str(k): v for k, v in timed(running).items()} for _ in range(count)]
 
 
-def _most(value: float, dist: Any) -> float:
+def _most(value: float, dist: ModuleType) -> float:
     import torch
 
     found = torch.tensor([float(value)])
@@ -171,7 +172,7 @@ def _send(size: int, rank: Rank) -> float:
     return float(np.median(times))
 
 
-def _all_reduce(size: int, seconds: float, dist: Any) -> float:
+def _all_reduce(size: int, seconds: float, dist: ModuleType) -> float:
     import torch
 
     tensor = torch.zeros(size // 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _TO_LISTENER, _ANSWER = 1, 2
 class Peers:
     """The workers, of whom this is number `rank`, and the servers after them."""
 
-    def __init__(self, dist: Any, rank: int, workers: int) -> None:
+    def __init__(self, dist: ModuleType, rank: int, workers: int) -> None:
         self._dist = dist
         self.rank, self.size = rank, workers
         self.sent_bytes = 0
