@@ -31,8 +31,6 @@ from bricolage.work.implementation import Implementation
 
 _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
-_REWRITTEN = 2
-"""As many times as long as a whole graph takes it to time the rewritten one where the original did well."""
 _OPENING = 3
 """As many times as long as a whole graph takes it to compile its kernels one by one, and to time them as they are."""
 
@@ -119,7 +117,8 @@ class RewrittenGraph(Item):
         """By how often it gained."""
         if state.incumbent_ms is None:
             return None
-        return by_tries("rewritten graphs", state, _REWRITTEN * state.whole_s)
+        near = state.original.near(state.original.times)
+        return by_tries("rewritten graphs", state, state.whole_s * len(near))
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Makes and times it, and enters the fastest for the race."""
