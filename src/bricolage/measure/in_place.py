@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from bricolage.codec import encode
 from bricolage.device.device import Device
@@ -17,7 +18,7 @@ from bricolage.runtime.executable import Executable
 from bricolage.verify.tensors import save_tensors
 
 
-def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int) -> list[float]:
+def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray], runs: int) -> list[float]:
     """Milliseconds of each region of the bucket that the inputs belong to, in the order of the plan: the median of so many runs in
     this process. `directory` holds the plan's graphs and weights."""
     program = Executable(plan, directory)
@@ -29,7 +30,7 @@ def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int) -
 
 
 def step_ms_apart(
-    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int, device: Device, limit_s: float
+    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray], runs: int, device: Device, limit_s: float
 ) -> list[float]:
     """As `step_ms`, in a worker, which may crash or hang.
 
