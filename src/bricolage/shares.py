@@ -58,6 +58,10 @@ class TailoringShares:
     racing: float = 0.6
     """Part of what is left of the time that is kept for racing variants while they are made."""
 
+    def rounds(self, step: str) -> float:
+        """For the rounds of a step."""
+        return {"opset": self.opset, "rules": self.rules, "more rules": self.more_rules}.get(step, self.signatures)
+
 
 @dataclass(frozen=True)
 class ScheduleShares:

@@ -37,12 +37,13 @@ class Made(Item):
     clock: Clock | None = None
     done: int = 0
     turns: int = 1
+    chance: float = 1.0
 
     def promise(self, state: State) -> Promise | None:
         del state
         if self.needs is not None and not self.needs.done:
             return None
-        return Promise(self.gain, self.seconds, "the test says so")
+        return Promise(self.gain, self.seconds, "the test says so", self.chance)
 
     def run(self, state: State, deadline: Deadline) -> None:
         del deadline
@@ -80,6 +81,13 @@ def work(state: State, *items: Made, seconds: float = 100.0) -> list[tuple[str, 
 def test_the_best_gain_for_its_seconds_comes_first(state: State) -> None:
     told = work(state, Made("long", 0.5, 50.0), Made("short", 0.1, 1.0), Made("middle", 0.4, 10.0))
     assert told == [("short", "measured"), ("middle", "measured"), ("long", "measured")]
+
+
+def test_what_is_likely_comes_before_what_could_gain_more(state: State) -> None:
+    told = work(
+        state, Made("bold", 0.9, chance=0.1), Made("likely", 0.3, chance=0.9), Made("unlikely", 0.1, chance=0.1)
+    )
+    assert told == [("likely", "measured"), ("bold", "measured"), ("unlikely", "measured")]
 
 
 def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: State) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bricolage.measure.entries import Cost
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.items import KernelsItem, Placements, RegionsItem, TwoPrecisionsItem, WholeModelItem, items
+from bricolage.driver.items import KernelsItem, WholeModelItem, items
+from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
@@ -83,6 +85,22 @@ def test_it_is_left_out_with_its_bound_where_it_cannot(tmp_path: Path, model: Gr
     )
     assert outcomes(cannot)[NAME] == "left out" and SLUGGISH not in cannot.original.whole
     assert next(one for one in cannot.agenda if one.name == NAME).most == 0.0
+
+
+def test_slow_compilers_are_expected_to_be_slow_where_quick_ones_were(tmp_path: Path, model: Graph) -> None:
+    """By the record, times what the baselines took over theirs; once one was compiled, as long as that took."""
+    state, _ = made_up_state(tmp_path, model, [First(), Sluggish()])
+    known = TrackRecord(compiling={"first": Compiling(1.0, 0.0), "sluggish": Compiling(3.0, 0.0)})
+    state.session = replace(state.session, record=known)
+    Baselines().run(state, Deadline(100.0))
+    (first,) = state.original.whole
+    for taken, expected in ((0.5, 3.0), (4.0, 12.0)):
+        state.original.whole[first] = replace(state.original.whole[first], compile_s=taken)
+        promise = WholeModelItem(SLUGGISH).promise(state)
+        assert promise is not None and promise.seconds == expected
+    state.original.whole[replace(SLUGGISH, config=KernelConfig("other"))] = Cost("failed", compile_s=20.0)
+    promise = WholeModelItem(SLUGGISH).promise(state)
+    assert promise is not None and promise.seconds == 20.0
 
 
 def test_more_effort_takes_less_risk(tmp_path: Path, model: Graph) -> None:
@@ -169,6 +187,9 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     assert promise is not None and promise.gain == pytest.approx(0.5) and "too inaccurate" in promise.because
     measurer.asked.clear()
     answers.errors = {"narrow bf16": 8e-7}
+    item.run(state, Deadline(100.0))
+    promise = item.promise(state)
+    assert promise is not None and promise.gain == pytest.approx(1 - 40 / 72) and not state.challengers
     item.run(state, Deadline(100.0))
     regions = [spec for spec in measurer.asked if spec.is_region]
     assert {(step.implementation.backend, step.implementation.config) for spec in regions for step in spec.steps} == {

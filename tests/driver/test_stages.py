@@ -16,7 +16,7 @@ import pytest
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement
 from bricolage.deadline import Deadline
-from bricolage.driver import items
+from bricolage.driver.mixture_items import Placements, RegionsItem
 from bricolage.driver.pricing import priced
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner, Stage
@@ -249,7 +249,7 @@ def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph)
 def test_with_one_backend_no_region_is_promising(tmp_path: Path, model: Graph) -> None:
     state, _ = made_up_state(tmp_path, model, [First()])
     run(state, Baselines())
-    assert items.RegionsItem().promise(state) is items.Placements().promise(state) is None
+    assert RegionsItem().promise(state) is Placements().promise(state) is None
 
 
 def test_a_graph_of_one_operator_is_not_divided(tmp_path: Path) -> None:

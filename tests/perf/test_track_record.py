@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from bricolage.codec import decode, encode
+from bricolage.graph.network_kind import NetworkKind
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord, shipped, student_quantile
+
+
+def least(known: TrackRecord, name: str, kind: NetworkKind, measured: dict[str, float], risk: float) -> float | None:
+    found = known.expect(name, kind, measured)
+    return None if found is None else found.least_ms(risk)
 
 
 def record(*ratios: float, kind: str = "matrix") -> TrackRecord:
@@ -32,7 +38,7 @@ def test_a_bound_is_the_prediction_interval_of_the_ratio() -> None:
     ratios = [1.2, 1.5, 1.4, 1.1, 1.6]
     logs = np.log(ratios)
     low = logs.mean() + student.ppf(0.1, 4) * logs.std(ddof=1) * math.sqrt(1.2)
-    found = record(*ratios).least_ms("slow", "matrix", {"quick": 3.0, "unheard of": 0.1}, 0.1)
+    found = least(record(*ratios), "slow", "matrix", {"quick": 3.0, "unheard of": 0.1}, 0.1)
     assert found == pytest.approx(3.0 * math.exp(low), rel=0.01), "over who is on record alone"
 
 
@@ -40,18 +46,18 @@ def test_a_bound_holds_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     ratios = np.exp(rng.normal(0.3, 0.2, size=(400, 7)))
     broken = sum(
-        row[6] < (record(*map(float, row[:6])).least_ms("slow", "matrix", {"quick": 1.0}, 0.1) or 0.0) for row in ratios
+        row[6] < (least(record(*map(float, row[:6])), "slow", "matrix", {"quick": 1.0}, 0.1) or 0.0) for row in ratios
     )
     assert 20 <= broken <= 60, "a tenth of 400"
 
 
 def test_too_little_says_nothing() -> None:
-    assert record(1.5, 1.5, 1.5).least_ms("slow", "matrix", {"quick": 1.0}, 0.1) is None
+    assert least(record(1.5, 1.5, 1.5), "slow", "matrix", {"quick": 1.0}, 0.1) is None
     few = record(1.5, 1.5, 1.5, 1.5)
-    assert few.least_ms("slow", "matrix", {"quick": 1.0}, 0.1) is not None
-    assert few.least_ms("slow", "recurrent", {"quick": 1.0}, 0.1) is None, "another kind of network"
-    assert few.least_ms("slow", "matrix", {"unheard of": 1.0}, 0.1) is None
-    assert few.least_ms("slow", "matrix", {}, 0.1) is None
+    assert least(few, "slow", "matrix", {"quick": 1.0}, 0.1) is not None
+    assert least(few, "slow", "recurrent", {"quick": 1.0}, 0.1) is None, "another kind of network"
+    assert least(few, "slow", "matrix", {"unheard of": 1.0}, 0.1) is None
+    assert least(few, "slow", "matrix", {}, 0.1) is None
     assert (few.seen("slow", "matrix"), few.seen("slow", "other")) == (4, 0)
     assert (few.compile_s("slow", 10), few.compile_s("quick", 10)) == (7.0, None)
 
@@ -59,8 +65,14 @@ def test_too_little_says_nothing() -> None:
 @given(st.lists(st.floats(0.5, 4.0), min_size=4, max_size=12), st.floats(0.01, 0.5), st.floats(0.01, 0.5))
 def test_less_risk_is_more_optimistic(ratios: list[float], one: float, other: float) -> None:
     found = record(*ratios)
-    low, high = (found.least_ms("slow", "matrix", {"quick": 1.0}, risk) for risk in sorted((one, other)))
+    low, high = (least(found, "slow", "matrix", {"quick": 1.0}, risk) for risk in sorted((one, other)))
     assert low is not None and high is not None and low <= high * (1 + 1e-12)
+
+
+@given(st.lists(st.floats(0.5, 4.0), min_size=4, max_size=12), st.floats(0.02, 0.98))
+def test_the_chance_to_be_faster_than_a_bound_is_its_risk(ratios: list[float], risk: float) -> None:
+    found = record(*ratios).expect("slow", "matrix", {"quick": 1.0})
+    assert found is not None and found.chance(found.least_ms(risk)) == pytest.approx(risk, abs=0.02)
 
 
 def test_ways_are_judged_where_they_are_alike() -> None:
@@ -98,7 +110,7 @@ def test_the_one_that_is_shipped_can_be_read_and_leaves_something_out() -> None:
     found = shipped()
     assert decode(TrackRecord, encode(found)) == found and len(found.digest) == 16 and found.source
     quick = {"native f32": 1.0, "openvino f32": 1.1, "onnxruntime f32": 1.2}
-    assert (found.least_ms("xla f32", "convolutional", quick, 0.1) or 0.0) > 1.0
+    assert (least(found, "xla f32", "convolutional", quick, 0.1) or 0.0) > 1.0
     assert found.tries("mixtures", "convolutional", "native").chance < 0.1
 
 
@@ -112,7 +124,7 @@ def test_the_bound_is_about_the_one_that_it_follows_most_closely() -> None:
             for n, (q, b, s) in enumerate(zip(quick, sibling, slow, strict=True))
         )
     )
-    least = found.least_ms("slow", "matrix", {"quick": 1.0, "sibling": 1.6}, 0.1)
-    assert least is not None and 1.7 < least < 2.0
-    alone = found.least_ms("slow", "matrix", {"quick": 1.0}, 0.1)
+    beside = least(found, "slow", "matrix", {"quick": 1.0, "sibling": 1.6}, 0.1)
+    assert beside is not None and 1.7 < beside < 2.0
+    alone = least(found, "slow", "matrix", {"quick": 1.0}, 0.1)
     assert alone is not None and alone < 1.0

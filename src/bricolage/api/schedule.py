@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -133,7 +133,7 @@ def schedule(
     return state.told
 
 
-def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, Any]) -> int | None:
+def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray]) -> int | None:
     """The bucket that inputs belong to; None where there is none, or its regions depend on values.
 
     Raises:
@@ -156,7 +156,7 @@ class _Search:
     """Of the bucket."""
     directory: Path
     """Of the plan's graphs and weights."""
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, np.ndarray]
     cores: Sequence[int]
     effort: Effort
     problem: ScheduleProblem | None = None

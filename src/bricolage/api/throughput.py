@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from bricolage.api.batching import BatchedModel, batch_sizes, bound_to_rows
 from bricolage.api.context import DecisionContext
@@ -17,6 +18,7 @@ from bricolage.device.host import selected
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.profile import Session
 from bricolage.driver.serving import ServingCandidate, usable_cores
+from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.throughput import NotBatched, Place, ThroughputSearch
 from bricolage.driver.variants import made_again, write
 from bricolage.errors import BadOption, ForeignPlan
@@ -27,6 +29,7 @@ from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
 from bricolage.plan.throughput import Throughput
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
+from bricolage.shares import ThroughputShares
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,81 @@ def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: 
     return ServingCandidate(name, "plan", batch, graph, placement, point.streams, point.threads)
 
 
+@dataclass
+class _Serving:
+    """The state of a decision: the search, what it is given, and what it finds."""
+
+    search: ThroughputSearch
+    place: Place | None
+    """Decides placements; None where nothing is decided."""
+    entered: Sequence[ServingCandidate]
+    """From elsewhere."""
+    shares: ThroughputShares
+    budget_s: float
+    found: Throughput | None = None
+
+
+class _Exploring(Stage[_Serving]):
+    """Single backends, in layouts of streams and batches.
+
+    Raises (when run):
+        BadOption: requests cannot be put together.
+        KeyboardInterrupt: nothing was measured before a Ctrl-C.
+        As `ThroughputSearch`.
+    """
+
+    name: ClassVar[str] = "single backends"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Tries them; where placements come after, for a part of the time."""
+        try:
+            given = deadline if state.place is None else deadline.at_most(state.budget_s * state.shares.exploring)
+            state.search.explore(given)
+        except NotBatched as reason:
+            advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
+            raise BadOption(option="--shape", value=f"batches of {state.search.sizes[0]}", advice=advice) from None
+        except KeyboardInterrupt:
+            if not state.search.tried:
+                deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
+            raise
+
+
+class _Entering(Stage[_Serving]):
+    """Plans that are given."""
+
+    name: ClassVar[str] = "given plans"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Measures them, whatever the clock says."""
+        del deadline
+        state.search.enter(state.entered)
+
+
+class _PlacingStreams(Stage[_Serving]):
+    """Decisions for latency on the cores of one stream."""
+
+    name: ClassVar[str] = "placements of a stream"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Makes them, where anything is to be decided."""
+        if state.place is not None:
+            state.search.place(state.place, deadline)
+
+
+class _ServingRace(Stage[_Serving]):
+    """The race of operating points."""
+
+    name: ClassVar[str] = "race"
+
+    def share(self, state: _Serving) -> float:
+        """Never given to anybody else."""
+        return state.shares.racing * state.budget_s
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Holds it; after a Ctrl-C what was measured decides."""
+        state.found = state.search.decide(deadline)
+
+
 def search_within(
     search: ThroughputSearch, deadline: Deadline, place: Place | None, entered: Sequence[ServingCandidate] = ()
 ) -> Throughput:
@@ -131,25 +209,9 @@ def search_within(
     Raises:
         As `ThroughputSearch`; KeyboardInterrupt: nothing was measured yet.
     """
-    shares = search.session.options.profile.shares.throughput
-    race_s = deadline.left * shares.racing
-    with deadline.catching_interrupts():
-        try:
-            search.explore(deadline.at_most(deadline.left * shares.exploring if place else deadline.left - race_s))
-        except NotBatched as reason:
-            advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
-            raise BadOption(option="--shape", value=f"batches of {search.sizes[0]}", advice=advice) from None
-    if not search.tried:
-        raise KeyboardInterrupt
-    with deadline.catching_interrupts():
-        search.enter(entered)
-    if place is not None:
-        with deadline.catching_interrupts():
-            search.place(place, deadline.reserve(race_s))
-    found: Throughput | None = None
-    with deadline.catching_interrupts():
-        found = search.decide(deadline)
-    return found if found is not None else search.decide(deadline)
+    state = _Serving(search, place, entered, search.session.options.profile.shares.throughput, deadline.left)
+    Runner([_Exploring(), _Entering(), _PlacingStreams(), _ServingRace()]).run(state, deadline)
+    return state.found if state.found is not None else search.decide(deadline)
 
 
 def _placed(candidate: ServingCandidate, bucket: Bucket, device: Device, folder: Path) -> ServingCandidate | None:

@@ -34,6 +34,8 @@ class Promise:
     """That it takes."""
     because: str
     """A clause that says where the gain is known from."""
+    chance: float = 1.0
+    """That it gains anything, as far as that is known: what is most likely comes first. It leaves nothing out."""
 
 
 class Item(ABC):
@@ -57,8 +59,8 @@ class Item(ABC):
 
 
 class Agenda(Stage[State]):
-    """Takes the item with the highest gain for its seconds, until none can gain more than what counts as a gain, or the time does
-    not reach for any that could."""
+    """Takes the item with the highest gain for its seconds, weighed by its chance, until none can gain more than what counts as a
+    gain, or the time does not reach for any that could."""
 
     name: ClassVar[str] = "agenda"
 
@@ -114,7 +116,7 @@ def _next(waiting: Sequence[Item], state: State, deadline: Deadline) -> tuple[It
         return None
     promises = [(item, found) for item in waiting if (found := item.promise(state)) is not None]
     able = [(item, found) for item, found in promises if found.gain > THRESHOLD and found.seconds <= left]
-    return max(able, key=lambda one: one[1].gain / max(one[1].seconds, 0.1), default=None)
+    return max(able, key=lambda one: one[1].chance * one[1].gain / max(one[1].seconds, 0.1), default=None)
 
 
 def _left(item: Item, state: State, late: ItemOutcome) -> AgendaItem | None:

@@ -44,6 +44,8 @@ class Store:
         target = self.directory / name
         written: dict[bytes, tuple[str, int, int]] = {}
         moved: list[tuple[ir.Value, tuple[str, int, int]]] = []
+        read: dict[int, tuple[str, int, int]] = {}
+        """By tensor: copies of a model hold the same ones, and hundreds of megabytes are not hashed twice."""
         values = (value for model in models for graph in model.graphs() for value in graph.initializers.values())
         try:
             with scratch.whole(target) as partial:
@@ -54,6 +56,9 @@ class Store:
                             continue
                         if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, besides=name):
                             continue
+                        if id(tensor) in read:
+                            moved.append((value, read[id(tensor)]))
+                            continue
                         weights = tensor.tobytes()
                         digest = hashlib.sha256(weights).digest()
                         known = written.get(digest) or self._weights.get(digest)
@@ -61,6 +66,7 @@ class Store:
                             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
                             known = written[digest] = (name, file.tell(), len(weights))
                             file.write(weights)
+                        read[id(tensor)] = known
                         moved.append((value, known))
                 if not written:
                     partial.unlink()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bricolage.codec import encode
 from bricolage.device.device import Device
@@ -15,9 +14,10 @@ from bricolage.measure.specs import Regime
 from bricolage.plan.plan import Plan
 from bricolage.runtime.executable import Executable
 from bricolage.verify.tensors import save_tensors
+from bricolage.work.values import ModelValue
 
 
-def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int) -> list[float]:
+def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, ModelValue], runs: int) -> list[float]:
     """Milliseconds of each region of the bucket that the inputs belong to, in the order of the plan: the median of so many runs in
     this process. `directory` holds the plan's graphs and weights."""
     program = Executable(plan, directory)
@@ -29,7 +29,7 @@ def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int) -
 
 
 def step_ms_apart(
-    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, Any], runs: int, device: Device, limit_s: float
+    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, ModelValue], runs: int, device: Device, limit_s: float
 ) -> list[float]:
     """As `step_ms`, in a worker, which may crash or hang.
 

@@ -81,6 +81,26 @@ class Tries:
 
 
 @dataclass(frozen=True)
+class ExpectedTime:
+    """What an implementation takes on the next network: the logarithm of its time has Student's t distribution."""
+
+    ms: float
+    """The middle."""
+    spread: float
+    """Of the logarithm."""
+    freedom: int
+
+    def least_ms(self, risk: float) -> float:
+        """Milliseconds below which it takes with at most this risk."""
+        return self.ms * math.exp(student_quantile(risk, self.freedom) * self.spread)
+
+    def chance(self, ms: float) -> float:
+        """That it takes less than that (by Abramowitz & Stegun 26.7.8)."""
+        t, n = math.log(ms / self.ms) / self.spread, float(self.freedom)
+        return NormalDist().cdf(t * (1.0 - 0.25 / n) / math.sqrt(1.0 + t**2 / (2.0 * n)))
+
+
+@dataclass(frozen=True)
 class TrackRecord:
     """All of it. Where it comes from is in the file, for people."""
 
@@ -95,10 +115,10 @@ class TrackRecord:
         """Short hash of all that decisions depend on."""
         return hashlib.sha256(json.dumps(encode(self), sort_keys=True).encode()).hexdigest()[:16]
 
-    def least_ms(self, name: str, kind: NetworkKind, measured: Mapping[str, float], risk: float) -> float | None:
-        """Milliseconds below which an implementation takes on a network of a kind with at most this risk; None where too little is
-        known. `measured`: what others take there, in ms. It is a prediction interval about the one whose times its own follow most
-        closely (Inductor's those of OpenVINO, say, since both call oneDNN), or about the fastest of them."""
+    def expect(self, name: str, kind: NetworkKind, measured: Mapping[str, float]) -> ExpectedTime | None:
+        """What an implementation takes on a network of a kind; None where too little is known. `measured`: what others take there,
+        in ms. It is told about the one whose times its own follow most closely (Inductor's those of OpenVINO, say, since both call
+        oneDNN), or about the fastest of them."""
         alike = [one.ms for one in self.networks if one.kind == kind and name in one.ms]
         references: list[tuple[float, list[float]]] = []
         for other, ms in measured.items():
@@ -115,8 +135,7 @@ class TrackRecord:
         if not known:
             return None
         spread, ms, logs = min(known, key=lambda one: one[0] * math.sqrt(1.0 + 1.0 / len(one[2])))
-        spread *= math.sqrt(1.0 + 1.0 / len(logs))
-        return ms * math.exp(fmean(logs) + student_quantile(risk, len(logs) - 1) * spread)
+        return ExpectedTime(ms * math.exp(fmean(logs)), spread * math.sqrt(1.0 + 1.0 / len(logs)), len(logs) - 1)
 
     def seen(self, name: str, kind: NetworkKind) -> int:
         """On how many networks of a kind an implementation was measured."""

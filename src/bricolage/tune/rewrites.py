@@ -249,12 +249,6 @@ class RewriteTuner:
     def _shares(self) -> TailoringShares:
         return self._options.profile.shares.tailoring
 
-    def _part(self, phase: str) -> float:
-        """Of the budget, for the rounds of a step."""
-        shares = self._shares
-        steps = {"opset": shares.opset, "rules": shares.rules, "more rules": shares.more_rules}
-        return steps.get(phase, shares.signatures)
-
     # --- races ------------------------------------------------------------------------------------------------------
 
     def _better(self, best: _Trial, configs: Sequence[RewriteConfig], phase: str, stop: Deadline) -> _Trial:
@@ -274,7 +268,7 @@ class RewriteTuner:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
         self._progress.finish()
-        seconds = min(self._part(phase) * self._options.budget(len(self._oracle.graph)), stop.left) / 2
+        seconds = min(self._shares.rounds(phase) * self._options.budget(len(self._oracle.graph)), stop.left) / 2
         lucky = ahead(self._against(best, trials, seconds, stop, decides=False), best.name, 1.0)
         hopeful = {name: trials[name] for name in lucky[:_HOPEFUL]}
         ran = self._against(best, hopeful, seconds, stop, decides=True)

@@ -86,12 +86,10 @@ class Varied:
 
     kind: str
     inputs: Inputs
-    outputs: Mapping[str, ModelValue]
+    outputs: Inputs
 
 
-def evaluated(
-    graph: Graph, inputs: Mapping[str, ModelValue], reference: Mapping[str, ModelValue], evaluate: Evaluate
-) -> tuple[Varied, ...]:
+def evaluated(graph: Graph, inputs: Inputs, reference: Inputs, evaluate: Evaluate) -> tuple[Varied, ...]:
     """The variations of a model with their outputs; none where its answers are random.
 
     Args:

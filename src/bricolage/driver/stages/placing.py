@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
-from bricolage.driver.mixed_precision import proposals
+from bricolage.driver.mixed_precision import PrecisionProposal, proposals
 from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
@@ -62,21 +62,15 @@ class Placing(Stage[State]):
             state.challenge(Challenger(placement_name(placement, variant), placement, known, variant))
 
 
-class TwoPrecisions(Stage[State]):
-    """Placements in a lower precision, which is too inaccurate for the whole, and in full precision. Only what they consist of is
-    measured: the segments of the graph in both."""
+def measure_precisions(profile: Profile, low: Implementation, deadline: Deadline) -> None:
+    """Times what placements consist of that run some segments of the graph in a lower precision, which is too inaccurate for the
+    whole, and the others in full: the segments in both, and nothing else."""
+    profile.measure_segments([low, *full_precisions(profile.times, low)], deadline)
 
-    name: ClassVar[str] = "two precisions"
 
-    def __init__(self, profile: Profile, low: Implementation) -> None:
-        """`low`: the implementation that is too inaccurate for the whole graph of `profile`."""
-        self._profile, self._low = profile, low
-
-    def run(self, state: State, deadline: Deadline) -> None:
-        """Measures the segments, then placements end to end, two at a time."""
-        profile = self._profile
-        profile.measure_segments([self._low, *full_precisions(profile.times, self._low)], deadline)
-        _enter(state, profile, mixed_precisions(profile, deadline, self._low))
+def place_precisions(state: State, profile: Profile, low: Implementation, deadline: Deadline) -> None:
+    """Times these placements end to end, the most promising first, and enters the fastest for the race."""
+    _enter(state, profile, mixed_precisions(profile, deadline, low))
 
 
 def full_precisions(times: Mapping[Implementation, float], low: Implementation) -> list[Implementation]:
@@ -97,12 +91,17 @@ def _best(timed: Sequence[Timed]) -> list[Timed]:
     return sorted((one for one in timed if len(one[0]) > 1), key=lambda one: one[1])[:_CHALLENGERS]
 
 
-def mixed_precisions(profile: Profile, deadline: Deadline, low: Implementation | None = None) -> list[Timed]:
-    """Placements in two precisions, with their times end to end; with `low`, those alone whose lower one that is."""
+def precision_proposals(profile: Profile, low: Implementation | None = None) -> list[PrecisionProposal]:
+    """Placements in two precisions by what is known of the segments; with `low`, those alone whose lower one that is."""
     segments = profile.candidates.segments
     keys = [profile.region_key(Region(profile.graph, bits)) for bits in segments]
     whole = {one: cost for one, cost in profile.whole.items() if low in (None, one) or cost.outcome != "wrong"}
-    waiting = proposals(segments, keys, whole, profile.regions, profile.oracle.bound)
+    return proposals(segments, keys, whole, profile.regions, profile.oracle.bound)
+
+
+def mixed_precisions(profile: Profile, deadline: Deadline, low: Implementation | None = None) -> list[Timed]:
+    """These placements with their times end to end."""
+    waiting = precision_proposals(profile, low)
     if not waiting:
         return []
     profile.session.progress.start("two precisions end to end", len(waiting))

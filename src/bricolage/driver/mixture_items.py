@@ -1,0 +1,179 @@
+"""Items of an agenda that divide the graph among several implementations: two precisions, regions, placements."""
+
+from __future__ import annotations
+
+from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.expected import foreseen
+from bricolage.driver.pricing import priced, wholes
+from bricolage.driver.profile import Profile
+from bricolage.driver.stages.placing import Placing, measure_precisions, place_precisions, precision_proposals
+from bricolage.driver.state import State
+from bricolage.driver.tries import by_tries
+from bricolage.driver.variants import placed
+from bricolage.errors import NoCover, NoPlacement
+from bricolage.graph.to_work import to_work
+from bricolage.search.exact import solve
+from bricolage.work.implementation import Implementation
+from bricolage.work.transfer import NoTransferCosts
+
+_TWO_PRECISIONS = 2
+"""As many times as long as a whole graph takes it to measure the segments in two precisions, and then
+the first mixtures of them."""
+
+
+def _mixable(state: State) -> list[Profile]:
+    """Variants that can be divided among several implementations."""
+    if not state.mixing:
+        return []
+    return [one for one in placed(state) if one.graph.static and len(one.graph) > 1]
+
+
+class RegionsItem(Item):
+    """Costs of regions, the most promising first: what placements and searches rest on."""
+
+    name = "regions"
+
+    def __init__(self) -> None:
+        """Nothing is measured, and no placement is foreseen."""
+        self._measured: set[str] = set()
+        self._foreseen: dict[str, float | None] = {}
+
+    def promise(self, state: State) -> Promise | None:
+        """The most that a mixture could gain by what is known without regions."""
+        waiting = [one for one in _mixable(state) if one.variant.name not in self._measured]
+        incumbent = state.incumbent_ms
+        if not waiting or incumbent is None:
+            return None
+        seconds = state.session.options.profile.shares.regions * state.budget_s
+        tries = by_tries("mixtures", state, seconds)
+        found = [tries]
+        lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
+        if lower and min(lower) < incumbent:
+            because = "in a lower precision, which is too inaccurate for the whole, all of it takes that long"
+            found.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
+        for profile in waiting:
+            if tries.gain <= 0.0:  # where predicted mixtures never gained, one more prediction says nothing
+                break
+            variant = profile.variant.name
+            if variant not in self._foreseen:  # it takes an exact search
+                self._foreseen[variant] = foreseen(profile)
+            share = self._foreseen[variant]
+            if share is not None:
+                because = "the model of costs predicts a mixture that is faster by that"
+                found.append(Promise(share, seconds, because))
+        return max(found, key=lambda one: one.gain)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures as many as its share of the time allows; what is known already costs nothing."""
+        part = deadline.at_most(state.session.options.profile.shares.regions * state.budget_s)
+        for profile in _mixable(state):
+            if profile.variant.name not in self._measured and not part():
+                self._measured.add(profile.variant.name)
+                profile.measure_regions(part)
+
+    def again(self, state: State) -> bool:
+        """Variants may be found later."""
+        del state
+        return True
+
+
+class TwoPrecisionsItem(Item):
+    """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows: first the
+    segments in both precisions, then what they promise, end to end."""
+
+    name = "two precisions"
+
+    def __init__(self) -> None:
+        """Nothing is tried."""
+        self._segments: set[Implementation] = set()
+        """Lower precisions whose segments are measured, ..."""
+        self._tried: set[Implementation] = set()
+        """... and those whose placements are."""
+
+    def promise(self, state: State) -> Promise | None:
+        """By the time that the lower precision takes for all of it; then by the segments' times."""
+        low, incumbent = self._next(state), state.incumbent_ms
+        if low is None or incumbent is None:
+            return None
+        seconds, ms = _TWO_PRECISIONS * state.whole_s, state.original.dropped[low].ms or 0.0
+        because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
+        if low in self._segments:
+            predicted = [one.predicted_ms for one in precision_proposals(state.original, low)]
+            ms = min(predicted, default=incumbent)
+            because = f"the segments whose errors allow {low} take that much less"
+        return Promise(1.0 - ms / incumbent, seconds, because)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Goes on with the most promising."""
+        low = self._next(state)
+        assert low is not None
+        if low in self._segments:
+            self._tried.add(low)
+            place_precisions(state, state.original, low, deadline)
+        else:
+            self._segments.add(low)
+            measure_precisions(state.original, low, deadline)
+
+    def again(self, state: State) -> bool:
+        """Its placements, and those of others that may be found to be too inaccurate."""
+        del state
+        return True
+
+    def _next(self, state: State) -> Implementation | None:
+        """The one whose segments are measured, else the fastest that is too inaccurate for the original."""
+        if not state.mixing or not state.original.graph.static:
+            return None
+        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
+        waiting = [one for one in dropped if one not in self._tried]
+        return min(waiting, key=lambda one: (one not in self._segments, dropped[one]), default=None)
+
+
+class Placements(Item):
+    """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
+
+    name = "placements"
+
+    def __init__(self) -> None:
+        """No variant is placed yet."""
+        self._placed: set[str] = set()
+        self._bounds: dict[tuple[str, int], float | None] = {}
+
+    def promise(self, state: State) -> Promise | None:
+        """By measured costs, transfers being free."""
+        incumbent, found = state.incumbent_ms, list[Promise]()
+        seconds = state.session.options.profile.shares.placement * state.budget_s
+        for profile in self._waiting(state):
+            key = profile.variant.name, len(profile.regions)
+            if key not in self._bounds:
+                self._bounds[key] = _cheapest_ms(profile)
+            bound = self._bounds[key]
+            if bound is not None and incumbent is not None:
+                because = "regions where each was fastest, handed over for nothing, take that much less"
+                found.append(Promise(1.0 - bound / incumbent, seconds, because))
+        return max(found, key=lambda one: one.gain, default=None)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Searches one variant after the other."""
+        waiting = self._waiting(state)
+        self._placed |= {profile.variant.name for profile in waiting}
+        Placing(waiting).run(state, deadline)
+
+    def again(self, state: State) -> bool:
+        """Variants may be found later."""
+        del state
+        return True
+
+    def _waiting(self, state: State) -> list[Profile]:
+        return [one for one in _mixable(state) if one.regions and one.variant.name not in self._placed]
+
+
+def _cheapest_ms(profile: Profile) -> float | None:
+    """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
+    was measured cost what they are predicted to."""
+    try:
+        seconds = profile.session.options.profile.shares.bound_s
+        found = solve(to_work(profile.graph), [*priced(profile), *wholes(profile)], NoTransferCosts(), seconds)
+    except (NoCover, NoPlacement):
+        return None
+    return found.lower_bound_ms
