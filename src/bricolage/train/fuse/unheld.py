@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
+from bricolage.train.fuse.functions import Applied, noted
 from bricolage.train.step import calling_line, users_code
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def trained_parameters(
         for _ in range(2):
             module.zero_grad(set_to_none=True)
             with users_code(place):
-                with watch:
+                with watch, noted() as applied:
                     value = loss()
-                reason = watch.found or _functions(value)
+                reason = watch.found or _functions(value, applied)
                 if reason:
                     raise NotFusible(reason=reason)
                 value.sum().backward()
@@ -108,8 +109,8 @@ def _watching_hooks() -> Any:
     return HookWatch()
 
 
-def _functions(value: torch.Tensor) -> str:
-    """The first `autograd.Function` with a backward of its own among what the loss was computed by."""
+def _functions(value: torch.Tensor, applied: Applied) -> str:
+    """The first `autograd.Function` that a graph does not carry among what the loss was computed by."""
     from torch.autograd.function import BackwardCFunction
 
     seen: set[Any] = set()
@@ -122,7 +123,9 @@ def _functions(value: torch.Tensor) -> str:
         cls = getattr(node, "_forward_cls", None)
         # Operators that `torch.library` registers are in the graph, with their gradients.
         if isinstance(node, BackwardCFunction) and cls is not None and "GeneratedBackwardFor" not in cls.__name__:
-            return f"the backward of '{cls.__name__}' is its own, as an autograd.Function ({_home(cls.backward)})"
+            reason = applied.reason(cls)
+            if reason:
+                return f"the backward of '{cls.__name__}' is its own ({_home(cls.backward)}), and {reason}"
         left += [one for one, _ in node.next_functions]
     return ""
 
