@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
+from bricolage.backends.interface import Backend
 from bricolage.deadline import Deadline
+from bricolage.device.device import Device
+from bricolage.driver.candidates import find
+from bricolage.driver.forecast import forecast
+from bricolage.driver.preference import usable
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.perf.learned.features import Setting
+from bricolage.perf.learned.model import LearnedCosts, LearnedPrediction
 from bricolage.work.implementation import Implementation
 
 _SEARCH_SECONDS = 1.0
@@ -38,6 +49,18 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
             known[one] = profile.forecast.whole[one].ms
     last = max(known.values(), default=0.0)
     return known | {one: last + ms for one, ms in unknown.items()}
+
+
+def expected_fastest(
+    graph: Graph, backends: Sequence[Backend], options: Options, device: Device, costs: LearnedCosts | None
+) -> list[tuple[Implementation, LearnedPrediction]]:
+    """What implementations of the whole graph are expected to take where nothing was measured, the fastest first: of backends that
+    compile quickly, those that the model knows before those that it does not."""
+    quick = usable([one for one in backends if not one.compiles_slowly])
+    candidates = find(graph, quick, options.precision, device, slow_per_region=False)
+    wholes = replace(candidates, groups=())
+    told = forecast(graph, wholes, costs, Setting(device, options.threads))
+    return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
 
 
 def foreseen(profile: Profile) -> float | None:

@@ -108,9 +108,7 @@ def scatter_value_reduce(self: Any, dim: int, index: Any, value: Any, *, reduce:
     return scatter_reduce(self, dim, index, op.Expand(op.CastLike(value, self), op.Shape(index)), reduce=reduce)
 
 
-def scatter_reduce_two(
-    self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+def scatter_reduce_two(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     """The same for all reductions, and with `self` left out where anything is brought. The exporter makes no mean of a mean."""
     op = _ops()
     if self.shape is not None and not len(self.shape):
@@ -132,9 +130,7 @@ def scatter_reduce_two(
     return op.Div(total, counts)
 
 
-def index_reduce(
-    self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+def index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
     """Slices of `source` along `dim` brought to places by `index` [N]."""
     op = _ops()
     rank = len(source.shape)

@@ -225,8 +225,8 @@ class ModelUse:
     """Implementations that offered to run a part of the graph and that it has not seen."""
 
 
-DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence"]
-"""Which evidence decided."""
+DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence", "learnt costs"]
+"""Which evidence decided; where it was learnt costs alone, nothing was measured."""
 OperatorSignature = str
 """Type, attributes and shapes of an operator. Layers that are alike have one signature."""
 
