@@ -108,10 +108,9 @@ def by_learnt_costs(case: Case, eager_ms: float, end: float) -> Kept:
         given = f"{case.options.budget(case.operators):g} s"
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
     outlook = Outlook(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
-    least = min((low for low in outlook.least_ms if low is not None), default=None)
-    case.note(least_ms=least)
-    if least is not None and None not in outlook.least_ms and least >= eager_ms:
-        raise LeftToPyTorch(reason=f"learnt costs expect {least:.2g} ms of bricolage at least")
+    case.note(least_ms=min((one for one in outlook.least_ms if one is not None), default=None))
+    if refused := _unlikely(outlook, eager_ms):
+        raise LeftToPyTorch(reason=refused)
     refused = ""
     for number in range(min(_TRIES, len(outlook.least_ms))):
         if time.monotonic() > end:
@@ -126,6 +125,14 @@ def by_learnt_costs(case: Case, eager_ms: float, end: float) -> Kept:
         else:
             return kept
     raise LeftToPyTorch(reason=refused or "its budget was over when it was exported")
+
+
+def _unlikely(outlook: Outlook, eager_ms: float) -> str:
+    """Why no plan is worth compiling; empty if one may be."""
+    known = [one for one in outlook.least_ms if one is not None]
+    if len(known) < len(outlook.least_ms) or min(known) < eager_ms:
+        return ""
+    return f"learnt costs expect {min(known):.2g} ms of bricolage at least"
 
 
 def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
