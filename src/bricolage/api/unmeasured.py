@@ -6,7 +6,6 @@ Neither the time nor the accuracy of such a plan is known: whoever asks for one 
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 from bricolage import scratch
 from bricolage.api.deciding import make_plan
@@ -27,11 +26,13 @@ from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Assignment, Placement
 
 
-class Outlook:
+class UnmeasuredPlans:
     """A model's plans, the one first that is expected to be fastest. Its folder of graphs and weights stays as long as it does,
     which has to be as long as any of its executables."""
 
-    def __init__(self, source: Any, options: Options, *, example_inputs: Any = None, dynamic: Any = None) -> None:
+    def __init__(
+        self, source: object, options: Options, *, example_inputs: object = None, dynamic: object = None
+    ) -> None:
         """Reads the model; arguments and errors as of `optimize`.
 
         Raises:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from bricolage.errors import LeftToPyTorch
@@ -14,7 +15,7 @@ from bricolage.verify.bound import FACTOR
 from bricolage.verify.compare import relative_error
 
 Outputs: TypeAlias = tuple[torch.Tensor, ...]
-Call: TypeAlias = Callable[..., Any]
+Call: TypeAlias = Callable[..., Outputs]
 _MOST_WEIGHTS = 1 << 28
 """Of a graph that is computed in float64, elements."""
 
@@ -27,11 +28,12 @@ class RealEnds(torch.nn.Module):
         super().__init__()
         self.inner, self._complex = inner, [one.is_complex for one in kinds]
 
-    def forward(self, *given: torch.Tensor) -> Any:
+    def forward(self, *given: torch.Tensor) -> Outputs:
         """Its results."""
         pairs = zip(given, self._complex, strict=True)
-        found = self.inner(*(torch.view_as_complex(one) if whole else one for one, whole in pairs))
-        return tuple(map(real, found if isinstance(found, tuple) else (found,)))
+        return tuple(
+            map(real, _tuple(self.inner(*(torch.view_as_complex(one) if whole else one for one, whole in pairs))))
+        )
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
@@ -46,10 +48,9 @@ class Form:
         self._complex = [one.is_complex() for one in expected]
         self._strides = [None if one.is_contiguous() else one.stride() for one in expected]
 
-    def __call__(self, found: Any) -> Outputs:
+    def __call__(self, found: object) -> Outputs:
         """What an executable returned, in this form."""
-        outputs = found if isinstance(found, tuple) else (found,)
-        return tuple(map(_formed, outputs, self._complex, self._strides))
+        return tuple(map(_formed, _tuple(found), self._complex, self._strides))
 
 
 def _formed(tensor: torch.Tensor, is_complex: bool, stride: tuple[int, ...] | None) -> torch.Tensor:
@@ -128,10 +129,12 @@ def _apart(found: Outputs, wanted: Outputs) -> float:
     return relative_error([_array(one) for one in found], [_array(one) for one in wanted])
 
 
-def _array(tensor: torch.Tensor) -> Any:
+def _array(tensor: torch.Tensor) -> np.ndarray:
     tensor = real(tensor)
     return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().numpy()
 
 
-def _tuple(found: Any) -> Outputs:
-    return found if isinstance(found, tuple) else (found,)
+def _tuple(found: object) -> Outputs:
+    several = found if isinstance(found, tuple) else (found,)
+    assert all(isinstance(one, torch.Tensor) for one in several)
+    return several

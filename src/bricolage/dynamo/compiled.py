@@ -14,7 +14,7 @@ import torch
 from torch._dynamo.convert_frame import compile_lock
 
 from bricolage.dynamo.arguments import Arguments, with_weights
-from bricolage.dynamo.deciding import Case, Kept, by_learnt_costs, by_measuring
+from bricolage.dynamo.deciding import GraphCall, Kept, by_learnt_costs, by_measuring
 from bricolage.dynamo.report import GraphReport
 from bricolage.dynamo.weights import Stamp, Weights, stamp
 from bricolage.errors import BricolageError, LeftToPyTorch
@@ -144,7 +144,7 @@ class CompiledGraph:
             gains.append(eager_s - ours_s)
 
         dynamic = tuple(dict.fromkeys(dimensions, torch.export.Dim.AUTO) for dimensions in places.dynamic)
-        case = Case(
+        case = GraphCall(
             with_weights(self._module, places, weights),
             [args[place] for place in places.inputs],
             expected,

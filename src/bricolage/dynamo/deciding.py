@@ -6,12 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from bricolage.api.optimize import optimize
-from bricolage.api.unmeasured import Outlook
+from bricolage.api.unmeasured import UnmeasuredPlans
 from bricolage.dynamo.answers import Form, Outputs, RealEnds, check_in_float64, difference, real
 from bricolage.errors import BackendFailed, BricolageError, LeftToPyTorch
 from bricolage.options import Options
@@ -30,14 +29,14 @@ _EXPORTER_S, _OPERATOR_S = 2.0, 0.01
 
 
 @dataclass(frozen=True)
-class Case:
+class GraphCall:
     """A graph with its weights, at one call."""
 
     module: torch.nn.Module
     """From `inputs` to `expected`."""
     inputs: Sequence[torch.Tensor]
     expected: Outputs
-    dynamic: tuple[dict[int, Any], ...] | None
+    dynamic: tuple[dict[int, object], ...] | None
     operators: int
     options: Options
     note: Callable[..., None]
@@ -64,7 +63,7 @@ class Kept:
 
     executable: Executable
     form: Form
-    outlook: object = None
+    plans: object = None
     """Has to stay as long as the executable."""
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Outputs:
@@ -72,7 +71,7 @@ class Kept:
         return self.form(self.executable(*map(real, inputs)))
 
 
-def by_measuring(case: Case, replan: bool) -> Kept:
+def by_measuring(case: GraphCall, replan: bool) -> Kept:
     """What `optimize` decides on, where it is right and faster than eager.
 
     Raises:
@@ -91,7 +90,7 @@ def by_measuring(case: Case, replan: bool) -> Kept:
     return kept
 
 
-def by_learnt_costs(case: Case, eager_ms: float, end: float) -> Kept:
+def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
     """What learnt costs expect to be fastest, where it is right and faster than eager; else the next, up to three.
 
     Args:
@@ -107,16 +106,16 @@ def by_learnt_costs(case: Case, eager_ms: float, end: float) -> Kept:
     if time.monotonic() + takes > end:
         given = f"{case.options.budget(case.operators):g} s"
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
-    outlook = Outlook(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
-    case.note(least_ms=min((one for one in outlook.least_ms if one is not None), default=None))
-    if refused := _unlikely(outlook, eager_ms):
+    plans = UnmeasuredPlans(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
+    case.note(least_ms=min((one for one in plans.least_ms if one is not None), default=None))
+    if refused := _unlikely(plans, eager_ms):
         raise LeftToPyTorch(reason=refused)
     refused = ""
-    for number in range(min(_TRIES, len(outlook.least_ms))):
+    for number in range(min(_TRIES, len(plans.least_ms))):
         if time.monotonic() > end:
             break
         try:
-            kept = _kept(case, outlook.executable(number), outlook)
+            kept = _kept(case, plans.executable(number), plans)
             case.note(error=difference(_first(kept, case.inputs), case.expected))
             check_in_float64(case.module, case.inputs, case.module, lambda *given, kept=kept: kept(given), case.options)
             case.win(lambda kept=kept: kept(case.inputs))
@@ -127,10 +126,10 @@ def by_learnt_costs(case: Case, eager_ms: float, end: float) -> Kept:
     raise LeftToPyTorch(reason=refused or "its budget was over when it was exported")
 
 
-def _unlikely(outlook: Outlook, eager_ms: float) -> str:
+def _unlikely(plans: UnmeasuredPlans, eager_ms: float) -> str:
     """Why no plan is worth compiling; empty if one may be."""
-    known = [one for one in outlook.least_ms if one is not None]
-    if len(known) < len(outlook.least_ms) or min(known) < eager_ms:
+    known = [one for one in plans.least_ms if one is not None]
+    if len(known) < len(plans.least_ms) or min(known) < eager_ms:
         return ""
     return f"learnt costs expect {min(known):.2g} ms of bricolage at least"
 
@@ -151,11 +150,11 @@ def _first(kept: Kept, inputs: Sequence[torch.Tensor]) -> Outputs:
         raise BackendFailed(backend=name, stage="to run", reason=words[:_LONGEST]) from error
 
 
-def _kept(case: Case, executable: Executable, outlook: object = None) -> Kept:
+def _kept(case: GraphCall, executable: Executable, plans: object = None) -> Kept:
     if len(executable.inputs) != len(case.inputs) or len(executable.outputs) != len(case.expected):
         raise LeftToPyTorch(reason=f"its export takes {describe(executable.inputs)}, which is not what it takes")
     case.note(shipped=executable.plan.buckets[0].chosen)
-    return Kept(executable, Form(case.expected), outlook)
+    return Kept(executable, Form(case.expected), plans)
 
 
 def _errors(bucket: Bucket) -> list[float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch._dynamo
 
@@ -19,19 +18,19 @@ _before: list[bool] = []
 """The user's flag, while a frame is traced for us."""
 
 
-def keep_recurrent_layers(compiler: Callable[..., Any]) -> None:
+def keep_recurrent_layers(compiler: Callable[..., object]) -> None:
     """From now on frames that are traced for this compiler keep recurrent layers in their graphs."""
     handler, config = torch._dynamo.callback_handler, torch._dynamo.config
 
     run_start, run_end = handler.run_start_callbacks, handler.run_end_callbacks
 
-    def begin(*given: Any) -> None:
+    def begin(*given: object) -> None:
         if not _before and _traced_for() is compiler:
             _before.append(bool(config.allow_rnn))
             config.allow_rnn = True
         run_start(*given)
 
-    def end(*given: Any) -> None:
+    def end(*given: object) -> None:
         if _before:
             config.allow_rnn = _before.pop()
         run_end(*given)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+Tensor: TypeAlias = ir.Value
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 """PyTorch's words for what becomes of several values at one place, and ONNX's."""
 _SUM, _MEAN, _MAX = range(3)
@@ -20,7 +21,7 @@ _SUM, _MEAN, _MAX = range(3)
 
 
 @cache
-def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+def translations() -> dict[Callable[..., object], Callable[..., object]]:
     """By operator, for `custom_translation_table` of `torch.onnx.export`. Operators that this version of PyTorch does not have are
     left out."""
     import torch
@@ -39,9 +40,9 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         "aten.searchsorted.Tensor": searchsorted,
         "prims.prod.default": prod,
     }
-    found: dict[Callable[..., Any], Callable[..., Any]] = {}
+    found: dict[Callable[..., object], Callable[..., object]] = {}
     for name, translation in table.items():
-        target: Any = torch.ops
+        target = torch.ops
         for part in name.split("."):
             target = getattr(target, part, None)
         if target is not None:
@@ -50,16 +51,16 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def embedding_bag(
-    weight: Any,
-    indices: Any,
-    offsets: Any,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
     scale_grad_by_freq: bool = False,
     mode: int = _SUM,
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sums, means or maxima [bags, width] of rows of `weight` [rows, width], by `indices` [N] that are cut into bags at `offsets`.
     The other three results are for the gradient, which nobody asks for: they are as many zeros as there are bags."""
     del scale_grad_by_freq, sparse
@@ -96,22 +97,24 @@ def embedding_bag(
     return made, rest, rest, rest
 
 
-def scatter_reduce(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
     """What is in `self` and what `src` brings to places by `index`, added or multiplied."""
     return _ops().ScatterElements(self, index, src, axis=dim, reduction=_REDUCTIONS[reduce])
 
 
-def scatter_value_reduce(self: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
+def scatter_value_reduce(self: Tensor, dim: int, index: Tensor, value: Tensor | float, *, reduce: str) -> Tensor:
     """The same with one number for `src`."""
     op = _ops()
-    value = value if isinstance(value, ir.Value) else op.Constant(value_float=float(value))
-    return scatter_reduce(self, dim, index, op.Expand(op.CastLike(value, self), op.Shape(index)), reduce=reduce)
+    number = value if isinstance(value, ir.Value) else op.Constant(value_float=float(value))
+    return scatter_reduce(self, dim, index, op.Expand(op.CastLike(number, self), op.Shape(index)), reduce=reduce)
 
 
-def scatter_reduce_two(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+def scatter_reduce_two(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """The same for all reductions, and with `self` left out where anything is brought. The exporter makes no mean of a mean."""
     op = _ops()
-    if self.shape is not None and not len(self.shape):
+    if self.shape is not None and not _rank(self):
         flat = op.Constant(value_ints=[1])
         given = (op.Reshape(one, flat) for one in (self, index, src))
         first, places, brought = given
@@ -130,16 +133,18 @@ def scatter_reduce_two(self: Any, dim: int, index: Any, src: Any, reduce: str, *
     return op.Div(total, counts)
 
 
-def index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+def index_reduce(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """Slices of `source` along `dim` brought to places by `index` [N]."""
     op = _ops()
-    rank = len(source.shape)
+    rank = _rank(source)
     shape = op.Constant(value_ints=[-1 if one == dim % rank else 1 for one in range(rank)])
     places = op.Expand(op.Reshape(index, shape), op.Shape(source))
     return scatter_reduce_two(self, dim, places, source, reduce, include_self=include_self)
 
 
-def kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
+def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The k-th smallest value along a dimension, and where it is."""
     op = _ops()
     values, places = op.TopK(self, op.Constant(value_ints=[k]), axis=dim, largest=0, sorted=1)
@@ -148,19 +153,19 @@ def kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[A
     return (found[0], found[1]) if keepdim else (op.Squeeze(found[0], [dim]), op.Squeeze(found[1], [dim]))
 
 
-def median(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+def median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The lower one of the two in the middle, and where it is.
 
     Raises:
         ValueError: the dimension is open.
     """
-    size = self.shape[dim]
+    size = None if self.shape is None else self.shape[dim]
     if not isinstance(size, int):
         raise ValueError(f"a median along a dimension of open size {size}")
     return kthvalue(self, (size + 1) // 2, dim, keepdim)
 
 
-def cdist(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
+def cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
     """Distances of rows, [..., M, N], by the norm of order p: for the Euclidean one of differences, not of products, whose rounding
     is larger."""
     del compute_mode
@@ -181,33 +186,38 @@ def cdist(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
 
 
 def searchsorted(
-    sorted_sequence: Any,
-    self: Any,
+    sorted_sequence: Tensor,
+    self: Tensor,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Any = None,
-) -> Any:
+    sorter: Tensor | None = None,
+) -> Tensor:
     """How many of an ascending sequence, one for all or one for each row, lie below each value (`right`: or equal it)."""
     op = _ops()
     if sorter is not None:
         sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
-    sequence = op.Unsqueeze(sorted_sequence, [-2]) if len(sorted_sequence.shape) > 1 else sorted_sequence
+    sequence = op.Unsqueeze(sorted_sequence, [-2]) if _rank(sorted_sequence) > 1 else sorted_sequence
     value = op.Unsqueeze(self, [-1])
     before = op.LessOrEqual(sequence, value) if right or side == "right" else op.Less(sequence, value)
     counted = op.ReduceSum(op.Cast(before, to=ir.DataType.INT64), [-1], keepdims=0)
     return op.Cast(counted, to=ir.DataType.INT32) if out_int32 else counted
 
 
-def prod(inp: Any, dims: Sequence[int] | None, *, output_dtype: int | None = None) -> Any:
+def prod(inp: Tensor, dims: Sequence[int] | None, *, output_dtype: int | None = None) -> Tensor:
     """The product along dimensions; of everything where there are none."""
     op = _ops()
     made = op.ReduceProd(inp, keepdims=0) if dims is None else op.ReduceProd(inp, list(dims), keepdims=0)
     return made if output_dtype is None else op.Cast(made, to=output_dtype)
 
 
-def _neutral(like: Any, reduce: str) -> Any:
+def _rank(value: Tensor) -> int:
+    assert value.shape is not None, "the exporter knows the rank of every value"
+    return len(value.shape)
+
+
+def _neutral(like: Tensor, reduce: str) -> Tensor:
     """What does not change a reduction."""
     op, kind = _ops(), like.dtype
     if reduce in ("amax", "amin") and kind is not None and not kind.is_floating_point():

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.train.step import calling_line
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 OPERATOR = "bricolage::autograd_function"
 """What stands for an application in a graph: of its tensors, and a number by which `application` knows the rest."""
-Apply: TypeAlias = Callable[..., Any]
+Apply: TypeAlias = Callable[..., object]
+Kind: TypeAlias = "type[torch.autograd.Function]"
 
 
 @dataclass(frozen=True)
@@ -32,24 +33,22 @@ class _Tensor:
 
 
 @dataclass(frozen=True)
-class Application:
+class OwnFunction:
     """A function with those of its arguments that are no tensors."""
 
-    function: Any
-    """A subclass of `torch.autograd.Function`."""
-    given: tuple[Any, ...]
+    function: Kind
+    given: tuple[object, ...]
     """Its arguments, with `_Tensor` where tensors are."""
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> object:
         """What it returns for these tensors, with its own backward."""
-        return _original()(self.function, *_filled(self.given, tensors))
+        return _original()(self.function, *_several(_filled(self.given, tensors)))
 
     def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Those of its results that are tensors."""
         import torch
 
-        found = self(tensors)
-        return [one for one in (found if isinstance(found, tuple) else (found,)) if isinstance(one, torch.Tensor)]
+        return [one for one in _several(self(tensors)) if isinstance(one, torch.Tensor)]
 
     @property
     def batches(self) -> bool:
@@ -59,13 +58,13 @@ class Application:
         return bool(self.function.generate_vmap_rule) or self.function.vmap is not torch.autograd.Function.vmap
 
 
-_known: list[Application] = []
-_numbers: dict[tuple[Any, str], int] = {}
-_shapes: dict[int, Any] = {}
+_known: list[OwnFunction] = []
+_numbers: dict[tuple[Kind, str], int] = {}
+_shapes: dict[int, object] = {}
 """By application: what it returns, with `_Tensor` where tensors are."""
 
 
-def application(number: int) -> Application:
+def application(number: int) -> OwnFunction:
     """The application that has this number in graphs of this process."""
     return _known[number]
 
@@ -74,11 +73,11 @@ def application(number: int) -> Application:
 class Applied:
     """What was applied in a step."""
 
-    refused: dict[Any, str] = field(default_factory=dict)
+    refused: dict[Kind, str] = field(default_factory=dict)
     """By function, why a graph does not carry it."""
-    carried: set[Any] = field(default_factory=set)
+    carried: set[Kind] = field(default_factory=set)
 
-    def reason(self, function: Any) -> str:
+    def reason(self, function: Kind) -> str:
         """Why a graph does not carry it; empty if it does."""
         return "" if function in self.carried - set(self.refused) else self.refused.get(function, "it was not seen")
 
@@ -88,7 +87,7 @@ def noted() -> Iterator[Applied]:
     """Notes which functions are applied, and which of them a graph can carry."""
     found = Applied()
 
-    def apply(function: Any, *given: Any) -> Any:
+    def apply(function: Kind, *given: object) -> object:
         places, tensors = _parted(given)
         versions = [one._version for one in tensors]
         made = _original()(function, *given)
@@ -108,13 +107,13 @@ def noted() -> Iterator[Applied]:
 def kept() -> Iterator[None]:
     """Each application becomes an operator of its own meanwhile."""
 
-    def apply(function: Any, *given: Any) -> Any:
+    def apply(function: Kind, *given: object) -> object:
         places, tensors = _parted(given)
         if _unlike_data(places):
             return _original()(function, *given)
         number = _numbers.setdefault((function, repr(places)), len(_known))
         if number == len(_known):
-            _known.append(Application(function, places))
+            _known.append(OwnFunction(function, places))
         results = _operator()(tensors, number)
         return _filled(_shapes[number], results)
 
@@ -123,7 +122,7 @@ def kept() -> Iterator[None]:
 
 
 @cache
-def _operator() -> Any:
+def _operator() -> Callable[[list[torch.Tensor], int], list[torch.Tensor]]:
     import torch
 
     library = torch.library.Library("bricolage", "FRAGMENT")
@@ -133,18 +132,18 @@ def _operator() -> Any:
     def compute(tensors: Sequence[torch.Tensor], number: int) -> list[torch.Tensor]:
         with torch.no_grad():
             made = application(number)(tensors)
-        several = made if isinstance(made, tuple) else (made,)
-        places, results = _parted(several)
+        places, results = _parted(_several(made))
         _shapes[number] = places if isinstance(made, tuple) else places[0]
         return [one.clone() for one in results]  # an operator's results are no memory of its arguments
 
     library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(OPERATOR, compute, lib=library)
     _libraries.append(library)
-    return getattr(torch.ops.bricolage, name)
+    found: Callable[[list[torch.Tensor], int], list[torch.Tensor]] = getattr(torch.ops.bricolage, name)
+    return found
 
 
-_libraries: list[Any] = []
+_libraries: list[object] = []
 """Operators are gone with their library."""
 
 
@@ -171,12 +170,12 @@ def _original() -> Apply:
     return found
 
 
-def _parted(given: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
+def _parted(given: Sequence[object]) -> tuple[tuple[object, ...], list[torch.Tensor]]:
     """Values with `_Tensor` where tensors are, and the tensors."""
     import torch
 
     tensors: list[torch.Tensor] = []
-    places: list[Any] = []
+    places: list[object] = []
     for one in given:
         if isinstance(one, torch.Tensor):
             places.append(_Tensor(len(tensors)))
@@ -186,34 +185,37 @@ def _parted(given: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
     return tuple(places), tensors
 
 
-def _filled(places: Any, tensors: Sequence[torch.Tensor]) -> Any:
+def _filled(places: object, tensors: Sequence[torch.Tensor]) -> object:
     if isinstance(places, tuple):
-        return tuple(tensors[one.number] if isinstance(one, _Tensor) else one for one in places)
-    return tensors[places.number]
+        return tuple(_filled(one, tensors) if isinstance(one, _Tensor) else one for one in places)
+    return tensors[places.number] if isinstance(places, _Tensor) else places
 
 
-def _unlike_data(given: Sequence[Any]) -> str:
+def _several(found: object) -> tuple[object, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _unlike_data(given: Sequence[object]) -> str:
     """Why lanes cannot share those of its arguments that are no tensors."""
     import torch
 
     plain = bool | int | float | complex | str | None | _Tensor | torch.dtype | torch.Size
     for one in given:
-        inner = one if isinstance(one, tuple) else (one,)
-        if not all(isinstance(value, plain) for value in inner):
+        if not all(isinstance(value, plain) for value in _several(one)):
             return f"it is given a {type(one).__name__}, which may be of one lane"
     return ""
 
 
-def _unlike_tensors(made: Any) -> str:
+def _unlike_tensors(made: object) -> str:
     import torch
 
-    for one in made if isinstance(made, tuple) else (made,):
+    for one in _several(made):
         if not isinstance(one, torch.Tensor | None):
             return f"it returns a {type(one).__name__}"
     return ""
 
 
-def _holding(function: Any) -> str:
+def _holding(function: Kind) -> str:
     """Whether its code holds a tensor or a module of one lane, as that of a function inside of another may."""
     import torch
 

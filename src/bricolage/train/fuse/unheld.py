@@ -115,7 +115,7 @@ def _functions(value: torch.Tensor, applied: Applied) -> str:
     """The first `autograd.Function` that a graph does not carry among what the loss was computed by."""
     from torch.autograd.function import BackwardCFunction
 
-    seen: set[Any] = set()
+    seen: set[object] = set()
     left: list[Any] = [value.grad_fn]
     while left:
         node = left.pop()
@@ -169,7 +169,7 @@ def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, ob
     return found
 
 
-def _data(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _data(names: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """What may be a state: numbers, words, lists and the like, and arrays that are not large."""
     plain = bool | int | float | str | bytes | list | dict | set | tuple | None
     for name, value in names.items():
