@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from bricolage.backends.interface import Backend
 from bricolage.deadline import Deadline
+from bricolage.device.device import Device
+from bricolage.driver.candidates import find
+from bricolage.driver.preference import usable
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import workload
+from bricolage.options import Options
+from bricolage.perf.forecast import forecast
+from bricolage.work.cost import CostModel, Estimate, Setting, Work
 from bricolage.work.implementation import Implementation
 
 _GAIN = 0.95
@@ -36,6 +46,19 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
             known[one] = profile.forecast.whole[one].ms
     last = max(known.values(), default=0.0)
     return known | {one: last + ms for one, ms in unknown.items()}
+
+
+def expected_fastest(
+    graph: Graph, backends: Sequence[Backend], options: Options, device: Device, costs: CostModel | None
+) -> list[tuple[Implementation, Estimate]]:
+    """What implementations of the whole graph are expected to take where nothing was measured, the fastest first: of backends that
+    compile quickly, those that the model knows before those that it does not."""
+    quick = usable([one for one in backends if not one.compiles_slowly])
+    candidates = find(graph, quick, options.precision, device, slow_per_region=False)
+    everything = workload(graph.everything)
+    whole = [Work(everything, one) for one in candidates.whole]
+    told = forecast(whole, [], costs, Setting(device, options.threads))
+    return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
 
 
 def foreseen(profile: Profile) -> float | None:

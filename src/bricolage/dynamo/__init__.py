@@ -11,6 +11,9 @@ Installed with bricolage through the entry-point group `torch_dynamo_backends`; 
 """
 
 from bricolage.dynamo.backend import compile_graph, graphs
-from bricolage.dynamo.compiled import GraphReport
+from bricolage.dynamo.recurrent import keep_recurrent_layers
+from bricolage.dynamo.report import GraphReport
 
 __all__ = ["GraphReport", "compile_graph", "graphs"]
+
+keep_recurrent_layers(compile_graph)

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from bricolage.dynamo.arguments import arguments_of
-from bricolage.dynamo.compiled import CompiledGraph, GraphReport
+from bricolage.dynamo.compiled import CompiledGraph
+from bricolage.dynamo.report import GraphReport
 from bricolage.errors import BadOption, LeftToPyTorch
 from bricolage.options import Options
 

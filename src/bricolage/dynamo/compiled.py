@@ -5,60 +5,34 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
 
-from bricolage.api.optimize import optimize
 from bricolage.dynamo.arguments import Arguments, with_weights
+from bricolage.dynamo.deciding import GraphCall, Kept, by_learnt_costs, by_measuring
+from bricolage.dynamo.report import GraphReport
 from bricolage.dynamo.weights import Stamp, Weights, stamp
 from bricolage.errors import BricolageError, LeftToPyTorch
 from bricolage.measure.turns import time_in_turns, timed
 from bricolage.options import Options
-from bricolage.plan.plan import Bucket
-from bricolage.runtime.executable import Executable
-from bricolage.runtime.signature import describe
-from bricolage.verify.compare import relative_error
 
 _LOG = logging.getLogger(__name__)
 _LEAST_MS = 0.02
 """A graph that eager computes in less is left to it: calling anything else costs as much."""
+_SMALL_MS = 0.25
+"""A graph that eager computes in less is decided by learnt costs alone: ten seconds of measuring would be paid back after 40,000
+calls at the earliest ..."""
+_MEASURED_FROM_S = 8.0
+"""... and so is one with a smaller budget: workers, a reference and a race take some seconds in any case."""
 _ROUNDS, _RACING_S = 15, 1.0
 _SETS = 16
 """Sets of weights with which one graph may be called, a layer's for example; beyond that the oldest is decided anew."""
-_FARTHER = 4.0
-"""Eager may be this many times as far from ours as the farthest accepted answer is from float64."""
 
-Outputs: TypeAlias = tuple[torch.Tensor, ...]
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class GraphReport:
-    """What became of a graph."""
-
-    number: int
-    operators: int
-    """Calls of functions, methods and modules, as Dynamo recorded them."""
-    left: str = ""
-    """Why PyTorch's eager runs it; empty where bricolage does."""
-    shipped: str = ""
-    """What bricolage decided on: an implementation, or a plan; empty before the first call."""
-    eager_ms: float | None = None
-    bricolage_ms: float | None = None
-    """Medians of the race in this process, calls as Dynamo makes them."""
-    error: float | None = None
-    """Against eager, relative."""
-    decide_s: float | None = None
-
-    def __str__(self) -> str:
-        times = "" if self.eager_ms is None else f", eager {self.eager_ms:.3g} ms"
-        times += "" if self.bricolage_ms is None else f", bricolage {self.bricolage_ms:.3g} ms"
-        became = f"left to PyTorch: {self.left}" if self.left else self.shipped or "not called yet"
-        return f"graph {self.number} ({self.operators} operators{times}): {became}"
 
 
 @dataclass
@@ -66,9 +40,7 @@ class _Decided:
     """What is known of the graph with one set of weights."""
 
     weights: Weights
-    executable: Executable
-    strides: tuple[tuple[int, ...] | None, ...]
-    """Of each output, where eager's has others than those of rows after rows."""
+    kept: Kept
     decide_s: float
     gain_s: float
     """By which a call is faster than eager."""
@@ -106,7 +78,7 @@ class CompiledGraph:
         if not known.weights.unchanged(weights):
             return self._changed(known, weights, args)
         try:
-            return _run(known.executable, known.strides, [args[place] for place in places.inputs])
+            return known.kept([args[place] for place in places.inputs])
         except BricolageError as error:
             self.leave(str(error))
             return self._module(*args)
@@ -119,74 +91,80 @@ class CompiledGraph:
             key = tuple(map(id, weights))
             if key in self._decided or self.arguments is None:  # another thread has decided meanwhile
                 return self(*args)
-            before = _Before(args)
+            before, begin = _Before(args), time.perf_counter()
             expected = self._module(*args)
+            ran = time.perf_counter()
+            self._note(eager_ms=(ran - begin) * 1e3)
+            left = ""
             try:
                 before.check(expected)
-                decided = self._decide(places, weights, args, expected)
+                self._decided[key] = self._decide(places, weights, args, expected)
             except LeftToPyTorch as error:
-                self.leave(str(error.facts["reason"]))
-                return expected
+                left = str(error.facts["reason"])
             except BricolageError as error:
-                self.leave(error.sentence)
+                left = error.sentence
+            self._note(decide_s=time.perf_counter() - ran)
+            if left:
+                self.leave(left)
                 return expected
-            self._decided[key] = decided
             while len(self._decided) > _SETS:
                 self._decided.pop(next(iter(self._decided)), None)
             _LOG.info("%s", self.report)
         return expected
 
+    def _note(self, **facts: Any) -> None:
+        self.report = replace(self.report, **facts)
+
     def _decide(
-        self, places: Arguments, weights: Sequence[torch.Tensor], args: Sequence[Any], expected: Outputs
+        self,
+        places: Arguments,
+        weights: Sequence[torch.Tensor],
+        args: Sequence[Any],
+        expected: tuple[torch.Tensor, ...],
     ) -> _Decided:
-        """Optimises the graph with these weights, for these inputs.
+        """Decides the graph with these weights, for these inputs.
 
         Raises:
             LeftToPyTorch: eager is as fast, or the answers differ.
             and as `optimize`.
         """
+        start = time.monotonic()
         eager = timed(lambda: self._module(*args))
         alone = time_in_turns({"eager": eager}, 7, least=3, seconds=_RACING_S / 4)
         eager_ms = alone.latency("eager").median_ms
-        self.report = replace(self.report, eager_ms=eager_ms)
-        if eager_ms < _LEAST_MS:
+        self._note(eager_ms=eager_ms)
+        least_ms = min(ms for samples in alone.samples("eager") for ms in samples)
+        if least_ms < _LEAST_MS:
             raise LeftToPyTorch(reason="it takes eager no longer than calling anything else")
-        inputs = [args[place] for place in places.inputs]
-        start = time.monotonic()
-        module = with_weights(self._module, places, weights)
+        gains = list[float]()
+
+        def win(ours: Callable[[], object]) -> None:
+            race = time_in_turns({"eager": eager, "bricolage": timed(ours)}, _ROUNDS, least=3, seconds=_RACING_S)
+            theirs_ms, ours_ms = (race.latency(name).median_ms for name in ("eager", "bricolage"))
+            self._note(eager_ms=theirs_ms, bricolage_ms=ours_ms)
+            if ours_ms >= theirs_ms:
+                raise LeftToPyTorch(reason="eager is faster")
+            gains.append((theirs_ms - ours_ms) / 1e3)
+
         dynamic = tuple(dict.fromkeys(dimensions, torch.export.Dim.AUTO) for dimensions in places.dynamic)
-        executable = optimize(
-            module,
+        case = GraphCall(
+            with_weights(self._module, places, weights),
+            [args[place] for place in places.inputs],
+            expected,
+            dynamic if any(dynamic) else None,
+            self.report.operators,
             self._options,
-            example_inputs=tuple(one.detach() for one in inputs),
-            dynamic=dynamic if any(dynamic) else None,
-            replan=self._replan,
+            self._note,
+            win,
         )
-        if len(executable.inputs) != len(inputs) or len(executable.outputs) != len(expected):
-            raise LeftToPyTorch(reason=f"its export takes {describe(executable.inputs)}, which is not what it takes")
-        seconds = time.monotonic() - start
-        strides = tuple(None if one.is_contiguous() else one.stride() for one in expected)
-        bucket = executable.plan.buckets[0]
-        self.report = replace(self.report, shipped=bucket.chosen, decide_s=seconds)
-        error = _difference(_run(executable, strides, inputs), expected)
-        self.report = replace(self.report, error=error)
-        bound = _FARTHER * max([self._options.bound, *_errors(bucket)])
-        if error > bound:
-            raise LeftToPyTorch(reason=f"the answer is {error:.1e} from eager's, which is more than {bound:.1e}")
-        ours = timed(lambda: _run(executable, strides, inputs))
-        race = time_in_turns({"eager": eager, "bricolage": ours}, _ROUNDS, least=3, seconds=_RACING_S)
-        eager_ms, ours_ms = (race.latency(name).median_ms for name in ("eager", "bricolage"))
-        self.report = replace(self.report, eager_ms=eager_ms, bricolage_ms=ours_ms)
-        if ours_ms >= eager_ms:
-            raise LeftToPyTorch(reason="eager is faster")
+        budget = self._options.budget(self.report.operators)
+        if budget < _MEASURED_FROM_S or least_ms < _SMALL_MS:
+            kept = by_learnt_costs(case, eager_ms, start + budget)
+        else:
+            kept = by_measuring(case, self._replan)
         key = tuple(map(id, weights))
-        return _Decided(
-            Weights(weights, lambda: self._decided.pop(key, None)),
-            executable,
-            strides,
-            seconds,
-            (eager_ms - ours_ms) / 1e3,
-        )
+        gone = Weights(weights, lambda: self._decided.pop(key, None))
+        return _Decided(gone, kept, time.monotonic() - start, gains[-1])
 
     def _changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
         """With other weights than it was decided with. Whether they are still being trained nobody can tell, so eager runs
@@ -203,11 +181,6 @@ class CompiledGraph:
         with compile_lock:
             self._decided.pop(tuple(map(id, weights)), None)
         return self(*args)
-
-
-def _errors(bucket: Bucket) -> list[float]:
-    """How far answers that were accepted are from float64."""
-    return [one.error for one in bucket.contestants if one.accepted and one.error is not None]
 
 
 class _Before:
@@ -238,28 +211,3 @@ class _Before:
         given = {one.untyped_storage().data_ptr() for one in self._tensors if one.numel()}
         if len(set(results)) < len(results) or given.intersection(results):
             raise LeftToPyTorch(reason="a result shares memory with an argument or another result")
-
-
-def _run(executable: Executable, strides: Sequence[tuple[int, ...] | None], inputs: Sequence[torch.Tensor]) -> Outputs:
-    """Outputs as eager would return them."""
-    found = executable(*inputs)
-    outputs = found if isinstance(found, tuple) else (found,)
-    return tuple(one if stride is None else _strided(one, stride) for one, stride in zip(outputs, strides, strict=True))
-
-
-def _strided(tensor: torch.Tensor, like: tuple[int, ...]) -> torch.Tensor:
-    """The same values, dimensions in memory in the order of these strides."""
-    order = sorted(range(tensor.ndim), key=lambda d: -like[d])
-    back = sorted(range(tensor.ndim), key=lambda d: order[d])
-    return tensor.permute(order).contiguous().permute(back)
-
-
-def _difference(ours: Outputs, eagers: Outputs) -> float:
-    """How far our answer is from eager's; infinite where types or shapes differ."""
-    if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(ours, eagers, strict=True)):
-        return float("inf")
-    return relative_error([_array(one) for one in ours], [_array(one) for one in eagers])
-
-
-def _array(tensor: torch.Tensor) -> Any:
-    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().numpy()

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from bricolage import telemetry
 from bricolage.errors import BadTorchModel, MissingLibrary
 from bricolage.frontends.clean import clean
+from bricolage.frontends.torch_translations import translations
 from bricolage.frontends.upgrade import TARGET
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
                 dynamic_shapes=cast("dict[str, Any] | None", dynamic),
                 verbose=False,
                 external_data=False,
+                custom_translation_table=translations(),
                 opset_version=TARGET,  # later opsets hide GELU and attention in operators that few backends know
             )
     except Exception as error:  # user code runs inside the export and may raise anything

@@ -29,7 +29,7 @@ Hash: TypeAlias = Annotated[str, Matching(r"[0-9a-f]{1,64}", "hash in hexadecima
 OperatorRanges: TypeAlias = Annotated[
     str, Matching(r"([0-9]{1,8}(-[0-9]{1,8})?(,[0-9]{1,8}(-[0-9]{1,8})?)*)?", 'list of ranges such as "0-12,15"')
 ]
-DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence"]
+DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence", "learnt costs"]
 """Which evidence decided."""
 Core: TypeAlias = Annotated[int, Within(0, 1_000_000)]
 """Number of a logical processor."""

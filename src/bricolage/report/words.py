@@ -104,6 +104,7 @@ def disturbance(bucket: Bucket) -> str:
         "race": "the race was still conclusive",
         "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
+        "learnt costs": "learnt costs decided",
     }[bucket.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bricolage.errors import NotFusible
 from bricolage.train.data import Data
 from bricolage.train.evaluate import loss_value
+from bricolage.train.fuse import functions
 from bricolage.train.fuse.alone import make_loss, make_module
 from bricolage.train.fuse.data import example
 from bricolage.train.fuse.sweep import Lane
@@ -100,7 +101,8 @@ def trace(data: Data, lane: Lane) -> Traced:
     kept = torch.get_rng_state()
     try:
         quiet.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # it prints what it cannot trace
+        quietly = contextlib.redirect_stderr(io.StringIO())  # it prints what it cannot trace
+        with warnings.catch_warnings(), quietly, functions.kept():
             warnings.simplefilter("ignore")
             program = torch.export.export(Step().train(), batch.tensors)
     except NotFusible:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
+from bricolage.train.fuse.functions import Applied, noted
 from bricolage.train.step import calling_line, users_code
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _DEPTH = 4
 """Of lists and objects whose values are looked at."""
 _MOST_ITEMS = 1000
+_MOST_BYTES = 1 << 20
+"""Of an array among globals: larger ones are data."""
 
 
 def trained_parameters(
@@ -45,17 +48,17 @@ def trained_parameters(
     torch.set_rng_state(random_state)
     watch = _watching_hooks()
     try:
-        numbers, states = _other_random(), [_state(module)]
+        numbers, states = _other_random(), [_state(module, ())]
         for _ in range(2):
             module.zero_grad(set_to_none=True)
             with users_code(place):
-                with watch:
+                with watch, noted() as applied:
                     value = loss()
-                reason = watch.found or _functions(value)
+                reason = watch.found or _functions(value, applied)
                 if reason:
                     raise NotFusible(reason=reason)
                 value.sum().backward()
-            states.append(_state(module))
+            states.append(_state(module, applied.carried))
         if _other_random() != numbers:
             raise NotFusible(reason="it draws random numbers from Python's random or numpy.random in training")
     finally:
@@ -108,11 +111,11 @@ def _watching_hooks() -> Any:
     return HookWatch()
 
 
-def _functions(value: torch.Tensor) -> str:
-    """The first `autograd.Function` with a backward of its own among what the loss was computed by."""
+def _functions(value: torch.Tensor, applied: Applied) -> str:
+    """The first `autograd.Function` that a graph does not carry among what the loss was computed by."""
     from torch.autograd.function import BackwardCFunction
 
-    seen: set[Any] = set()
+    seen: set[object] = set()
     left: list[Any] = [value.grad_fn]
     while left:
         node = left.pop()
@@ -122,7 +125,9 @@ def _functions(value: torch.Tensor) -> str:
         cls = getattr(node, "_forward_cls", None)
         # Operators that `torch.library` registers are in the graph, with their gradients.
         if isinstance(node, BackwardCFunction) and cls is not None and "GeneratedBackwardFor" not in cls.__name__:
-            return f"the backward of '{cls.__name__}' is its own, as an autograd.Function ({_home(cls.backward)})"
+            reason = applied.reason(cls)
+            if reason:
+                return f"the backward of '{cls.__name__}' is its own ({_home(cls.backward)}), and {reason}"
         left += [one for one, _ in node.next_functions]
     return ""
 
@@ -143,17 +148,34 @@ def _other_random() -> tuple[object, ...]:
     return random.getstate(), *(one.tobytes() if hasattr(one, "tobytes") else one for one in theirs)
 
 
-def _state(module: torch.nn.Module) -> dict[str, object]:
-    """What modules hold beside tensors and parts, by name."""
+def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, object]:
+    """What modules hold beside tensors and parts, by name; with what functions with a backward of their own hold, and globals of
+    the files that these and those come from."""
     import torch
 
     own = set(vars(torch.nn.Module()))
-    return {
+    found = {
         f"'{path}.{name}'".replace("'.", "'"): _value(value, _DEPTH)
         for path, part in module.named_modules()
         for name, value in vars(part).items()
         if name not in own
     }
+    for one in functions:
+        found |= {f"'{one.__name__}.{name}'": _value(value, _DEPTH) for name, value in _data(vars(one))}
+    for home in {one.__module__ for one in (*functions, *map(type, module.modules()))}:
+        if home in sys.modules and home.partition(".")[0] != "torch":
+            known = vars(sys.modules[home])
+            found |= {f"the global '{name}'": _value(value, _DEPTH) for name, value in _data(known)}
+    return found
+
+
+def _data(names: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """What may be a state: numbers, words, lists and the like, and arrays that are not large."""
+    plain = bool | int | float | str | bytes | list | dict | set | tuple | None
+    for name, value in names.items():
+        small = 0 < getattr(value, "nbytes", 0) <= _MOST_BYTES and hasattr(value, "tobytes")
+        if not name.startswith("__") and (small or isinstance(value, plain)):
+            yield name, value
 
 
 def _value(value: Any, depth: int) -> object:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bricolage.train.fuse.functions import OPERATOR, application
 from bricolage.train.fuse.operators.call import TABLE, Call, Compute, Joined, Result, aligned, only
 
 if TYPE_CHECKING:
@@ -75,6 +77,14 @@ def pointwise(call: Call) -> Joined:
         return made
 
     return only("unchanged", compute)
+
+
+@TABLE.rule(OPERATOR)
+def function(call: Call) -> Joined:
+    """A function of the user's with a backward of its own."""
+    own = application(call.args[1])
+    one = replace(call, target=lambda tensors, _: own.results(tensors))
+    return Joined({"loop": by_lane(one), "vmap": by_vmap(one)} if own.batches else {"loop": by_lane(one)})
 
 
 @TABLE.rule("aten::copy")

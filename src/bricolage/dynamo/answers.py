@@ -1,0 +1,140 @@
+"""What a graph answers: as eager returns it, complex numbers included, and how far an executable's answer is from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from bricolage.errors import LeftToPyTorch
+from bricolage.options import Options
+from bricolage.verify.bound import FACTOR
+from bricolage.verify.compare import relative_error
+
+Outputs: TypeAlias = tuple[torch.Tensor, ...]
+Call: TypeAlias = Callable[..., Outputs]
+_MOST_WEIGHTS = 1 << 28
+"""Of a graph that is computed in float64, elements."""
+
+
+class RealEnds(torch.nn.Module):
+    """A module whose complex inputs and results [...] are real ones [..., 2], which ONNX has no other type for."""
+
+    def __init__(self, inner: torch.nn.Module, kinds: Sequence[torch.dtype]) -> None:
+        """`kinds`: of its inputs."""
+        super().__init__()
+        self.inner, self._complex = inner, [one.is_complex for one in kinds]
+
+    def forward(self, *given: torch.Tensor) -> Outputs:
+        """Its results."""
+        pairs = zip(given, self._complex, strict=True)
+        return tuple(
+            map(real, _tuple(self.inner(*(torch.view_as_complex(one) if whole else one for one, whole in pairs))))
+        )
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers [...] as real ones [..., 2]; others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+class Form:
+    """Types and strides of the results of a graph, as eager returns them."""
+
+    def __init__(self, expected: Outputs) -> None:
+        self._complex = [one.is_complex() for one in expected]
+        self._strides = [None if one.is_contiguous() else one.stride() for one in expected]
+
+    def __call__(self, found: object) -> Outputs:
+        """What an executable returned, in this form."""
+        return tuple(map(_formed, _tuple(found), self._complex, self._strides))
+
+
+def _formed(tensor: torch.Tensor, is_complex: bool, stride: tuple[int, ...] | None) -> torch.Tensor:
+    tensor = torch.view_as_complex(tensor) if is_complex else tensor
+    return tensor if stride is None else _strided(tensor, stride)
+
+
+def _strided(tensor: torch.Tensor, like: tuple[int, ...]) -> torch.Tensor:
+    """The same values, dimensions in memory in the order of these strides."""
+    order = sorted(range(tensor.ndim), key=lambda d: -like[d])
+    back = sorted(range(tensor.ndim), key=lambda d: order[d])
+    return tensor.permute(order).contiguous().permute(back)
+
+
+def difference(ours: Outputs, eagers: Outputs) -> float:
+    """How far an answer is from another, relative; infinite where types or shapes differ."""
+    if any(a.dtype != b.dtype or a.shape != b.shape for a, b in zip(ours, eagers, strict=True)):
+        return float("inf")
+    return _apart(ours, eagers)
+
+
+def check_in_float64(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], eager: Call, ours: Call, options: Options
+) -> None:
+    """Compares answers with those of the module in float64, on these inputs and on their opposites.
+
+    Args:
+        module: the graph with its weights; it is not changed.
+        inputs: of a call.
+        eager: the graph, from its inputs to its results.
+        ours: what is judged, likewise.
+        options: with the bound. Unless a number is given, an answer may be `FACTOR` times as far off as eager's.
+
+    Raises:
+        LeftToPyTorch: an answer is too far off.
+    """
+    exact = _in_float64(module)
+    for given in (inputs, [-one if one.is_floating_point() else one for one in inputs]):
+        expected = eager(*given)
+        if given is not inputs and not all(bool(torch.isfinite(one).all()) for one in expected):
+            continue  # a square root, say
+        found, own = ours(*given), 0.0
+        wanted: Outputs | None = None
+        try:  # calling the module itself would print what it fails with
+            wanted = None if exact is None else _tuple(exact.forward(*map(_wide, given)))
+        except Exception:  # it names types of its own: eager stands for float64, and is as far off as an answer may be
+            exact = None
+        if wanted is not None:
+            own = _apart(expected, wanted)
+        error = difference(found, expected) if wanted is None else _apart(found, wanted)
+        bound = options.bound if options.tolerance is not None else max(options.bound, FACTOR * own)
+        bound *= FACTOR if wanted is None else 1.0
+        if not error <= bound:
+            what = "eager's" if wanted is None else "what float64 makes of it"
+            raise LeftToPyTorch(reason=f"the answer is {error:.1e} from {what}, which is more than {bound:.1e}")
+
+
+def _in_float64(module: torch.nn.Module) -> torch.nn.Module | None:
+    tensors = [*module.parameters(), *module.buffers()]
+    if sum(one.numel() for one in tensors) > _MOST_WEIGHTS:
+        return None
+    made = copy.deepcopy(module)
+    for part in made.modules():
+        for name, one in part._buffers.items():
+            part._buffers[name] = None if one is None else _wide(one)
+    return made.double()
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _apart(found: Outputs, wanted: Outputs) -> float:
+    return relative_error([_array(one) for one in found], [_array(one) for one in wanted])
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    tensor = real(tensor)
+    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().numpy()
+
+
+def _tuple(found: object) -> Outputs:
+    several = found if isinstance(found, tuple) else (found,)
+    assert all(isinstance(one, torch.Tensor) for one in several)
+    return several
