@@ -53,6 +53,13 @@ _SIZES = {
     "Unsqueeze": (1,),
 }
 """Inputs that decide shapes: any value but a small one would not fit."""
+_TABLES = {
+    ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
+    ("com.microsoft", "GatherBlockQuantized"): {1: 0},
+    ("com.microsoft", "RotaryEmbedding"): {1: 2},
+    ("", "RotaryEmbedding"): {3: 1},
+}
+"""By operator: inputs that index rows of another one."""
 _LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
 _KEYS = {
     "LabelEncoder": ("keys_strings", "keys_int64s"),
@@ -168,6 +175,9 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 
 def _index_bound(node: ir.Node, at: int) -> int | None:
     """Size of the dimension that input `at` of `node` indexes; None where it is no index, or the size is unknown."""
+    table = _TABLES.get((node.domain, node.op_type), {}).get(at)
+    if table is not None:
+        return _dimension(node.inputs[table], 0) if table < len(node.inputs) else None
     if node.domain:
         return None
     data = node.inputs[0]
