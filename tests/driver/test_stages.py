@@ -27,7 +27,7 @@ from bricolage.driver.stages.rewriting import RewriteSearch, RewrittenVariants, 
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placed, promising
-from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
+from bricolage.errors import AllWrong, NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
@@ -188,6 +188,14 @@ def test_everything_is_wrong(tmp_path: Path, model: Graph) -> None:
     with pytest.raises(NotAccurate) as found:
         run(state, Baselines())
     assert found.value.facts["error"] == 1e-4 and found.value.facts["bound"] == state.oracle.bound, "the least wrong"
+
+
+def test_no_precision_is_proposed_that_would_not_help(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"first": 0.7}, failures={"second": ("refused", "it has no kernel")})
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], answers)
+    with pytest.raises(AllWrong, match="first: .*; second: it has no kernel") as found:
+        run(state, Baselines())
+    assert "--precision" not in str(found.value)
 
 
 def test_one_that_is_right_is_enough_and_the_others_are_timed_all_the_same(tmp_path: Path, model: Graph) -> None:

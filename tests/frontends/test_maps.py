@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from onnx import TensorProto, helper
 
 from bricolage.errors import UnsupportedType, WrongType
 from bricolage.frontends import to_model
-from bricolage.frontends.maps import KEYS, without_maps
+from bricolage.frontends.maps import KEYS, restore, without_maps
+from bricolage.graph.extract import write_whole
+from bricolage.graph.interface import externalised
 from bricolage.plan.interface import input_specs, output_specs
 from bricolage.runtime.signature import by_position_and_name, collect, mapped
 from bricolage.verify.reference import evaluate
@@ -28,6 +31,7 @@ def classifier(attribute: str, *behind: onnx.NodeProto) -> onnx.ModelProto:
         ["label", "p"],
         domain="ai.onnx.ml",
         coefficients=[1.0, -1.0],
+        intercepts=[0.5, -0.5],
         classlabels_ints=[3, 7],
     )
     zipped = helper.make_node("ZipMap", ["p"], ["zm"], domain="ai.onnx.ml", **{attribute: KINDS[attribute]})
@@ -120,6 +124,40 @@ def test_an_input_that_is_a_map_is_the_row_that_it_stands_for(model: onnx.ModelP
         arrays = collect(specs, *by_position_and_name(specs, args, named))
         assert evaluate(made, arrays)["y"].tolist() == wanted.tolist()
     assert collect(specs, (np.zeros(wanted.shape, np.float32),), {})["x"].shape == wanted.shape
+
+
+@pytest.mark.parametrize("attribute", KINDS)
+def test_a_file_for_other_runtimes_returns_maps_again(attribute: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    given, x = classifier(attribute), {"x": np.float32([[1], [-2], [0.5], [0]])}
+    write_whole(externalised(to_model(given)), tmp_path / "model.onnx")
+    restore(tmp_path / "model.onnx")
+    written = onnx.load(tmp_path / "model.onnx")
+    assert list(written.graph.output) == list(given.graph.output) and not written.metadata_props
+    first, second = (runtime.InferenceSession(one.SerializeToString()).run(None, x) for one in (given, written))
+    assert first[1] == second[1] and len(second[1]) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        (reader("DictVectorizer", TensorProto.STRING, TensorProto.FLOAT, string_vocabulary=["a", "b"]), {"b": 1.5}),
+        (reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, map_form="SPARSE", max_map=4), {3: 2.5, 1: 1.25}),
+        (reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_FLOAT"), {9: 2.5, 4: 0.5}),
+    ],
+    ids=["words", "sparse", "dense"],
+)
+def test_a_file_for_other_runtimes_takes_maps_again(
+    model: onnx.ModelProto, value: dict[Any, float], tmp_path: Path
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    write_whole(externalised(to_model(model)), tmp_path / "model.onnx")
+    restore(tmp_path / "model.onnx")
+    written = onnx.load(tmp_path / "model.onnx")
+    first, second = (
+        runtime.InferenceSession(one.SerializeToString()).run(None, {"x": value}) for one in (model, written)
+    )
+    assert first[0].tolist() == second[0].tolist()
 
 
 def test_what_is_no_number_is_refused_by_name() -> None:

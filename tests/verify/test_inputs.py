@@ -17,6 +17,8 @@ from bricolage.verify.inputs import check, choose, generate, judge, load, not_fi
 from bricolage.verify.roles import role, saturating
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
+ML, STRING = "ai.onnx.ml", TensorProto.STRING
+
 
 def value_of(model: ir.Model, name: str) -> ir.Value:
     return next(value for value in model.graph.inputs if value.name == name)
@@ -169,6 +171,34 @@ def test_sequences_can_be_drawn() -> None:
     model = to_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
     sample = choose(model)
     assert sample.quality.good and sample.reference["y"].shape == (6, 3)
+
+
+def test_parts_of_a_sequence_have_the_sizes_that_are_stated() -> None:
+    kind = ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
+    given = ir.Value(name="q", type=kind, shape=ir.Shape([None, 2]))
+    parts = generate(ir.Model(ir.Graph([given], [], nodes=[]), ir_version=8))["q"]
+    assert {part.shape for part in parts} == {(3, 2)}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "kind", "attributes", "known"),
+    [
+        ("LabelEncoder", ML, STRING, {"keys_strings": ["a", "b"], "values_int64s": [1, 2]}, {"a", "b", "elsewhere"}),
+        ("LabelEncoder", ML, I64, {"keys_int64s": [5, 9], "values_int64s": [1, 2]}, {5, 9, 10}),
+        ("OneHotEncoder", ML, STRING, {"cats_strings": ["a", "b"], "zeros": 0}, {"a", "b"}),
+        ("OneHotEncoder", ML, I64, {"cats_int64s": [5, 9], "zeros": 0}, {5, 9}),
+        ("Cast", "", STRING, {"to": F}, {"0", "1", "7", "12"}),
+    ],
+)
+def test_what_an_operator_knows_is_drawn(
+    op_type: str, domain: str, kind: int, attributes: dict, known: set[object]
+) -> None:
+    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **attributes)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [60])], [helper.make_tensor_value_info("y", F, None)]
+    )
+    drawn = generate(ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])))["x"]
+    assert set(drawn.tolist()) == known
 
 
 # --- the user's own ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.errors import InvalidGraph, NoReference
 from bricolage.frontends import to_model
+from bricolage.verify import reference
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluator, Library, evaluate
@@ -266,6 +267,17 @@ def test_four_bits_are_exact(kind: int, block: int) -> None:
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     x = rng.standard_normal((50, 32)).astype(np.float32)
     assert relative_error(float32(model, {"x": x}), [evaluate(model, {"x": x})["y"]]) == 0.0
+
+
+def test_a_model_with_many_weights_is_evaluated_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bert_like()
+    inputs = generate(model)
+    whole = evaluate(model, inputs, library="torch")["y"]
+    monkeypatch.setattr(reference, "_MOST_BYTES", 1 << 10)
+    parts = Evaluator(model, library="torch")
+    for _ in range(2):
+        np.testing.assert_array_equal(parts(inputs)["y"], whole)
+    assert len(parts._stretches) > 1 and all(part.module is None for part in parts._stretches)
 
 
 @pytest.mark.parametrize("library", ["torch", "onnx"])

@@ -111,6 +111,7 @@ def test_where_definitions_leave_it_open_the_runtime_is_asked() -> None:
     """Outside of a worker there is no runtime to ask."""
     for op_type, attributes in (
         ("TreeEnsembleClassifier", {**trees(1), "classlabels_int64s": [0, 1]}),
+        ("TreeEnsembleClassifier", {**trees(2), "classlabels_int64s": [0, 1]}),
         ("LinearClassifier", {"intercepts": [0.1], "classlabels_ints": [0, 1]}),
         ("LinearRegressor", {"post_transform": "SOFTMAX"}),
         ("SVMClassifier", {"prob_a": [0.1, 0.2, 0.3]}),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
-from bricolage.errors import BadOption, BricolageError, WrongRewrite
+from bricolage.errors import BadOption, BricolageError, StatedOtherwise, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
+from bricolage.frontends.clean import forget_stated
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
 from bricolage.graph.open_sizes import standing_in
@@ -127,14 +128,22 @@ def rewrite(
     """
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
-    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
-    sizes = _sizes(original, shapes or {})
-    start = prepare(original, sizes)
-    made = how.make(limit)
-    if evaluate is not None:
-        return checked(original, start, how.simplified, made, sizes, seed, evaluate)
-    with references(start, budget_s or 0.0, memory_limit_mb) as there:
-        return checked(original, start, how.simplified, made, sizes, seed, there)
+
+    def rewritten() -> Rewritten:
+        how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
+        sizes = _sizes(original, shapes or {})
+        start = prepare(original, sizes)
+        made = how.make(limit)
+        if evaluate is not None:
+            return checked(original, start, how.simplified, made, sizes, seed, evaluate)
+        with references(start, budget_s or 0.0, memory_limit_mb) as there:
+            return checked(original, start, how.simplified, made, sizes, seed, there)
+
+    try:
+        return rewritten()
+    except StatedOtherwise:
+        forget_stated(original)
+        return rewritten()
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
@@ -308,8 +317,12 @@ def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
     Raises:
         UnboundDimension: none that fit were found.
     """
-    names = symbolic_dimensions(model)
-    return standing_in(model, given, {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)})
+    groups: dict[str, list[str]] = {}
+    for name, readers in symbolic_dimensions(model).items():
+        nameless_first = any(name == f"{reader}.0" for reader in readers)  # rows of all inputs that do not say so
+        groups.setdefault(".0" if nameless_first else name, []).append(name)
+    drawn = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, names in enumerate(groups.values()) for name in names}
+    return standing_in(model, given, drawn)
 
 
 def _check_edges(

@@ -96,6 +96,7 @@ def rewrite(
     limits = _search(search)
     output.check_writable(out)
     with output.stdout_kept():
+        from bricolage.frontends.maps import restore
         from bricolage.graph.extract import write_whole
 
         stated = _stated(own, options.seed)
@@ -106,6 +107,7 @@ def rewrite(
         else:
             found = _rewritten(model, options, sizes, limit, limits, rules)
         write_whole(found.model, out)
+        restore(out)
     from bricolage.report import rewriting
 
     if as_json:

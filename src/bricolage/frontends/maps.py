@@ -5,13 +5,14 @@ No graph computes with maps: a ZipMap at the end of a model names the columns of
 executable makes the maps of it (`runtime.signature.mapped`). An input that a DictVectorizer or a CastMap to numbers reads is the
 tensor that they make of it, and the executable makes it of a map (`runtime.signature.row`). The names stand in the model's metadata
 until the plan has them; a dense CastMap has none, and as many columns as the map has keys. Functions of the model that have such
-operators are written out first.
+operators are written out first. A model that is written for other runtimes has its maps again (`restore`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -59,6 +60,59 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
                 node.attribute.append(onnx.helper.make_attribute("to", target))
     onnx.helper.set_model_props(copy, {**{p.key: p.value for p in copy.metadata_props}, KEYS: json.dumps(keys)})
     return copy
+
+
+def restore(path: Path) -> None:
+    """Gives the model of a file, which was made of one with maps, its maps back: a ZipMap behind each such output, and before each
+    such input an operator that makes the row of a map. Weights beside the file stay where they are."""
+    proto = onnx.load(str(path), load_external_data=False)
+    props = {entry.key: entry.value for entry in proto.metadata_props}
+    keys: dict[str, Keys] = json.loads(props.pop(KEYS, "{}"))
+    if not keys:
+        return
+    graph = proto.graph
+    outputs = {info.name: info for info in graph.output if info.name in keys}
+    inputs = {info.name: info for info in graph.input if info.name in keys}
+    made = {name: f"{name}.columns" for name in outputs} | {name: f"{name}.row" for name in inputs}
+    _rename(graph, made)
+    for name, info in outputs.items():
+        key, named = _typed(keys[name])
+        node = onnx.helper.make_node(
+            "ZipMap", [made[name]], [name], domain=_ML, **{f"classlabels_{named}s": keys[name]}
+        )
+        graph.node.append(node)
+        kind = onnx.helper.make_map_type_proto(key, onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, []))
+        info.type.CopyFrom(onnx.helper.make_sequence_type_proto(kind))
+    for name, info in inputs.items():
+        key, named = _typed(keys[name])
+        number = info.type.tensor_type.elem_type
+        vocabulary = {f"{named}_vocabulary": keys[name]}
+        op_type, attributes = ("DictVectorizer", vocabulary) if keys[name] else ("CastMap", {"map_form": "DENSE"})
+        graph.node.insert(0, onnx.helper.make_node(op_type, [name], [made[name]], domain=_ML, **attributes))
+        info.type.CopyFrom(onnx.helper.make_map_type_proto(key, onnx.helper.make_tensor_type_proto(number, [])))
+    if not any(entry.domain == _ML for entry in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(_ML, 1))
+    del proto.metadata_props[:]
+    onnx.helper.set_model_props(proto, props)
+    path.write_bytes(proto.SerializeToString())
+
+
+def _typed(keys: Keys) -> tuple[int, str]:
+    """The type of keys, and what attributes with them are called."""
+    text = bool(keys) and isinstance(keys[0], str)
+    return (onnx.TensorProto.STRING, "string") if text else (onnx.TensorProto.INT64, "int64")
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Gives values other names wherever operators read or make them, in place; inputs and outputs of the graph keep theirs."""
+    for node in graph.node:
+        for ends in (node.input, node.output):
+            ends[:] = [names.get(name, name) for name in ends]
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _rename(body, names)
+    for info in graph.value_info:
+        info.name = names.get(info.name, info.name)
 
 
 def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -48,10 +48,17 @@ def _svm_classifier(node: ir.Node) -> str:
 def _trees(node: ir.Node) -> str:
     if "BRANCH_NEQ" in node.attributes.get_strings("nodes_modes", ()):
         return "where NaN goes at an inequality is not defined"
-    scored = set(node.attributes.get_ints("class_ids", ()))
-    if node.op_type == "TreeEnsembleClassifier" and _labels(node) <= 2 and len(scored) < 2:
+    if node.op_type == "TreeEnsembleClassifier" and _labels(node) <= 2 and not _all_scored(node):
         return "the other score of two classes is not defined"
     return ""
+
+
+def _all_scored(node: ir.Node) -> bool:
+    """Whether every leaf has a score for both of two classes."""
+    named = ("class_treeids", "class_nodeids", "class_ids")
+    scored = set(zip(*(node.attributes.get_ints(name, ()) for name in named), strict=False))
+    leaves = {(tree, leaf) for tree, leaf, _ in scored}
+    return len(scored) == 2 * len(leaves)
 
 
 _DOUBTS: Mapping[str, Callable[[ir.Node], str]] = {

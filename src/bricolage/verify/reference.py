@@ -11,7 +11,7 @@ import importlib.util
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -35,6 +35,9 @@ LIBRARY_VARIABLE = "BRICOLAGE_REFERENCE"
 """Environment variable: "onnx" has everything evaluated by the ONNX reference implementation where nothing else is asked for, which
 is slower, and starts sooner than torch. To see whether the reference itself is at fault."""
 
+_MOST_BYTES = 1 << 30
+"""Of weights in float64 that are held at a time: a model with more is evaluated part by part, and what a part holds is freed behind
+it. Lowering it again on the next inputs takes a second or two for each of them."""
 Library = Literal["torch", "onnx"]
 
 
@@ -247,7 +250,10 @@ class Evaluator:
                 outputs = stretch.module.forward(*(from_numpy(values[name]) for name in names))
         finally:
             torch.set_num_threads(threads)
-        return Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
+        found = Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
+        if len(self._stretches) > 1 and _wide_bytes(self._constants.values()) > _MOST_BYTES:
+            stretch.module = None
+        return found
 
     def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> GraphModule:
         import torch
@@ -276,6 +282,8 @@ class Evaluator:
                 results = self._borrow(stretch, read)
         except Exception as error:  # the ONNX reference implementation has no common exception
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            if reason.startswith("Node type"):  # with a list of what it knows in the domain
+                reason = "neither bricolage nor the onnx package computes it"
             told = f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}"
             if not self._borrowing:
                 raise NoReference(reason=told) from error
@@ -342,19 +350,30 @@ def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:
     imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
     found: list[_Stretch] = []
     together: list[ir.Node] = []
+    held: dict[str, ir.Value] = {}
     for node in model.graph:
         reason = supported(node, opset_for(node, imports))
         if reason is None:
+            own = {name: value for name, value in _reads([node]).items() if value.const_value is not None}
+            if together and _wide_bytes({**held, **own}.values()) > _MOST_BYTES:
+                found.append(_Stretch(tuple(together), True))
+                together, held = [], {}
             together.append(node)
+            held.update(own)
             continue
         _LOG.debug("by the ONNX reference: %s (%s)", node.name, reason)
         if together:
             found.append(_Stretch(tuple(together), True))
-            together = []
+            together, held = [], {}
         found.append(_Stretch((node,), False))
     if together:
         found.append(_Stretch(tuple(together), True))
     return found
+
+
+def _wide_bytes(values: Iterable[ir.Value]) -> int:
+    """Of constants in float64."""
+    return sum(value.const_value.size * 8 for value in values if value.const_value is not None)
 
 
 def _reads(nodes: Sequence[ir.Node]) -> dict[str, ir.Value]:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.graph.operator_kinds import operator_types
 
-Kind = Literal["float", "index", "mask", "bool", "integer", "size", "string", "pixel"]
+Kind = Literal["float", "index", "mask", "bool", "integer", "size", "string", "pixel", "choice"]
 
 _PASSING = frozenset(
     {
@@ -55,7 +55,25 @@ _SIZES = {
     "Unsqueeze": (1,),
 }
 """Inputs that decide shapes: any value but a small one would not fit."""
+_TABLES = {
+    ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
+    ("com.microsoft", "GatherBlockQuantized"): {1: 0},
+    ("com.microsoft", "RotaryEmbedding"): {1: 2},
+    ("", "RotaryEmbedding"): {3: 1},
+}
+"""By operator: inputs that index rows of another one."""
 _LENGTHS = {**dict.fromkeys(operator_types("recurrent"), 4), "ReverseSequence": 1}
+_KEYS = {
+    "LabelEncoder": ("keys_strings", "keys_int64s"),
+    "OneHotEncoder": ("cats_strings", "cats_int64s"),
+    "CategoryMapper": ("cats_strings", "cats_int64s"),
+    "TfIdfVectorizer": ("pool_strings", "pool_int64s"),
+}
+"""Attributes with the values that an operator knows."""
+_OTHERS = frozenset({"LabelEncoder", "CategoryMapper", "TfIdfVectorizer"})
+"""Of these, operators that take any other value, too."""
+_NUMERALS = ("0", "1", "7", "12")
+"""What a cast reads into any type of numbers."""
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
 _DEPTH = 24  # operators followed from an input
 
@@ -69,19 +87,23 @@ class Role:
 
     kind: Kind
     bound: int | None = None
+    choices: tuple[str | int, ...] = ()
+    """All that it may be; empty where nothing says so."""
 
 
 def role(value: ir.Value) -> Role:
     """The role of a graph input from its type, its name and the operators that it reaches."""
     dtype = value.dtype
     if dtype is None or dtype == ir.DataType.STRING:
-        return Role("string")
+        return Role("choice", choices=choices) if (choices := _choices(value, text=True)) else Role("string")
     if dtype.is_floating_point() or dtype.name.startswith("COMPLEX"):
         return Role("mask" if _MASK_NAME.search(value.name or "") else "float")
     uses = list(_uses(value))
     bounds = [bound for bound in (_index_bound(node, at) for node, at in uses) if bound is not None]
     if dtype == ir.DataType.BOOL:
         return Role("mask" if _MASK_NAME.search(value.name or "") else "bool")
+    if choices := _choices(value, text=False):
+        return Role("choice", choices=choices)
     if bounds:
         return Role("index", max(min(bounds), 1))
     sizes = [_length_bound(node, at) for node, at in uses if at == _LENGTHS.get(node.op_type)]
@@ -114,6 +136,26 @@ def _comes_from_saturation(value: ir.Value) -> bool:
     return False
 
 
+def _choices(value: ir.Value, *, text: bool) -> tuple[str | int, ...]:
+    """What the operators that read a value know, and something else where they take it; of text that becomes numbers, numerals."""
+    for node, at in _uses(value):
+        attributes = node.attributes
+        if text and node.op_type == "Cast" and attributes.get_int("to", ir.DataType.STRING) != ir.DataType.STRING:
+            return _NUMERALS
+        if at or node.op_type not in _KEYS:
+            continue
+        strings, integers = _KEYS[node.op_type]
+        known: tuple[str | int, ...] = tuple(
+            attributes.get_strings(strings, ()) if text else attributes.get_ints(integers, ())
+        )
+        if not known:
+            continue
+        if node.op_type in _OTHERS:
+            return (*known, "elsewhere") if text else (*known, max(int(one) for one in known) + 1)
+        return known
+    return ()
+
+
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Operators that get the values of `value`, changed in place and type at most, and at which input; breadth-first,
     into the bodies of control flow where they capture it."""
@@ -135,6 +177,9 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
 
 def _index_bound(node: ir.Node, at: int) -> int | None:
     """Size of the dimension that input `at` of `node` indexes; None where it is no index, or the size is unknown."""
+    table = _TABLES.get((node.domain, node.op_type), {}).get(at)
+    if table is not None:
+        return _dimension(node.inputs[table], 0) if table < len(node.inputs) else None
     if node.domain:
         return None
     data = node.inputs[0]
