@@ -84,7 +84,9 @@ def test_the_best_gain_for_its_seconds_comes_first(state: State) -> None:
 
 
 def test_what_is_likely_comes_before_what_could_gain_more(state: State) -> None:
-    told = work(state, Made("bold", 0.9, chance=0.1), Made("likely", 0.3, chance=0.9), Made("unlikely", 0.1, chance=0.1))
+    told = work(
+        state, Made("bold", 0.9, chance=0.1), Made("likely", 0.3, chance=0.9), Made("unlikely", 0.1, chance=0.1)
+    )
     assert told == [("likely", "measured"), ("bold", "measured"), ("unlikely", "measured")]
 
 

@@ -190,6 +190,7 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     item.run(state, Deadline(100.0))
     promise = item.promise(state)
     assert promise is not None and promise.gain == pytest.approx(1 - 40 / 72) and not state.challengers
+    assert state.original.regions and Placements().promise(state) is None, "which take longer, wait for all regions"
     item.run(state, Deadline(100.0))
     regions = [spec for spec in measurer.asked if spec.is_region]
     assert {(step.implementation.backend, step.implementation.config) for spec in regions for step in spec.steps} == {
