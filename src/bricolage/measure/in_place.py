@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from bricolage.codec import encode
 from bricolage.device.device import Device
 from bricolage.errors import ArtifactFails
@@ -18,7 +16,7 @@ from bricolage.runtime.executable import Executable
 from bricolage.verify.tensors import save_tensors
 
 
-def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray], runs: int) -> list[float]:
+def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, object], runs: int) -> list[float]:
     """Milliseconds of each region of the bucket that the inputs belong to, in the order of the plan: the median of so many runs in
     this process. `directory` holds the plan's graphs and weights."""
     program = Executable(plan, directory)
@@ -30,7 +28,7 @@ def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray], runs:
 
 
 def step_ms_apart(
-    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray], runs: int, device: Device, limit_s: float
+    pool: Pool, plan: Plan, directory: Path, inputs: Mapping[str, object], runs: int, device: Device, limit_s: float
 ) -> list[float]:
     """As `step_ms`, in a worker, which may crash or hang.
 
