@@ -171,11 +171,16 @@ def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising
     )
 
 
-def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> None:
-    """The whole in bfloat16 is a fifth too inaccurate; its segments are not."""
+def long_chain() -> Graph:
+    """Of 72 operators, in three segments."""
     names = ["x", *(f"v{number}" for number in range(71)), "y"]
     body = " ".join(f"{after}=Tanh({before})" for before, after in pairwise(names))
-    blocks = graph(body, "float[64,64] x", "float[64,64] y")
+    return graph(body, "float[64,64] x", "float[64,64] y")
+
+
+def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> None:
+    """The whole in bfloat16 is a fifth too inaccurate; its segments are not."""
+    blocks = long_chain()
     answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
     options = Options(threads=1, tolerance=1e-6)
     state, measurer = made_up_state(tmp_path, blocks, [First(), Narrow()], answers, options=options)
@@ -190,6 +195,7 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     item.run(state, Deadline(100.0))
     promise = item.promise(state)
     assert promise is not None and promise.gain == pytest.approx(1 - 40 / 72) and not state.challengers
+    assert state.original.regions and Placements().promise(state) is None, "which take longer, wait for all regions"
     item.run(state, Deadline(100.0))
     regions = [spec for spec in measurer.asked if spec.is_region]
     assert {(step.implementation.backend, step.implementation.config) for spec in regions for step in spec.steps} == {
@@ -245,6 +251,24 @@ def test_ctrl_c_at_every_item_ships_what_is_known(tmp_path: Path, model: Graph, 
     assert bucket.interrupted and bucket.chosen in ("first f32", "sluggish f32")
     cut = [one for one in bucket.agenda if one.outcome == "interrupted"]
     assert cut and all(one.most > 0.02 for one in cut)
+
+
+@pytest.mark.parametrize("asked", [3, 5, 7])
+def test_ctrl_c_within_two_precisions_ships_what_is_known(tmp_path: Path, asked: int) -> None:
+    answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
+    options = Options(threads=1, tolerance=1e-6, rewrite=False)
+    state, measurer = made_up_state(tmp_path, long_chain(), [First(), Narrow()], answers, options=options)
+
+    def interrupt(spec: CandidateSpec) -> None:
+        answers.errors = {"narrow bf16": 8e-7 if spec.is_region else 1.2e-6}
+        if len(measurer.asked) == asked:
+            signal.raise_signal(signal.SIGINT)
+
+    measurer.before = interrupt
+    session = replace(state.session, record=record(ways=0.2))
+    bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
+    assert bucket.interrupted and bucket.chosen == "narrow f32"
+    assert "interrupted" in [one.outcome for one in bucket.agenda]
 
 
 def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model: Graph) -> None:

@@ -35,13 +35,12 @@ class RegionsItem(Item):
     name = "regions"
 
     def __init__(self) -> None:
-        """Nothing is measured, and no placement is foreseen."""
-        self._measured: set[str] = set()
+        """No placement is foreseen."""
         self._foreseen: dict[str, float | None] = {}
 
     def promise(self, state: State) -> Promise | None:
         """The most that a mixture could gain by what is known without regions."""
-        waiting = [one for one in _mixable(state) if one.variant.name not in self._measured]
+        waiting = [one for one in _mixable(state) if one.variant.name not in state.divided]
         incumbent = state.incumbent_ms
         if not waiting or incumbent is None:
             return None
@@ -68,8 +67,8 @@ class RegionsItem(Item):
         """Measures as many as its share of the time allows; what is known already costs nothing."""
         part = deadline.at_most(state.session.options.profile.shares.regions * state.budget_s)
         for profile in _mixable(state):
-            if profile.variant.name not in self._measured and not part():
-                self._measured.add(profile.variant.name)
+            if profile.variant.name not in state.divided and not part():
+                state.divided.add(profile.variant.name)
                 profile.measure_regions(part)
 
     def again(self, state: State) -> bool:
@@ -165,7 +164,8 @@ class Placements(Item):
         return True
 
     def _waiting(self, state: State) -> list[Profile]:
-        return [one for one in _mixable(state) if one.regions and one.variant.name not in self._placed]
+        divided = state.divided - self._placed
+        return [one for one in _mixable(state) if one.regions and one.variant.name in divided]
 
 
 def _cheapest_ms(profile: Profile) -> float | None:

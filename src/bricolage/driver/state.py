@@ -75,6 +75,8 @@ class State:
     """What a tuner found, by the implementation with it."""
     agenda: list[AgendaItem] = field(default_factory=list)
     """What was measured, and what was left out."""
+    divided: set[str] = field(default_factory=set)
+    """Variants whose regions have been measured, and not only the segments of two precisions."""
     mixtures_ms: list[float] = field(default_factory=list)
     """Of everything that was measured end to end beside whole graphs."""
     whole_s: float = 3.0
