@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bricolage.measure.entries import Cost
 
+from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide

@@ -110,7 +110,7 @@ class TrialEntry:
 @dataclass(frozen=True)
 class Cost:
     """What is known of a candidate: a latency, or the reason why there is none; and the error of its answer, where the
-    weights and inputs at hand are those that it was compared on."""
+    asked weights and inputs are those that it was compared on."""
 
     outcome: Outcome
     latency: Latency | None = None
@@ -127,7 +127,7 @@ class Cost:
     """The largest error that rounding does not explain, which is what decides (`bricolage.verify.compare`); None: the
     whole error."""
     disturbed: bool = False
-    """Other processes disturbed so many of its rounds that the latency is an estimate from disturbed ones: a later run
+    """Other processes disturbed so large a part of its rounds that the latency is an estimate from disturbed ones: a later run
     measures it again."""
     foreign: bool = False
     """Measured on another machine of the same make, or imported: a hint, good for choosing among regions, which the race forgives.
@@ -170,7 +170,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Description:
-    """What a hash in keys stands for: what a region computes, or what a device is."""
+    """What a hash in keys is of: what a region computes, or what a device is."""
 
     table: Literal["workloads", "devices"]
     key: str
@@ -208,7 +208,7 @@ def entry_of_row(row: Sequence[object]) -> Entry:
 
 
 def parse_line(line: str) -> Entry | Description | TrialEntry:
-    """An exported line: a measurement, what a hash in one stands for, or a trial.
+    """An exported line: a measurement, what a hash in one is of, or a trial.
 
     Raises:
         ValueError, TypeError, KeyError: it is not one.

@@ -3,7 +3,7 @@
 Samples of one round (one turn of a candidate) share the state of the machine, so a round counts as one observation: its median.
 
 Other processes only ever add time. Rounds that they disturbed are left out as long as enough others remain; where they do
-not, a low quantile of all stands for the median of an undisturbed machine: as long as no more than `1 - QUANTILE` of the rounds
+not, a low quantile of all estimates the median of an undisturbed machine: as long as no more than `1 - QUANTILE` of the rounds
 were disturbed, it lies within the undisturbed ones, however much was added to the others.
 """
 
@@ -56,7 +56,7 @@ def interval_ranks(count: int, quantile: float = 0.5) -> tuple[int, int]:
 
 
 def enough(clean: int, count: int) -> bool:
-    """Whether so many undisturbed rounds of all can speak for all."""
+    """Whether `clean` undisturbed rounds of `count` represent all."""
     return clean >= max(_ENOUGH, count * _ENOUGH_PART)
 
 

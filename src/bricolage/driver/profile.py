@@ -60,7 +60,7 @@ class Session:
     network: str = ""
     """Hash of the model."""
     costs: CostModel | None = None
-    """A model of what regions take that nobody has measured; None where there is none or it is not wanted."""
+    """A model of what regions take that were not measured; None where there is none or it is not wanted."""
     costs_title: str = ""
     """What that model was learnt from, for people."""
     record: TrackRecord = field(default_factory=shipped)
@@ -411,7 +411,7 @@ class Profile:
         return own is not None and own <= NEAR * min(self.times.values())
 
     def measured(self, groups: Sequence[CandidateGroup], stop: Stop, cores: int | None = None) -> list[Measurement]:
-        """Costs of regions, on so many of the cores, by default on all; what `stop` cut off is absent."""
+        """Costs of regions, on `cores` of the cores, by default on all; what `stop` cut off is absent."""
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores

@@ -31,7 +31,7 @@ class Forecast:
 
     @cached_property
     def unknown(self) -> frozenset[Implementation]:
-        """Implementations that the model has not seen: the roofline stands for them, and nothing is left out by it."""
+        """Implementations that the model has not seen: they are priced by the roofline, and nothing is left out by it."""
         both = (*self.whole.items(), *((one, found) for (_, one), found in self.regions.items()))
         return frozenset(one for one, found in both if found.source == "roofline")
 

@@ -26,7 +26,7 @@ NOMINAL = Setting(
 
 def added_ms(peaks: Peaks, flops: float, bytes_: float, start_us: float = _START_US) -> float:
     """Milliseconds of a region by its operations and bytes. The two are added rather than the larger taken: half of what
-    real kernels reach, and never zero for either. For ranking what nobody has measured. `start_us`: entering a backend."""
+    real kernels reach, and never zero for either. For ranking what was never measured. `start_us`: entering a backend."""
     return flops / peaks.gflops / 1e6 + bytes_ / peaks.gbytes / 1e6 + start_us / 1e3
 
 
@@ -47,7 +47,7 @@ def moved(one: OperatorWork) -> int:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What stands for a cost where no model knows the implementation: a few times the roofline, and hardly sure."""
+    """The cost where no model knows the implementation: a few times the roofline, with a wide interval."""
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Of regions of which it is known what they compute."""

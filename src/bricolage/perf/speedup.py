@@ -51,12 +51,12 @@ class SpeedupCurve:
 
 @dataclass(frozen=True)
 class MeasuredCurves:
-    """Curves of tasks on the device at hand, by the keys of the work."""
+    """Curves of tasks on this device, by the keys of the work."""
 
     curves: Mapping[str, SpeedupCurve]
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
-        """On so many threads."""
+        """On the threads of the setting."""
         found = (self.curves.get(one.key) for one in works)
         return [None if one is None else Estimate.of(one.at(on.threads), "measured") for one in found]
 

@@ -25,7 +25,7 @@ class MeasuredTransferCosts:
     Between measured sizes the cost is linear in bytes, below the smallest it is constant, above the largest it goes on
     with the last slope; it never falls with size. A pair that was not measured costs as much as the worst measured pair
     at that size (0 within one endpoint), and where no pair is measured 20 µs plus a copy at 4 GB/s: a placement must not
-    count on a transfer that nobody has seen.
+    count on a transfer that was never measured.
     """
 
     table: Mapping[Pair, Sequence[tuple[int, float]]]

@@ -81,7 +81,7 @@ class ScheduleProblem:
         return len(self.graph)
 
     def ms(self, task: int, device: str, cores: int) -> float:
-        """Milliseconds of a task on so many cores of a device."""
+        """Milliseconds of a task on `cores` cores of a device."""
         row = self.times[task][device]
         return row[min(cores, len(row)) - 1]
 

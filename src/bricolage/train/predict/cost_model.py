@@ -67,7 +67,7 @@ class StepCost:
 
 @dataclass(frozen=True, order=True)
 class _Place:
-    """An operator in its place in the step beside what it takes alone."""
+    """What an operator took in its place in the step, compared with what it takes alone."""
 
     share: float
     """Of what caches hold for it when it is alone, as much is lost: from 0 to 1."""
