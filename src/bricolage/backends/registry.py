@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
 
@@ -11,6 +12,7 @@ from bricolage import telemetry
 from bricolage.backends.interface import Available, Backend, Missing
 from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoBackend, UnknownBackend
 
+_LOG = logging.getLogger(__name__)
 GROUP = "bricolage.backends"
 
 # Those that compile slowly are tried in this order while there is time: quicker ones first.
@@ -126,3 +128,14 @@ def version(name: str) -> str:
     if isinstance(status, Missing):
         raise MissingBackend(name=name, reason=status.reason, cure=status.cure)
     return status.version
+
+
+def versions() -> Mapping[str, str]:
+    """Versions of the backends that are installed."""
+    found: dict[str, str] = {}
+    for name in names():
+        try:
+            found[name] = version(name)
+        except (MissingBackend, BrokenPlugin) as error:
+            _LOG.debug("%s", error)
+    return found

@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from bricolage.cache import cache_directory
 from bricolage.codec import encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import EXPIRING, Cost, CostKey
-from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
+from bricolage.errors import CacheNotWritable
 from bricolage.measure.executor import Executor
 from bricolage.measure.job import Job, JobState
 from bricolage.measure.loading import Loader
@@ -371,17 +371,6 @@ def judged(cost: Cost, bound: float) -> Cost:
     if found is None or found.excess <= bound or cost.outcome not in ("ok", "wrong"):
         return cost
     return replace(cost, outcome="wrong", latency=None, reason=too_far(found, bound))
-
-
-def registry_versions(names: Iterable[str] | None = None) -> Mapping[str, str]:
-    """Versions of the backends that are installed."""
-    versions: dict[str, str] = {}
-    for name in registry.names() if names is None else names:
-        try:
-            versions[name] = registry.version(name)
-        except (MissingBackend, BrokenPlugin) as error:
-            _LOG.debug("%s", error)
-    return versions
 
 
 def _grace() -> Stop:

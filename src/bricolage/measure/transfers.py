@@ -19,7 +19,7 @@ from bricolage.costs.entries import EXPIRING, SCHEMA, Cost
 from bricolage.costs.latency import enough
 from bricolage.device.device import Device
 from bricolage.measure.job import Job
-from bricolage.measure.measurer import Measurer, registry_versions
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
@@ -45,7 +45,7 @@ class TransferMeasurer:
         self._measurer = measurer
         self._threads, self._device = threads, device
         self._sizes = tuple(sorted(sizes))
-        self._versions = registry_versions()
+        self._versions = registry.versions()
 
     def costs(self, pairs: Iterable[Pair], should_stop: Stop = never) -> MeasuredTransferCosts:
         """Costs for ordered pairs of endpoints. Pairs that `should_stop` cut off get the default of unmeasured

@@ -7,10 +7,10 @@ import gc
 import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, perf_counter_ns, process_time
+from time import perf_counter
 
 import numpy as np
 
@@ -22,10 +22,9 @@ from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference
 from bricolage.measure import closed_loop
-from bricolage.measure.closed_loop import ClosedLoop, Serving
-from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, waited_share
+from bricolage.measure.closed_loop import Serving
 from bricolage.measure.loop import Command, Commands, Tell
-from bricolage.options import available_cores
+from bricolage.measure.sampling import LoadedProgram, Sampler
 from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program, compile_step
@@ -35,36 +34,9 @@ from bricolage.verify.reference import Evaluator, Values, prepare_library
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
-SAMPLE_MS = 0.3
-"""A sample repeats the call until it lasts this long, so that the clock and the loop do not show."""
-TURN_MS = 2.5
-"""A turn takes as many samples (up to `_BURST`) as fit into this time."""
-_BURST = 5
-_MOST_REPEATS = 2000
-_SERVING_S = 0.1
-"""Of a turn of a program that answers several requests at a time, unless its calls are longer."""
-_SERVING_TRIES = 2
 _MOST_TRIALS = 4
 """Regions whose trials stay ready, each with its weights in memory."""
 _REASON_LENGTH = 500
-
-
-@dataclass
-class _Loaded:
-    """A compiled program with everything that its call needs to stay alive."""
-
-    call: Callable[[], object]
-    outputs: dict[str, np.ndarray] | None
-    """Bound buffers; None where the call returns fresh outputs."""
-    keep: tuple[object, ...] = field(repr=False, default=())
-    rerun: Callable[[dict[str, object]], dict[str, object]] | None = None
-    """One call with other inputs of the same shapes; None where several requests are answered at a time."""
-    repeats: int = 0
-    """Calls in one sample; 0 until calibrated."""
-    burst: int = 1
-    """Samples in one turn."""
-    loop: ClosedLoop | None = None
-    """Where several requests are answered at a time: what times them."""
 
 
 class Worker:
@@ -72,10 +44,8 @@ class Worker:
 
     def __init__(self, device: Device) -> None:
         self._device = replace(device, name=device.kind)  # this process has no cores but those of a group
-        self._loaded: dict[str, _Loaded] = {}
-        self._watch = DisturbanceWatch()
-        self._spent: float | None = None
-        """Processor time of this process when the last timing ended; None where another command has come since."""
+        self._loaded: dict[str, LoadedProgram] = {}
+        self.sampler = Sampler()
         self._trials: dict[tuple[Step, int], Trials] = {}
         """Of regions, by what they were made for, the last used last."""
         self._evaluator: tuple[object, Callable[[dict[str, object]], Values]] | None = None
@@ -83,10 +53,6 @@ class Worker:
 
         self._artifact: tuple[str, Executable] | None = None
         """The last one that was loaded, by its path."""
-
-    def forget_time(self) -> None:
-        """Another command than `time` comes: what it takes is no part of the next timing."""
-        self._spent = None
 
     def load(
         self,
@@ -114,7 +80,7 @@ class Worker:
             arrays = {name: np.asarray(value) for name, value in values.items()}
             resources = Resources(threads, self._device)
             loop = closed_loop.load(made, needed, outputs, arrays, resources, how, caching=caching)
-            self._loaded[id] = _Loaded(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
+            self._loaded[id] = LoadedProgram(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         program = compile_program(
             made,
@@ -128,9 +94,9 @@ class Worker:
         compiled = perf_counter()
         if program.static:
             bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
-            self._loaded[id] = _Loaded(bound, bound.outputs, keep=(program, bound), rerun=partial(_rerun, bound))
+            self._loaded[id] = LoadedProgram(bound, bound.outputs, keep=(program, bound), rerun=partial(_rerun, bound))
         else:
-            self._loaded[id] = _Loaded(
+            self._loaded[id] = LoadedProgram(
                 lambda: program.run(values), None, keep=(program, values), rerun=lambda other: program.run(other)
             )
         return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
@@ -185,80 +151,8 @@ class Worker:
         return {"first_ms": first_ms}
 
     def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
-        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
-        warm-up that is longer than a turn is made once, a shorter one before each.
-
-        Answers `rounds`, the samples of each turn in milliseconds a call; `waited`, for each sample the share of time lost to
-        other processes; `repeated`, samples repeated because of load (at most as many as asked for, in at most the same time);
-        and the processor time of it all, with what threads have spent on waiting since the last timing. The first time, the
-        number of calls in a sample is chosen.
-        """
-        loaded = self._loaded[id]
-        if loaded.loop is not None:
-            return self._serve(loaded.loop, turns, warm_s)
-        call, begun = loaded.call, process_time() if self._spent is None else self._spent
-        rounds: list[list[float]] = []
-        waited: list[list[float]] = []
-        self._watch.follow()
-        cores = available_cores()  # reads files: once for all turns
-        gc.disable()  # and no collection before: beside a framework it takes longer than a turn
-        try:
-            long = warm_s > TURN_MS / 1e3
-            if long:
-                _warm(call, warm_s)
-            if not loaded.repeats:
-                _calibrate(loaded)
-            for _ in range(turns):
-                samples, shares = self._turn(loaded, 0.0 if long else warm_s, cores)
-                rounds.append(samples)
-                waited.append(shares)
-        finally:
-            gc.enable()
-        repeated = sum(len(samples) - loaded.burst for samples in rounds)
-        self._spent = process_time()
-        return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": self._spent - begun}
-
-    def _turn(self, loaded: _Loaded, warm_s: float, cores: int) -> tuple[list[float], list[float]]:
-        """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
-        sample: reading in between would give threads that wait for the next call the time to fall asleep, which no
-        caller would see."""
-        samples: list[float] = []
-        shares: list[float] = []
-        end = perf_counter() + 2 * TURN_MS / 1e3
-        while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * loaded.burst and perf_counter() < end):
-            before = self._watch.read()
-            _warm(loaded.call, warm_s)
-            samples += [_sample(loaded.call, loaded.repeats) for _ in range(loaded.burst)]
-            shares += [waited_share(before, self._watch.read(), cores)] * loaded.burst
-        return samples, shares
-
-    def _serve(self, loop: ClosedLoop, turns: int, warm_s: float) -> dict[str, object]:
-        """As `time`, of a program that answers several requests at a time: a turn is a closed loop of some length, a sample its
-        wall time by requests answered. Answers besides the latencies of the calls in each sample, in ms."""
-        begun, cores = process_time() if self._spent is None else self._spent, available_cores()
-        rounds: list[list[float]] = []
-        waited: list[list[float]] = []
-        latencies: list[list[tuple[float, ...]]] = []
-        if warm_s > TURN_MS / 1e3:
-            loop.turn(warm_s)
-        self._watch.follow()
-        gc.disable()
-        try:
-            for _ in range(turns):
-                found: list[closed_loop.Turn] = []
-                shares: list[float] = []
-                while not found or (shares[-1] > DISTURBED and len(found) < _SERVING_TRIES):
-                    before = self._watch.read()
-                    found.append(loop.turn(_SERVING_S))
-                    shares.append(waited_share(before, self._watch.read(), cores))
-                rounds.append([turn.row_ms for turn in found])
-                latencies.append([turn.latencies for turn in found])
-                waited.append(shares)
-        finally:
-            gc.enable()
-        self._spent = process_time()
-        facts = {"rounds": rounds, "waited": waited, "repeated": sum(len(found) - 1 for found in rounds)}
-        return {**facts, "processor_s": self._spent - begun, "latencies": latencies}
+        """Times a program (`Sampler.time`)."""
+        return self.sampler.time(self._loaded[id], turns, warm_s)
 
     def space(self, step: object, threads: int) -> dict[str, object]:
         """What a tuner may choose of the kernels of a step's region, and which other kernels it could have."""
@@ -365,7 +259,7 @@ def commands(device: Device, _tell: Tell) -> Commands:
 
     def counted(method: Command) -> Command:
         def run(**facts: object) -> Mapping[str, object]:
-            worker.forget_time()
+            worker.sampler.forget_time()
             return method(**facts)
 
         return run
@@ -399,33 +293,3 @@ def _rerun(bound: BoundProgram, values: dict[str, object]) -> dict[str, object]:
     finally:
         for name, buffer in bound.inputs.items():
             np.copyto(buffer, before[name])
-
-
-def _sample(call: Callable[[], object], repeats: int) -> float:
-    """Milliseconds a call, averaged over one sample."""
-    if repeats == 1:
-        start = perf_counter_ns()
-        call()
-        return (perf_counter_ns() - start) / 1e6
-    start = perf_counter_ns()
-    for _ in range(repeats):
-        call()
-    return (perf_counter_ns() - start) / repeats / 1e6
-
-
-def _warm(call: Callable[[], object], seconds: float) -> None:
-    """Untimed calls."""
-    end = perf_counter() + seconds
-    while seconds > 0:
-        call()
-        if perf_counter() >= end:
-            break
-
-
-def _calibrate(loaded: _Loaded) -> None:
-    """Chooses calls a sample and samples a turn from the fastest of a few calls."""
-    once = _sample(loaded.call, 1)
-    if once < TURN_MS:
-        once = max(min(once, *(_sample(loaded.call, 4) for _ in range(3))), 1e-6)
-    loaded.repeats = min(max(1, round(SAMPLE_MS / once + 0.5)), _MOST_REPEATS) if once < SAMPLE_MS else 1
-    loaded.burst = int(min(max(1, TURN_MS // (loaded.repeats * once)), _BURST))

@@ -28,7 +28,7 @@ from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.measure import cores
-from bricolage.measure.measurer import Measurer, registry_versions
+from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.items import (
     Code,
@@ -80,7 +80,7 @@ class Station:
 
     async def describe(self) -> dict[str, Any]:
         """What this node is."""
-        versions = registry_versions()
+        versions = registry.versions()
         what = NodeDescription(socket.gethostname(), os.getpid(), machine_id(), self._device, __version__, versions)
         return dict(encode(what))
 
