@@ -55,7 +55,8 @@ class Mixture(nn.Module):
         scores, chosen = self.gate(x).topk(2, -1)
         weights = torch.zeros(len(x), 8).scatter_(1, chosen, scores.softmax(-1), reduce="add")
         inner = functional.gelu(torch.einsum("nd,edh->neh", x, self.up))
-        return torch.einsum("neh,ehd,ne->nd", inner, self.down, weights)
+        made: Tensor = torch.einsum("neh,ehd,ne->nd", inner, self.down, weights)
+        return made
 
 
 class Spectrum(nn.Module):
@@ -67,7 +68,8 @@ class Spectrum(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, 512] to [N, 257], complex."""
-        return torch.fft.rfft(self.layer(x))
+        made: Tensor = torch.fft.rfft(self.layer(x))
+        return made
 
 
 class SmallLayers(nn.Module):
@@ -158,7 +160,8 @@ class Broken(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, 256] to the same."""
         inner = self.before(x)
-        return self.after(inner if float(inner.mean()) < 1e3 else inner * 0.5) + x
+        made: Tensor = self.after(inner if float(inner.mean()) < 1e3 else inner * 0.5) + x
+        return made
 
 
 def _random(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:

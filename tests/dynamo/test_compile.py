@@ -18,7 +18,8 @@ from bricolage.measure.turns import Turns
 
 BEFORE: set[int] = set()
 """Numbers of graphs of earlier tests, which something may still hold."""
-QUICK = {"effort": "instant", "backends": ("native",)}
+QUICK = {"effort": "instant", "backends": ("native",), "budget_s": 600.0}
+"""A budget is for trying: a busy machine must not end it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,7 +102,7 @@ def test_a_model_is_compiled_at_its_first_call(monkeypatch: pytest.MonkeyPatch) 
     always(monkeypatch)
     measured(monkeypatch)
     model, x = Network().eval(), torch.randn(64, 256)
-    fast = compiled(model)
+    fast = compiled(model, budget_s=None)
     for _ in range(3):
         close(fast(x), model(x))
     report = only()

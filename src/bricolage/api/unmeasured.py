@@ -6,7 +6,6 @@ Neither the time nor the accuracy of such a plan is known: whoever asks for one 
 from __future__ import annotations
 
 import weakref
-from typing import Literal
 
 from bricolage import scratch
 from bricolage.api.deciding import make_plan
@@ -99,14 +98,24 @@ def _bucket(file: str, bucket: PreparedBucket, placement: Placement, ms: float |
     first = placement[0].implementation
     name = str(first) if len(placement) == 1 else f"{len(placement)} regions by preference"
     whole = first if len(placement) == 1 else None
-    kind: Literal["baseline", "plan"] = "baseline" if whole is not None else "plan"
     return Bucket(
         sizes=dict(bucket.sizes),
         graph=file,
         operators=len(graph),
         chosen=name,
         regions=tuple(regions),
-        contestants=(Contestant(name, kind, None, None, None, True, regions=len(regions), implementation=whole),),
+        contestants=(
+            Contestant(
+                name,
+                "plan" if whole is None else "baseline",
+                None,
+                None,
+                None,
+                True,
+                regions=len(regions),
+                implementation=whole,
+            ),
+        ),
         best_baseline=name,
         speedup_vs_baseline=1.0,
         speedup_ci=(1.0, 1.0),

@@ -186,7 +186,7 @@ class CompiledGraph:
 class _Before:
     """What a graph could change besides answering, as it was before it ran."""
 
-    def __init__(self, args: Sequence[Any]) -> None:
+    def __init__(self, args: Sequence[object]) -> None:
         self._tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         self._stamp, self._random = stamp(self._tensors), torch.get_rng_state()
         # Tensors made in inference mode have no version: only their values tell whether they were written.

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -70,6 +71,10 @@ class Kept:
         """Results as eager would return them."""
         return self.form(self.executable(*map(real, inputs)))
 
+    def of(self, *inputs: torch.Tensor) -> Outputs:
+        """The same."""
+        return self(inputs)
+
 
 def by_measuring(case: GraphCall, replan: bool) -> Kept:
     """What `optimize` decides on, where it is right and faster than eager.
@@ -86,7 +91,7 @@ def by_measuring(case: GraphCall, replan: bool) -> Kept:
     bound = _FARTHER * max([case.options.bound, *_errors(bucket)])
     if not error <= bound:
         raise LeftToPyTorch(reason=f"the answer is {error:.1e} from eager's, which is more than {bound:.1e}")
-    case.win(lambda: kept(case.inputs))
+    case.win(partial(kept, case.inputs))
     return kept
 
 
@@ -117,8 +122,8 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
         try:
             kept = _kept(case, plans.executable(number), plans)
             case.note(error=difference(_first(kept, case.inputs), case.expected))
-            check_in_float64(case.module, case.inputs, case.module, lambda *given, kept=kept: kept(given), case.options)
-            case.win(lambda kept=kept: kept(case.inputs))
+            check_in_float64(case.module, case.inputs, case.module, kept.of, case.options)
+            case.win(partial(kept, case.inputs))
         except BricolageError as error:
             refused = str(error.facts["reason"]) if isinstance(error, LeftToPyTorch) else error.sentence
         else:

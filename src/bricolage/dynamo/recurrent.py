@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-import torch._dynamo
+from torch._dynamo import config
+from torch._dynamo.callback import callback_handler
 
 _LOG = logging.getLogger(__name__)
 _before: list[bool] = []
@@ -20,8 +23,7 @@ _before: list[bool] = []
 
 def keep_recurrent_layers(compiler: Callable[..., object]) -> None:
     """From now on frames that are traced for this compiler keep recurrent layers in their graphs."""
-    handler, config = torch._dynamo.callback_handler, torch._dynamo.config
-
+    handler: Any = callback_handler
     run_start, run_end = handler.run_start_callbacks, handler.run_end_callbacks
 
     def begin(*given: object) -> None:
@@ -36,18 +38,18 @@ def keep_recurrent_layers(compiler: Callable[..., object]) -> None:
         run_end(*given)
 
     # `torch.compiler.reset` forgets callbacks that are registered.
-    handler.run_start_callbacks, handler.run_end_callbacks = begin, end  # type: ignore[method-assign]
+    handler.run_start_callbacks, handler.run_end_callbacks = begin, end
 
 
 def _traced_for() -> object:
     """Whom the frame is compiled for that Dynamo has begun; None where this version of it does not tell."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        found = frame.f_locals.get("compiler_fn") if frame.f_code.co_name == "_compile" else None
-        while hasattr(found, "_torchdynamo_orig_backend"):
-            found = found._torchdynamo_orig_backend
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        found: object = frame.f_locals.get("compiler_fn") if frame.f_code.co_name == "_compile" else None
+        while (inner := getattr(found, "_torchdynamo_orig_backend", None)) is not None:
+            found = inner
         if found is not None:
             return getattr(found, "compiler_fn", found)
+        frame = frame.f_back
     _LOG.debug("Dynamo does not tell whom it compiles for: recurrent layers break graphs")
     return None

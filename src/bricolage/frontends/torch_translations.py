@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -26,7 +26,7 @@ def translations() -> dict[Callable[..., object], Callable[..., object]]:
     left out."""
     import torch
 
-    table = {
+    table: dict[str, Callable[..., object]] = {
         "aten._embedding_bag.default": embedding_bag,
         "aten._embedding_bag_forward_only.default": embedding_bag,
         "aten.embedding_bag.padding_idx": embedding_bag,
@@ -42,10 +42,10 @@ def translations() -> dict[Callable[..., object], Callable[..., object]]:
     }
     found: dict[Callable[..., object], Callable[..., object]] = {}
     for name, translation in table.items():
-        target = torch.ops
+        target: object = torch.ops
         for part in name.split("."):
             target = getattr(target, part, None)
-        if target is not None:
+        if callable(target):
             found[target] = translation
     return found
 
@@ -228,8 +228,16 @@ def _neutral(like: Tensor, reduce: str) -> Tensor:
     return op.CastLike(op.Constant(value_float=value), like)
 
 
-def _ops() -> Any:
+class _Operators(Protocol):
     """ONNX's operators, as functions that add to the graph that is being written."""
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+
+    def TopK(self, *given: object, **named: object) -> tuple[Tensor, Tensor]: ...
+
+
+def _ops() -> _Operators:
     import onnxscript
 
-    return onnxscript.opset18
+    found: _Operators = onnxscript.opset18
+    return found

@@ -171,10 +171,11 @@ def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, ob
 
 def _data(names: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """What may be a state: numbers, words, lists and the like, and arrays that are not large."""
-    plain = bool | int | float | str | bytes | list | dict | set | tuple | None
     for name, value in names.items():
-        small = 0 < getattr(value, "nbytes", 0) <= _MOST_BYTES and hasattr(value, "tobytes")
-        if not name.startswith("__") and (small or isinstance(value, plain)):
+        size = getattr(value, "nbytes", None)
+        small = isinstance(size, int) and size <= _MOST_BYTES and hasattr(value, "tobytes")
+        data = small or isinstance(value, bool | int | float | str | bytes | list | dict | set | tuple | None)
+        if data and not name.startswith("__"):
             yield name, value
 
 
