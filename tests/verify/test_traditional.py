@@ -67,6 +67,7 @@ CASES: list[tuple[str, Any, int, dict[str, Any]]] = [
     ("Imputer", HOLES, 1, {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")}),
     ("OneHotEncoder", np.int64([1, 2, 5]), 1, {"cats_int64s": [1, 2, 3], "zeros": 1}),
     ("OneHotEncoder", WORDS, 1, {"cats_strings": ["a", "b", "c"], "zeros": 1}),
+    ("OneHotEncoder", np.float32([[1.5, -0.5], [2.0, 7.0]]), 1, {"cats_int64s": [1, 0, 2], "zeros": 1}),
     ("LabelEncoder", WORDS, 1, {"keys_strings": ["a", "b"], "values_int64s": [3, 4], "default_int64": -7}),
     ("LabelEncoder", np.int64([1, 9]), 1, {"keys_int64s": [1, 2], "values_strings": ["u", "v"], "default_string": "?"}),
     ("ZipMap", abs(X[:, :3]), 1, {"classlabels_int64s": [0, 4, 2]}),

@@ -109,6 +109,27 @@ def _real(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.kind == "f" else x.astype(np.float32)
 
 
+class OneHotEncoder(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml: numbers are cast to integers before they are looked up, and a tensor may have any rank. onnx looks up 1.5 as
+    it is, and takes vectors and matrices alone."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, x: np.ndarray, cats_int64s: Any = None, cats_strings: Any = None, zeros: Any = None
+    ) -> tuple[np.ndarray]:
+        """`x` of any shape; the result has an axis more.
+
+        Raises:
+            ValueError: an element is of no category, and `zeros` is not set.
+        """
+        known = np.asarray(cats_int64s) if cats_int64s else np.asarray(list(cats_strings), object)
+        found = (x.astype(np.int64) if cats_int64s else x)[..., None] == known
+        if not zeros and not found.any(-1).all():
+            raise ValueError("an element is of no category")
+        return (found.astype(np.float32),)
+
+
 class ZipMap(OpRun):  # type: ignore[misc]
     """Of ai.onnx.ml, which onnx has none of: a map from labels to scores for each row."""
 
@@ -131,4 +152,4 @@ class Optional(OpRun):  # type: ignore[misc]
         return (x,)
 
 
-CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Optional, Scaler, Normalizer, ZipMap)
+CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Optional, Scaler, Normalizer, OneHotEncoder, ZipMap)

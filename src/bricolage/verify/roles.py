@@ -60,6 +60,8 @@ _TABLES = {
     ("com.microsoft", "GatherBlockQuantized"): {1: 0},
     ("com.microsoft", "RotaryEmbedding"): {1: 2},
     ("", "RotaryEmbedding"): {3: 1},
+    ("", "RoiAlign"): {2: 0},
+    ("com.microsoft", "CropAndResize"): {2: 0},
 }
 """By operator: inputs that index rows of another one."""
 _LENGTHS = {**dict.fromkeys(operator_types("recurrent"), 4), "ReverseSequence": 1}
