@@ -389,6 +389,13 @@ class BadDevices(UsageError):
     hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"
 
 
+class BadPlacementInstance(UsageError):
+    """A file of operators, their times and the outputs that move between devices."""
+
+    what = "'{path}' is no instance of device placement: {reason}"
+    hint = "docs/parallel.md shows the fields that it must have"
+
+
 # --- backends ---------------------------------------------------------------------------------------------------
 
 
