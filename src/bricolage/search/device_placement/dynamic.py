@@ -59,7 +59,10 @@ def contiguous(
 
 
 def linearised(problem: DevicePlacementProblem) -> PlacedOperators:
-    """The best placement along one depth-first topological order (`-linearize` in the authors' program); its bound is `least_load`."""
+    """The best placement along one depth-first topological order: `-linearize` in the authors' program.
+
+    Its bound is `least_load`.
+    """
     started = time.monotonic()
     blocks = contract(problem)
     found = _Chains(problem, blocks, prefixes(blocks)).best(math.inf, math.inf)

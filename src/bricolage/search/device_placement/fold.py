@@ -7,6 +7,7 @@ first part of any placement: it is put before all others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -104,7 +105,7 @@ def _put_first(
     sources = sorted(one for one in before if not before[one])
     first = [one for one in sources if one in free and one not in touched]
     others = [one for one in sources if one not in first]
-    for one, other in zip(first, first[1:], strict=False):
+    for one, other in itertools.pairwise(first):
         after[one].add(other)
         before[other].add(one)
     if first:

@@ -134,8 +134,8 @@ def max_load(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
 def least_load(problem: DevicePlacementProblem) -> float:
     """What no placement goes below: all work in fractions over all devices, or the operator that is long on every device.
 
-    At prices of an hour of each kind of device an operator costs what it costs where it is cheaper, and all hours of all devices
-    are worth at least that (the dual of the linear programme); the prices that matter are those at which some operator changes sides.
+    The dual of the linear programme: each kind of device has a price by the hour, an operator costs what it costs where it is
+    cheaper, and the hours of all devices are worth at least that. The prices that matter are those at which an operator changes sides.
     """
     accelerator, processor = np.array(problem.accelerator_ms), np.array(problem.processor_ms)
     usable = [(accelerator, problem.accelerators), (processor, problem.processors)]
