@@ -77,6 +77,15 @@ def contract(problem: DevicePlacementProblem) -> Blocks:
     return Blocks(tuple(map(tuple, operators)), tuple(before))
 
 
+def coloured(problem: DevicePlacementProblem) -> Blocks:
+    """Operators of one colour, and nothing more: for placements of any shape. No block is before another."""
+    block, _ = _coloured(problem)
+    found: list[list[int]] = [[] for _ in range(max(block, default=-1) + 1)]
+    for one, mine in enumerate(block):
+        found[mine].append(one)
+    return Blocks(tuple(map(tuple, found)), (0,) * len(found))
+
+
 def _coloured(problem: DevicePlacementProblem) -> tuple[list[int], set[int]]:
     """By operator a block by its colour; and those blocks that have no forward operator."""
     known: dict[tuple[str, int], int] = {}

@@ -135,7 +135,8 @@ def least_load(problem: DevicePlacementProblem) -> float:
     """What no placement goes below: all work in fractions over all devices, or the operator that is long on every device.
 
     The dual of the linear programme: each kind of device has a price by the hour, an operator costs what it costs where it is
-    cheaper, and the hours of all devices are worth at least that. The prices that matter are those at which an operator changes sides.
+    cheaper, and the hours of all devices are worth at least that. The prices that matter are those at which an operator changes
+    sides.
     """
     accelerator, processor = np.array(problem.accelerator_ms), np.array(problem.processor_ms)
     usable = [(accelerator, problem.accelerators), (processor, problem.processors)]

@@ -234,8 +234,8 @@ def chimera(devices: int, micro_batches: int) -> PipelineSchedule:
     """Two pipelines in opposite directions, half of each D micro-batches in either; more than D follow in blocks.
 
     Li and Hoefler, "Chimera", SC 2021. In the second direction stage s is on device D - 1 - s, so that each stage is on two
-    devices, which add their gradients. A device takes its passes by slots: s + 2 m forward and 2 D - 1 - s + 2 m backward, those of a block
-    2 D after the block before.
+    devices, which add their gradients. A device takes its passes by slots: s + 2 m forward and 2 D - 1 - s + 2 m backward, those
+    of a block 2 D after the block before.
 
     Raises:
         ValueError: D is odd, or N is no multiple of D.
