@@ -45,7 +45,7 @@ def contiguous(
         note = f"more than {max_downsets} downsets"
         return _result(problem, first.devices, "DP along an order", general, started, note)
     deadline = started + limit_s
-    found = _Chains(problem, blocks, sets).best(first.max_load, deadline)
+    found = Chains(problem, blocks, sets).best(first.max_load, deadline)
     note = f"{len(sets)} downsets"
     if found.out_of_time:
         return _result(
@@ -65,7 +65,7 @@ def linearised(problem: DevicePlacementProblem) -> PlacedOperators:
     """
     started = time.monotonic()
     blocks = contract(problem)
-    found = _Chains(problem, blocks, prefixes(blocks)).best(math.inf, math.inf)
+    found = Chains(problem, blocks, prefixes(blocks)).best(math.inf, math.inf)
     return _result(problem, found.devices, "DP along an order", least_load(problem), started)
 
 
@@ -77,7 +77,7 @@ def pipedream(problem: DevicePlacementProblem) -> PlacedOperators:
     """
     started = time.monotonic()
     blocks = contract(problem)
-    found = _Chains(problem, blocks, cuts(blocks)).best(math.inf, math.inf, processors=0)
+    found = Chains(problem, blocks, cuts(blocks)).best(math.inf, math.inf, processors=0)
     return _result(problem, found.devices, "PipeDream's planner", least_load(problem), started)
 
 
@@ -94,12 +94,14 @@ def _result(
 
 
 @dataclass(frozen=True)
-class _Chain:
+class Chain:
+    """By operator the device; None where no chain is below the limit."""
+
     devices: tuple[int, ...] | None
     out_of_time: bool = False
 
 
-class _Chains:
+class Chains:
     """The parts between the downsets of a family that holds the empty set and all blocks."""
 
     def __init__(self, problem: DevicePlacementProblem, blocks: Blocks, sets: Sequence[int]) -> None:
@@ -151,10 +153,15 @@ class _Chains:
             self._split[row] = (total > 0) & (total <= len(there))
         self._crossing = self._costs @ self._split
 
-    def best(self, limit: float, deadline: float, processors: int | None = None) -> _Chain:
-        """The chain with the least largest load below `limit`; None where there is none."""
+    def best(self, limit: float, deadline: float, processors: int | None = None, *, total: bool = False) -> Chain:
+        """The chain with the least largest load below `limit`, or the least sum of loads; None where there is none.
+
+        For a sum, parts of processors are not counted.
+        """
         problem = self._problem
         many, others = problem.accelerators, problem.processors if processors is None else processors
+        others = 0 if total else others
+        together = np.add if total else np.maximum
         limit *= 1.0 - SLACK / 100
         best = np.full((others + 1, many + 1, len(self._sets)), np.inf)
         best[0, 0, 0] = 0.0
@@ -165,21 +172,21 @@ class _Chains:
             alive = [
                 (int(other), int(one))
                 for other, one in np.argwhere(best[:, :, here] < limit)
-                if self._holds(whole - self._accelerator[here], many - one, others - other, limit)
+                if total or self._holds(whole - self._accelerator[here], many - one, others - other, limit)
             ]
             if not alive:
                 continue
             if here % 64 == 0 and time.monotonic() > deadline:
-                return _Chain(self._devices(best, came, by_processor), out_of_time=True)
+                return Chain(self._devices(best, came, by_processor, total=total), out_of_time=True)
             rows, on_accelerator = self._parts_from(here, limit)
             on_processor = self._processor[rows] - self._processor[here]
             for other, one in alive:
                 so_far = best[other, one, here]
                 for column, load in ((one + 1, on_accelerator), (one, on_processor)):
-                    row = other + (column == one)
-                    if column > many or row > others:
+                    row = other + (column == one and not total)
+                    if column > many or row > others or (total and column == one and not problem.processors):
                         continue
-                    value = np.maximum(load, so_far)
+                    value = together(load, so_far)
                     better = np.flatnonzero((value < limit) & (value < best[row, column, rows]))
                     there = rows[better]
                     best[row, column, there] = value[better]
@@ -187,7 +194,7 @@ class _Chains:
                     by_processor[row, column, there] = column == one
             # Whole placements that are there already are a limit for all others.
             limit = min(limit, float(best[:, :, -1].min()))
-        return _Chain(self._devices(best, came, by_processor))
+        return Chain(self._devices(best, came, by_processor, total=total))
 
     def _holds(self, left: float, accelerators: int, processors: int, limit: float) -> bool:
         """Whether what is left may fit on the devices that are left, none busy for longer than `limit`."""
@@ -217,7 +224,9 @@ class _Chains:
         load[near] += outputs
         return rows, load
 
-    def _devices(self, best: np.ndarray, came: np.ndarray, by_processor: np.ndarray) -> tuple[int, ...] | None:
+    def _devices(
+        self, best: np.ndarray, came: np.ndarray, by_processor: np.ndarray, *, total: bool
+    ) -> tuple[int, ...] | None:
         """The placement behind the best chain so far, by operator."""
         ends = best[:, :, -1]
         other, one = (int(place) for place in np.unravel_index(int(ends.argmin()), ends.shape))
@@ -227,9 +236,9 @@ class _Chains:
         end = len(self._sets) - 1
         while end:
             begin, processor = int(came[other, one, end]), bool(by_processor[other, one, end])
-            device = self._problem.accelerators + other - 1 if processor else one - 1
+            device = self._problem.accelerators + (other - 1 if not total else 0) if processor else one - 1
             for block in members(self._sets[end] & ~self._sets[begin]):
                 for operator in self._blocks.operators[block]:
                     found[operator] = device
-            other, one, end = other - processor, one - (not processor), begin
+            other, one, end = other - (processor and not total), one - (not processor), begin
         return tuple(found)
