@@ -389,6 +389,13 @@ class BadDevices(UsageError):
     hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"
 
 
+class DevicesTooSmall(UsageError):
+    """The memory of the devices together, or of each of them, does not hold the operators."""
+
+    what = "the devices' memory is too small: none has room for operator '{task}', which takes {wanted}"
+    hint = "Describe devices with more memory, or more of them; or use a smaller model or batch"
+
+
 class BadPlacementInstance(UsageError):
     """A file of operators, their times and the outputs that move between devices."""
 
