@@ -55,7 +55,7 @@ def described(tmp_path: Path, text: str) -> Path:
 def test_a_fork_is_divided_and_every_method_places_it(tmp_path: Path) -> None:
     found = simulate_devices(saved(tmp_path), described(tmp_path, TWO), {"x": X})
     assert [one.operators for one in found.sub_graphs] == ["0", "1", "2", "3"]
-    assert {one.method for one in found.predicted} == {"HEFT", "PEFT", "DUET", "exact"}
+    assert {one.method for one in found.predicted} == {"HEFT", "PEFT", "CPOP", "DPOS", "m-ETF", "m-SCT", "BRKGA", "DUET", "exact"}
     best = next(one for one in found.predicted if one.method == "exact")
     assert best.proven and best.makespan_ms == min(one.makespan_ms for one in found.predicted)
     for one in found.predicted:

@@ -16,18 +16,23 @@ from bricolage.api.sub_graphs import divide
 from bricolage.device.description import DescribedDevices, ScaledTimes, read_devices
 from bricolage.device.device import Peaks
 from bricolage.errors import BadDevices
+from bricolage.schedule.baechi import m_etf, m_sct
 from bricolage.schedule.bounds import TypedTasks, lower_bound
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
-from bricolage.schedule.heterogeneous import heft, peft
+from bricolage.schedule.fastt import dpos
+from bricolage.schedule.heterogeneous import cpop, heft, peft
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.random_keys import random_keys
 from bricolage.schedule.schedule import Move, Schedule, check, moves
 from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import contracted
 from bricolage.work import bits
 from bricolage.work.graph import WorkGraph
 
+_KEYS_UP_TO = 64
+"""Tasks; the search over random keys makes some hundred schedules."""
 _EXACT_UP_TO = 20
 """Sub-graphs; the search over all schedules proves little beyond."""
 
@@ -138,7 +143,9 @@ def _scale(times: ScaledTimes, graph: WorkGraph, region: int, peaks: Peaks) -> f
 
 
 def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
-    schedules = [heft(problem), peft(problem)]
+    schedules = [method(problem) for method in (heft, peft, cpop, dpos, m_etf, m_sct)]
+    if len(problem) <= _KEYS_UP_TO:
+        schedules.append(random_keys(problem))
     with contextlib.suppress(ValueError):  # where no device runs all of some branch: DUET does not divide them
         schedules.append(duet(problem))
     proven = False
