@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass
@@ -33,7 +32,7 @@ class LinearRows:
         self.cost.append(cost)
         return len(self.cost) - 1
 
-    def matrix(self) -> Any:
+    def matrix(self) -> object:
         """As scipy takes it."""
         from scipy.sparse import csr_array
 

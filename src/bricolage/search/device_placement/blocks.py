@@ -19,7 +19,7 @@ from bricolage.work.bits import members
 
 
 @dataclass(frozen=True)
-class Blocks:
+class PlacementBlocks:
     """Blocks in a depth-first topological order: their operators, and as sets of bits the blocks that come directly before."""
 
     operators: tuple[tuple[int, ...], ...]
@@ -47,7 +47,7 @@ class Blocks:
         return tuple(found)
 
 
-def contract(problem: DevicePlacementProblem) -> Blocks:
+def contract(problem: DevicePlacementProblem) -> PlacementBlocks:
     """The blocks of a problem."""
     block, orphan = _coloured(problem)
     edges = set()
@@ -74,16 +74,16 @@ def contract(problem: DevicePlacementProblem) -> Blocks:
     before = [0] * len(order)
     for one, other in edges:
         before[place[other]] |= 1 << place[one]
-    return Blocks(tuple(map(tuple, operators)), tuple(before))
+    return PlacementBlocks(tuple(map(tuple, operators)), tuple(before))
 
 
-def coloured(problem: DevicePlacementProblem) -> Blocks:
+def coloured(problem: DevicePlacementProblem) -> PlacementBlocks:
     """Operators of one colour, and nothing more: for placements of any shape. No block is before another."""
     block, _ = _coloured(problem)
     found: list[list[int]] = [[] for _ in range(max(block, default=-1) + 1)]
     for one, mine in enumerate(block):
         found[mine].append(one)
-    return Blocks(tuple(map(tuple, found)), (0,) * len(found))
+    return PlacementBlocks(tuple(map(tuple, found)), (0,) * len(found))
 
 
 def _coloured(problem: DevicePlacementProblem) -> tuple[list[int], set[int]]:
@@ -132,7 +132,7 @@ def _depth_first(count: int, edges: set[tuple[int, int]]) -> list[int]:
     return order
 
 
-def downsets(blocks: Blocks, most: int) -> list[int] | None:
+def downsets(blocks: PlacementBlocks, most: int) -> list[int] | None:
     """All sets of blocks that hold whatever comes before one of theirs; None where there are more than `most`."""
     level = {0: sum(1 << one for one, sources in enumerate(blocks.before) if not sources)}
     found = [0]
@@ -159,12 +159,12 @@ def downsets(blocks: Blocks, most: int) -> list[int] | None:
     return found
 
 
-def prefixes(blocks: Blocks) -> list[int]:
+def prefixes(blocks: PlacementBlocks) -> list[int]:
     """The downsets along the depth-first order."""
     return [(1 << end) - 1 for end in range(len(blocks) + 1)]
 
 
-def cuts(blocks: Blocks) -> list[int]:
+def cuts(blocks: PlacementBlocks) -> list[int]:
     """The downsets that end with a block that is before or after every other one: branches are contracted, as PipeDream does."""
     everything = (1 << len(blocks)) - 1
     above = _closure(blocks.before, range(len(blocks)))

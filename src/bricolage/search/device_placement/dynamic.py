@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.search.device_placement.blocks import Blocks, contract, cuts, downsets, prefixes
+from bricolage.search.device_placement.blocks import PlacementBlocks, contract, cuts, downsets, prefixes
 from bricolage.search.device_placement.problem import (
     SLACK,
     DevicePlacementProblem,
@@ -104,7 +104,7 @@ class Chain:
 class Chains:
     """The parts between the downsets of a family that holds the empty set and all blocks."""
 
-    def __init__(self, problem: DevicePlacementProblem, blocks: Blocks, sets: Sequence[int]) -> None:
+    def __init__(self, problem: DevicePlacementProblem, blocks: PlacementBlocks, sets: Sequence[int]) -> None:
         self._problem, self._blocks = problem, blocks
         count = len(blocks)
         sums = np.zeros((5, count))

@@ -6,11 +6,12 @@ dnn-partitioning. The same files describe both problems: the largest load of a d
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from bricolage.codec import DecodeError, Length, Within, decode, parse
 from bricolage.errors import BadPlacementInstance, MissingFile
@@ -114,7 +115,9 @@ def problem_of(instance: PlacementInstance) -> DevicePlacementProblem:
     )
 
 
-def by_hand(problem: DevicePlacementProblem, data: Mapping[str, Any]) -> tuple[int, ...]:
+def by_hand(
+    problem: DevicePlacementProblem, data: Mapping[str, Sequence[Mapping[str, Sequence[int]]]]
+) -> tuple[int, ...]:
     """A placement in the authors' JSON (`fpgas` and `cpus` with their `nodes`), by operator.
 
     Raises:
@@ -134,19 +137,21 @@ def by_hand(problem: DevicePlacementProblem, data: Mapping[str, Any]) -> tuple[i
     return tuple(where[name] for name in names)
 
 
-def _known(data: Any) -> Any:
+def _known(data: object) -> object:
     """Without the fields that say nothing of the problem (names, layers), with numbers for truth where files have them."""
     if not isinstance(data, dict):
         return data
 
-    def only(row: Any, kind: type) -> Any:
+    def only(row: object, kind: type) -> object:
         if not isinstance(row, dict):
             return row
-        kept = {key: value for key, value in row.items() if key in kind.__dataclass_fields__}
+        fields = {one.name for one in dataclasses.fields(kind)}
+        kept = {key: value for key, value in row.items() if key in fields}
         truths = ("supportedOnFpga", "isBackwardNode")
         return {key: bool(value) if key in truths and value in (0, 1) else value for key, value in kept.items()}
 
-    found = {key: value for key, value in data.items() if key in PlacementInstance.__dataclass_fields__}
+    known = {one.name for one in dataclasses.fields(PlacementInstance)}
+    found = {key: value for key, value in data.items() if key in known}
     for key, kind in (("nodes", InstanceNode), ("edges", InstanceEdge)):
         if isinstance(found.get(key), list):
             found[key] = [only(row, kind) for row in found[key]]

@@ -53,9 +53,11 @@ def latency(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
 def least_latency(
     problem: DevicePlacementProblem, *, limit_s: float = 60.0, max_downsets: int = MAX_DOWNSETS
 ) -> PlacedOperators:
-    """The best placement found, and the bound. Blocks are the parts between downsets whose loads have the least sum: exact where
-    blocks come one after another, an upper bound of the latency where branches run at once. Then single operators and blocks move
-    for as long as that helps and there is time."""
+    """The best placement found, and the bound.
+
+    Blocks are the parts between downsets whose loads have the least sum: exact where blocks come one after another, an upper bound
+    of the latency where branches run at once. Then single blocks of the graph move for as long as that helps and there is time.
+    """
     started = time.monotonic()
     deadline = started + limit_s
     blocks = contract(problem)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.search.device_placement.blocks import Blocks, coloured, contract
+from bricolage.search.device_placement.blocks import PlacementBlocks, coloured, contract
 from bricolage.search.device_placement.problem import (
     SLACK,
     DevicePlacementProblem,
@@ -73,7 +73,7 @@ class _Programme:
     """Columns: for each block and device whether it is there, and what follows from it; the first is the largest load."""
 
     def __init__(
-        self, problem: DevicePlacementProblem, blocks: Blocks, low: float, most: float, *, connected: bool
+        self, problem: DevicePlacementProblem, blocks: PlacementBlocks, low: float, most: float, *, connected: bool
     ) -> None:
         self._problem, self._blocks = problem, blocks
         self._count = problem.accelerators + problem.processors
