@@ -7,7 +7,7 @@ Blocks that read from one another in a circle become one, and blocks that cost n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -176,7 +176,7 @@ def cuts(blocks: PlacementBlocks) -> list[int]:
     return sorted(found)
 
 
-def _closure(near: Sequence[int], order: range | reversed[int]) -> list[int]:
+def _closure(near: Sequence[int], order: Iterable[int]) -> list[int]:
     found = [0] * len(near)
     for one in order:
         for other in members(near[one]):

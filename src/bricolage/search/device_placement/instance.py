@@ -142,7 +142,7 @@ def _known(data: object) -> object:
     if not isinstance(data, dict):
         return data
 
-    def only(row: object, kind: type) -> object:
+    def only(row: object, kind: type[InstanceNode | InstanceEdge]) -> object:
         if not isinstance(row, dict):
             return row
         fields = {one.name for one in dataclasses.fields(kind)}
@@ -152,9 +152,11 @@ def _known(data: object) -> object:
 
     known = {one.name for one in dataclasses.fields(PlacementInstance)}
     found = {key: value for key, value in data.items() if key in known}
-    for key, kind in (("nodes", InstanceNode), ("edges", InstanceEdge)):
-        if isinstance(found.get(key), list):
-            found[key] = [only(row, kind) for row in found[key]]
+    kinds: dict[str, type[InstanceNode | InstanceEdge]] = {"nodes": InstanceNode, "edges": InstanceEdge}
+    for key, kind in kinds.items():
+        rows = found.get(key)
+        if isinstance(rows, list):
+            found[key] = [only(row, kind) for row in rows]
     return found
 
 

@@ -101,7 +101,8 @@ class _Programme:
         return self._rows.new_column(0.0)
 
     def _outputs(self) -> list[_Output]:
-        of, found = self._blocks.of, {}
+        of = self._blocks.of
+        found: dict[tuple[int, tuple[int, ...]], float] = {}
         for one, readers in enumerate(self._problem.readers):
             there = tuple(sorted({of[reader] for reader in readers} - {of[one]}))
             if there and self._problem.move_ms[one]:
