@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bricolage.api.sub_graphs import divide
 from bricolage.device.description import DescribedDevices, ScaledTimes, read_devices
-from bricolage.device.device import Peaks
+from bricolage.device.device import Machine, Peaks
 from bricolage.errors import BadDevices
 from bricolage.schedule.baechi import m_etf, m_sct
 from bricolage.schedule.bounds import TypedTasks, lower_bound
@@ -28,9 +28,12 @@ from bricolage.schedule.random_keys import random_keys
 from bricolage.schedule.schedule import Move, Schedule, check, moves
 from bricolage.schedule.speedup import SpeedupCurve
 from bricolage.schedule.subgraphs import contracted
+from bricolage.search.device_placement.dynamic import contiguous
+from bricolage.search.device_placement.machine import on_machine
 from bricolage.work import bits
 from bricolage.work.graph import WorkGraph
 
+_PLACING_S = 10.0
 _KEYS_UP_TO = 64
 """Tasks; the search over random keys makes some hundred schedules."""
 _EXACT_UP_TO = 20
@@ -66,6 +69,18 @@ class PredictedSchedule:
 
 
 @dataclass(frozen=True)
+class Pipelined:
+    """Where sub-graphs would be when samples follow one another through all devices at once. Times in milliseconds."""
+
+    devices: tuple[str, ...]
+    """Of each sub-graph."""
+    sample_ms: float
+    """For each sample: what the busiest device takes, its transfers included."""
+    bound_ms: float
+    """No placement takes less of which each device has what lies between two cuts of the graph."""
+
+
+@dataclass(frozen=True)
 class Simulated:
     """Predicted schedules, the shortest first."""
 
@@ -74,6 +89,8 @@ class Simulated:
     predicted: tuple[PredictedSchedule, ...]
     lower_ms: float
     """No schedule takes less, by these times."""
+    pipelined: Pipelined | None = None
+    """None where accelerators or processors differ from one another."""
 
 
 def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str, Any] | None = None) -> Simulated:
@@ -109,7 +126,24 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
         machine.move_ms,
     )
     found = _predicted(problem, certified=not machine.links)
-    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem))
+    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem), _pipelined(problem, machine))
+
+
+def _pipelined(problem: ScheduleProblem, machine: Machine) -> Pipelined | None:
+    """Without the tasks that hold the inputs and take the outputs: those of the next sample move meanwhile."""
+    last = len(problem) - 1
+    tensors = []
+    for one in problem.graph.tensors:
+        readers = tuple(reader - 1 for reader in one.consumers if reader < last)
+        if one.producer > 0 and readers:
+            tensors.append(replace(one, producer=one.producer - 1, consumers=readers))
+    graph = WorkGraph(problem.graph.operators[1:last], tuple(tensors))
+    ms = [{name: curve.at(problem.cores[name]) for name, curve in curves.items()} for curves in problem.curves[1:last]]
+    found = on_machine(graph, ms, machine)
+    if found is None or not ms:
+        return None
+    placed = contiguous(found[0], limit_s=_PLACING_S)
+    return Pipelined(tuple(found[1][one] for one in placed.devices), placed.max_load, placed.bound)
 
 
 def _on_devices(

@@ -103,3 +103,9 @@ def _show(found: Simulated) -> None:
         f"{words.count(len(found.sub_graphs), 'sub-graph')} on {words.count(len(found.devices), 'described device')}: no schedule "
         f"takes less than {words.milliseconds(found.lower_ms)} by these times"
     )
+    if found.pipelined is not None:
+        several = len(set(found.pipelined.devices))
+        output.show(
+            f"With samples one behind another: {words.milliseconds(found.pipelined.sample_ms)} each on the busiest of "
+            f"{words.count(several, 'device')}; no cut of the graph gives less than {words.milliseconds(found.pipelined.bound_ms)}"
+        )

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from bricolage.device.device import Link
 from bricolage.work.graph import WorkGraph
 
 SLACK = 1e-9
@@ -71,14 +70,6 @@ class DevicePlacementProblem:
         moved = {one for one in inside if any(reader not in inside for reader in self.readers[one])}
         moved |= {source for one in inside for source in self.graph.predecessors[one] if source not in inside}
         return math.fsum(self.accelerator_ms[one] for one in inside) + math.fsum(self.move_ms[one] for one in moved)
-
-
-def alike(graph: WorkGraph, link: Link) -> tuple[float, ...]:
-    """Per operator the milliseconds to move all its outputs over a link: `move_ms` of a graph whose tensors have bytes."""
-    return tuple(
-        math.fsum(link.ms(graph.tensors[one].bytes) for one in written if graph.tensors[one].consumers)
-        for written in graph.writes
-    )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -137,25 +138,31 @@ def run_times(schedule: PipelineSchedule, times: StageTimes) -> PipelineTimes:
         ValueError: passes wait for one another in a circle.
     """
     flat = [(device, one) for device, row in enumerate(schedule.rows) for one in row]
-    computing: dict[tuple[int, PassKind, int], int] = {}
-    for index, (_, one) in enumerate(flat):
-        computing[one.stage, "I" if one.kind == "B" else one.kind, one.micro_batch] = 2 * index + 1
-    tasks: list[Task] = []
-    for device, one in flat:
-        before = _needs(one, schedule.stages)
-        after = () if before is None else (computing[before],)
-        moved = 0.0
+    needs = [_needs(one, schedule.stages) for _, one in flat]
+    moved = [0.0] * len(flat)
+    for index, ((device, one), before) in enumerate(zip(flat, needs, strict=True)):
         if before is not None and before[0] != one.stage and times.send:
             other = schedule.device[before[0], one.micro_batch]
-            moved = times.send[min(before[0], one.stage)] if other != device else 0.0
-        tasks.append(Task(moved, (device,), after))
-        tasks.append(Task(times.of(one), (device,)))
+            moved[index] = times.send[min(before[0], one.stage)] if other != device else 0.0
+    # Numbers of the passes among all tasks: what has to be received is a task before its pass.
+    numbers = [index + count for index, count in enumerate(itertools.accumulate(int(ms > 0.0) for ms in moved))]
+    computing = {
+        (one.stage, "I" if one.kind == "B" else one.kind, one.micro_batch): number
+        for number, (_, one) in zip(numbers, flat, strict=True)
+    }
+    tasks: list[Task] = []
+    for (device, one), before, ms in zip(flat, needs, moved, strict=True):
+        after = () if before is None else (computing[before],)
+        if ms > 0.0:
+            tasks.append(Task(ms, (device,), after))
+            after = ()
+        tasks.append(Task(times.of(one), (device,), after))
     found = simulate(tasks)
     return PipelineTimes(
         schedule,
         tuple(
-            TimedPass(device, one, found.starts[2 * index + 1], found.ends[2 * index + 1])
-            for index, (device, one) in enumerate(flat)
+            TimedPass(device, one, found.starts[number], found.ends[number])
+            for number, (device, one) in zip(numbers, flat, strict=True)
         ),
     )
 
