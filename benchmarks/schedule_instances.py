@@ -6,13 +6,14 @@ The random graphs under tests/data/random-graphs are of the RandWire kind (licen
 
 from __future__ import annotations
 
-import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bricolage.schedule.bounds import TypedTasks
 from bricolage.schedule.problem import ScheduleProblem
+from bricolage.search.device_placement.instance import read_instance
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 
 RANDOM_GRAPHS = Path(__file__).parents[1] / "tests" / "data" / "random-graphs"
@@ -86,37 +87,29 @@ def random_heterogeneous(draw: random.Random, graph: WorkGraph) -> ScheduleProbl
     )
 
 
-def read_placement(path: Path) -> ScheduleProblem:
-    """An instance of Tarnawski et al.: a processor of one core and one accelerator; an edge costs what the file says.
+def read_placement(path: Path, accelerators: int = 1) -> ScheduleProblem:
+    """An instance of Tarnawski et al.: a processor of one core and so many accelerators; an edge costs what the file says.
 
     Tasks are numbered anew, in an order that no edge contradicts.
     """
-    data = json.loads(path.read_text(encoding="utf-8"))
-    nodes = {node["id"]: node for node in data["nodes"]}
-    readers: dict[int, list[tuple[int, float]]] = {one: [] for one in nodes}
-    waiting = dict.fromkeys(nodes, 0)
-    for edge in data["edges"]:
-        readers[edge["sourceId"]].append((edge["destId"], edge["cost"]))
-        waiting[edge["destId"]] += 1
-    order = [one for one in nodes if not waiting[one]]
-    for one in order:
-        for reader, _ in readers[one]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                order.append(reader)
-    number = {one: index for index, one in enumerate(order)}
-    sources: list[list[int]] = [[] for _ in order]
-    sizes = {}
-    for one in order:
-        for reader, cost in readers[one]:
-            sources[number[reader]].append(number[one])
-            sizes[number[one], number[reader]] = round(cost * 1e6)  # in ns, so that a transfer is a size again
-    times = []
-    for one in order:
-        able = {"cpu": (nodes[one]["cpuLatency"],)}
-        if nodes[one]["supportedOnFpga"]:
-            able["gpu"] = (nodes[one]["fpgaLatency"],)
-        times.append(able)
+    placing = read_instance(path)
+    graph = placing.graph
+    sizes = {
+        (source, reader): round(placing.move_ms[source] * 1e6)  # in ns, so that a transfer is a size again
+        for source, readers in enumerate(graph.successors)
+        for reader in readers
+    }
+    names = ["gpu"] if accelerators == 1 else [f"gpu{number}" for number in range(accelerators)]
+    times = list[Mapping[str, tuple[float, ...]]]()
+    for on_accelerator, on_processor in zip(placing.accelerator_ms, placing.processor_ms, strict=True):
+        able = {} if math.isinf(on_accelerator) else dict.fromkeys(names, (on_accelerator,))
+        times.append({"cpu": (on_processor,), **able})
+    memory = {} if math.isinf(placing.memory_bytes) else dict.fromkeys(names, int(placing.memory_bytes))
     return ScheduleProblem(
-        graph_of(sources, sizes), tuple(times), {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / 1e6
+        graph_of(graph.predecessors, sizes),
+        tuple(times),
+        dict.fromkeys(("cpu", *names), 1),
+        lambda _from, _to, size: size / 1e6,
+        tuple(int(one) for one in placing.memory) if memory else (),
+        memory,
     )

@@ -55,7 +55,17 @@ def described(tmp_path: Path, text: str) -> Path:
 def test_a_fork_is_divided_and_every_method_places_it(tmp_path: Path) -> None:
     found = simulate_devices(saved(tmp_path), described(tmp_path, TWO), {"x": X})
     assert [one.operators for one in found.sub_graphs] == ["0", "1", "2", "3"]
-    assert {one.method for one in found.predicted} == {"HEFT", "PEFT", "DUET", "exact"}
+    assert {one.method for one in found.predicted} == {
+        "HEFT",
+        "PEFT",
+        "CPOP",
+        "DPOS",
+        "m-ETF",
+        "m-SCT",
+        "BRKGA",
+        "DUET",
+        "exact",
+    }
     best = next(one for one in found.predicted if one.method == "exact")
     assert best.proven and best.makespan_ms == min(one.makespan_ms for one in found.predicted)
     for one in found.predicted:
@@ -82,6 +92,22 @@ def test_given_times_links_and_what_a_device_lacks_count(tmp_path: Path) -> None
         simulate_devices(path, described(tmp_path, only), {"x": X})
 
 
+def test_samples_one_behind_another(tmp_path: Path) -> None:
+    times = [1.0, 2.0, 3.0, 4.0]
+    given = "".join(f"ms.{number} = {ms}\n" for number, ms in enumerate(times, 1))
+    gpu = '[[device]]\nname = "gpu{0}"\nkind = "gpu"\n' + given
+    link = LINK.replace("1.0", "1e6").replace("3.0", "500.0")
+    both = '[[device]]\nname = "cpu"\nkind = "cpu"\nscale = 1e6\n' + gpu.format(1) + gpu.format(2)
+    text = both + link.replace('"gpu"', '"gpu1"') + link.replace('"gpu"', '"gpu2"')
+    found = simulate_devices(saved(tmp_path), described(tmp_path, text), {"x": X}).pipelined
+    assert found is not None
+    # 1 to 3 before 4, or 1 and 2 before 3 and 4: whatever is read on the other side costs half a ms on each.
+    assert found.sample_ms == pytest.approx(7.0) == pytest.approx(found.bound_ms)
+    assert len(set(found.devices)) == 2 and "cpu" not in found.devices
+    unlike = text.replace("ms.2 = 2.0", "ms.2 = 2.5", 1)
+    assert simulate_devices(saved(tmp_path), described(tmp_path, unlike), {"x": X}).pipelined is None
+
+
 def test_operators_that_a_device_is_faster_at_are_weighted(tmp_path: Path) -> None:
     text = TWO.replace('kind = "gpu"\n', 'kind = "gpu"\nscale = 1e-4\noperators.Tanh = 1e4\noperators.Neg = 1e4\n')
     found = simulate_devices(saved(tmp_path), described(tmp_path, text), {"x": X})
@@ -100,6 +126,7 @@ def test_the_command_shows_placements_and_writes_a_trace(tmp_path: Path) -> None
     shown = run.invoke(app, [*words, "--trace", str(tmp_path / "t.json")])
     assert shown.exit_code == 0, shown.stderr
     assert "proven to be shortest" in shown.stdout and "no schedule" in shown.stdout
+    assert "samples one behind another" in " ".join(shown.stdout.split())
     trace = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert {"inputs", "1 Relu", "2 Tanh", "3 Neg", "4 Add", "outputs"} <= {call["name"] for call in calls}

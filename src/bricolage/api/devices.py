@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bricolage.api.sub_graphs import divide
 from bricolage.device.description import read_devices
+from bricolage.device.device import Machine
 from bricolage.errors import BadDevices
 from bricolage.perf.described import Scaled
 from bricolage.perf.speedup import MeasuredCurves
+from bricolage.schedule.baechi import m_etf, m_sct
 from bricolage.schedule.bounds import TypedTasks, lower_bound
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
-from bricolage.schedule.heterogeneous import heft, peft
+from bricolage.schedule.fastt import dpos
+from bricolage.schedule.heterogeneous import cpop, heft, peft
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem, task_times
+from bricolage.schedule.random_keys import random_keys
 from bricolage.schedule.schedule import Move, Schedule, check, moves
 from bricolage.schedule.subgraphs import contracted
+from bricolage.search.device_placement.dynamic import contiguous
+from bricolage.search.device_placement.machine import on_machine
 from bricolage.work import bits
 from bricolage.work.cost import Work
+from bricolage.work.graph import WorkGraph
 from bricolage.work.workload import workload_of
 
+_PLACING_S = 10.0
+_KEYS_UP_TO = 64
+"""Tasks; the search over random keys makes some hundred schedules."""
 _EXACT_UP_TO = 20
 """Sub-graphs; the search over all schedules proves little beyond."""
 
@@ -62,6 +72,18 @@ class PredictedSchedule:
 
 
 @dataclass(frozen=True)
+class Pipelined:
+    """Where sub-graphs would be when samples follow one another through all devices at once. Times in milliseconds."""
+
+    devices: tuple[str, ...]
+    """Of each sub-graph."""
+    sample_ms: float
+    """For each sample: what the busiest device takes, its transfers included."""
+    bound_ms: float
+    """No placement takes less of which each device has what lies between two cuts of the graph."""
+
+
+@dataclass(frozen=True)
 class Simulated:
     """Predicted schedules, the shortest first."""
 
@@ -70,6 +92,8 @@ class Simulated:
     predicted: tuple[PredictedSchedule, ...]
     lower_ms: float
     """No schedule takes less, by these times."""
+    pipelined: Pipelined | None = None
+    """None where accelerators or processors differ from one another."""
 
 
 def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str, Any] | None = None) -> Simulated:
@@ -108,11 +132,32 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
         machine.move_ms,
     )
     found = _predicted(problem, certified=not machine.links)
-    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem))
+    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem), _pipelined(problem, machine))
+
+
+def _pipelined(problem: ScheduleProblem, machine: Machine) -> Pipelined | None:
+    """Without the tasks that hold the inputs and take the outputs: those of the next sample move meanwhile."""
+    last = len(problem) - 1
+    tensors = []
+    for one in problem.graph.tensors:
+        readers = tuple(reader - 1 for reader in one.consumers if reader < last)
+        if one.producer > 0 and readers:
+            tensors.append(replace(one, producer=one.producer - 1, consumers=readers))
+    graph = WorkGraph(problem.graph.operators[1:last], tuple(tensors))
+    ms = [
+        {name: problem.ms(task, name, problem.cores[name]) for name in problem.times[task]} for task in range(1, last)
+    ]
+    found = on_machine(graph, ms, machine)
+    if found is None or not ms:
+        return None
+    placed = contiguous(found[0], limit_s=_PLACING_S)
+    return Pipelined(tuple(found[1][one] for one in placed.devices), placed.max_load, placed.bound)
 
 
 def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
-    schedules = [heft(problem), peft(problem)]
+    schedules = [method(problem) for method in (heft, peft, cpop, dpos, m_etf, m_sct)]
+    if len(problem) <= _KEYS_UP_TO:
+        schedules.append(random_keys(problem))
     with contextlib.suppress(ValueError):  # where no device runs all of some branch: DUET does not divide them
         schedules.append(duet(problem))
     proven = False

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 60
 """Sub-graphs that are shown; --json has them all."""
+_MOST_COLUMNS = 4
+"""Methods whose devices are shown, the best first."""
 
 
 def predict(
@@ -68,13 +70,13 @@ def _show(found: Simulated) -> None:
     from bricolage.report.tables import plain_table
 
     heads = [("Sub-graph", "right"), ("Operators", "fold"), ("Here", "right")]
-    heads += [(one.method, "left") for one in found.predicted]
+    heads += [(one.method, "left") for one in found.predicted[:_MOST_COLUMNS]]
     rows = [
         [
             str(number),
             sub_graph.title,
             words.milliseconds(min(sub_graph.measured_ms.values())),
-            *(one.schedule.intervals[number].device for one in found.predicted),
+            *(one.schedule.intervals[number].device for one in found.predicted[:_MOST_COLUMNS]),
         ]
         for number, sub_graph in list(enumerate(found.sub_graphs, 1))[:_MOST_ROWS]
     ]
@@ -101,3 +103,9 @@ def _show(found: Simulated) -> None:
         f"{words.count(len(found.sub_graphs), 'sub-graph')} on {words.count(len(found.devices), 'described device')}: no schedule "
         f"takes less than {words.milliseconds(found.lower_ms)} by these times"
     )
+    if found.pipelined is not None:
+        several = len(set(found.pipelined.devices))
+        output.show(
+            f"With samples one behind another: {words.milliseconds(found.pipelined.sample_ms)} each on the busiest of "
+            f"{words.count(several, 'device')}; no cut of the graph gives less than {words.milliseconds(found.pipelined.bound_ms)}"
+        )

@@ -52,3 +52,17 @@ class ForeignPlan(UsageError):
 class BadDevices(UsageError):
     what = "'{path}' does not describe devices: {reason}"
     hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"
+
+
+class DevicesTooSmall(UsageError):
+    """The memory of the devices together, or of each of them, does not hold the operators."""
+
+    what = "the devices' memory is too small: none has room for operator '{task}', which takes {wanted}"
+    hint = "Describe devices with more memory, or more of them; or use a smaller model or batch"
+
+
+class BadPlacementInstance(UsageError):
+    """A file of operators, their times and the outputs that move between devices."""
+
+    what = "'{path}' is no instance of device placement: {reason}"
+    hint = "docs/parallel.md shows the fields that it must have"

@@ -38,6 +38,13 @@ class BadVariant(UsageError):
     hint = "`bricolage train predict --help` and docs/training-predict.md list the changes and what they exclude"
 
 
+class NoPipelinePlan(UsageError):
+    """A model that fits on no devices, however it is divided."""
+
+    what = "no plan fits on {devices} devices of {memory} each, however the step is divided"
+    hint = "Describe devices with more memory, or more of them; or use a smaller batch"
+
+
 class BadTrainingLog(UsageError):
     what = "'{path}' is no record of a training run: {reason}"
     hint = "Write a line for each step: its number, a comma, the loss; or for each run: workers, servers, batch, steps a second"

@@ -1,4 +1,4 @@
-"""Several devices: HEFT and PEFT, which place one task after the other where it ends first, or looks best to end.
+"""Several devices: HEFT, CPOP and PEFT, which place one task after the other where it ends first, or looks best to end.
 
 Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", TPDS 2002;
 Arabnejad and Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", TPDS 2014. A task may
@@ -7,11 +7,13 @@ take several cores of a device, as its speed-up curve allows.
 
 from __future__ import annotations
 
+import heapq
 from bisect import insort
 from collections.abc import Mapping, Sequence
 
 from bricolage.schedule.problem import Allotment, ScheduleProblem
-from bricolage.schedule.schedule import Interval, Schedule
+from bricolage.schedule.room import Room
+from bricolage.schedule.schedule import SLACK, Interval, Schedule
 
 
 def heft(problem: ScheduleProblem) -> Schedule:
@@ -19,25 +21,67 @@ def heft(problem: ScheduleProblem) -> Schedule:
     rank = upward_ranks(problem)
     nothing = [dict.fromkeys(mine, 0.0) for mine in problem.times]
     order = sorted(range(len(problem)), key=lambda task: (-rank[task], task))
-    return _insert(problem, order, nothing, "HEFT")
+    return insert(problem, order, nothing, "HEFT")
 
 
 def peft(problem: ScheduleProblem) -> Schedule:
     """Tasks by the mean of their optimistic costs, each where its end and what must come after it are least together."""
     table = optimistic_costs(problem)
     rank = [sum(row.values()) / len(row) for row in table]
+    return insert(problem, by_readiness(problem, rank), table, "PEFT")
+
+
+def cpop(problem: ScheduleProblem) -> Schedule:
+    """Tasks by the longest path through them; those of the critical path on the device that runs all of it soonest.
+
+    Raises:
+        DevicesTooSmall: no device has room left for some task.
+    """
+    up, down = upward_ranks(problem), downward_ranks(problem)
+    length = [one + other for one, other in zip(up, down, strict=True)]
+    path, longest = [], max(length, default=0.0)
+    ahead: Sequence[int] = [task for task in range(len(problem)) if not problem.graph.predecessors[task]]
+    while ahead:
+        task = max(ahead, key=lambda one: (length[one], -one))
+        if length[task] < longest * (1.0 - SLACK):
+            break
+        path.append(task)
+        ahead = problem.graph.successors[task]
+    totals = {
+        device: sum(_fastest(problem, task)[device].ms for task in path)
+        for device in problem.cores
+        if all(device in problem.times[task] for task in path)
+    }
+    only = {task: min(totals, key=totals.__getitem__) for task in path} if totals else {}
+    nothing = [dict.fromkeys(mine, 0.0) for mine in problem.times]
+    return insert(problem, by_readiness(problem, length), nothing, "CPOP", only)
+
+
+def downward_ranks(problem: ScheduleProblem) -> list[float]:
+    """For each task the longest way from the begin to its start, by mean times and transfers."""
+    ranks = [0.0] * len(problem)
+    for task in range(len(problem)):
+        for source in problem.graph.predecessors[task]:
+            fastest = _fastest(problem, source).values()
+            mean = sum(one.ms for one in fastest) / len(fastest)
+            ranks[task] = max(ranks[task], ranks[source] + mean + mean_delay(problem, source, task))
+    return ranks
+
+
+def by_readiness(problem: ScheduleProblem, rank: Sequence[float]) -> list[int]:
+    """Tasks behind those that they read from, the highest rank first among those that could be next."""
     graph, waiting = problem.graph, [len(sources) for sources in problem.graph.predecessors]
-    ready = [task for task in range(len(problem)) if not waiting[task]]
+    ready = [(-rank[task], task) for task in range(len(problem)) if not waiting[task]]
+    heapq.heapify(ready)
     order = []
     while ready:
-        task = max(ready, key=lambda one: (rank[one], -one))
-        ready.remove(task)
+        task = heapq.heappop(ready)[1]
         order.append(task)
         for after in graph.successors[task]:
             waiting[after] -= 1
             if not waiting[after]:
-                ready.append(after)
-    return _insert(problem, order, table, "PEFT")
+                heapq.heappush(ready, (-rank[after], after))
+    return order
 
 
 def upward_ranks(problem: ScheduleProblem) -> list[float]:
@@ -45,7 +89,7 @@ def upward_ranks(problem: ScheduleProblem) -> list[float]:
     ranks = [0.0] * len(problem)
     for task in reversed(range(len(problem))):
         fastest = _fastest(problem, task).values()
-        after = (_mean_delay(problem, task, one) + ranks[one] for one in problem.graph.successors[task])
+        after = (mean_delay(problem, task, one) + ranks[one] for one in problem.graph.successors[task])
         ranks[task] = sum(one.ms for one in fastest) / len(fastest) + max(after, default=0.0)
     return ranks
 
@@ -60,7 +104,7 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
             row[device] = max(
                 (
                     min(
-                        table[after][there] + one.ms + (0.0 if there == device else _mean_delay(problem, task, after))
+                        table[after][there] + one.ms + (0.0 if there == device else mean_delay(problem, task, after))
                         for there, one in _fastest(problem, after).items()
                     )
                     for after in problem.graph.successors[task]
@@ -76,24 +120,43 @@ def _fastest(problem: ScheduleProblem, task: int) -> dict[str, Allotment]:
     return {one.device: one for one in problem.allotments[task]}
 
 
-def _mean_delay(problem: ScheduleProblem, source: int, target: int) -> float:
-    """Over the pairs of different devices."""
+def mean_delay(problem: ScheduleProblem, source: int, target: int) -> float:
+    """Milliseconds of a transfer, over the pairs of different devices."""
     pairs = [(one, other) for one in problem.cores for other in problem.cores if one != other]
     size = problem.moved_bytes[source, target]
     return sum(problem.transfer(one, other, size) for one, other in pairs) / len(pairs) if pairs else 0.0
 
 
-def _insert(
-    problem: ScheduleProblem, order: Sequence[int], ahead: Sequence[Mapping[str, float]], method: str
+def insert(
+    problem: ScheduleProblem,
+    order: Sequence[int],
+    ahead: Sequence[Mapping[str, float]],
+    method: str,
+    only: Mapping[int, str] | None = None,
 ) -> Schedule:
-    """Tasks in their order into the gaps of the cores, where the end plus what lies `ahead` of a device is least."""
+    """Tasks in their order into the gaps of the cores, where the end plus what lies `ahead` of a device is least.
+
+    Args:
+        problem: the problem.
+        order: of the tasks, behind those that they read from.
+        ahead: for each task, by device.
+        method: the name of the schedule.
+        only: devices of some tasks; if there is no room left, another one is taken.
+
+    Raises:
+        DevicesTooSmall: no device has room left for some task.
+    """
+    room, wanted = Room(problem), only or {}
     busy: dict[tuple[str, int], list[tuple[float, float]]] = {
         (device, lane): [] for device, count in problem.cores.items() for lane in range(count)
     }
     intervals: dict[int, Interval] = {}
     for task in order:
         best: tuple[float, int, Interval] | None = None
-        for one in problem.allotments[task]:
+        able = room.for_task(task)
+        for one in able:
+            if wanted.get(task, one.device) != one.device and any(other.device == wanted[task] for other in able):
+                continue
             ready = max(
                 (
                     intervals[source].end_ms + problem.delay(source, task, intervals[source].device, one.device)
@@ -107,6 +170,7 @@ def _insert(
                 best = (*worth, found)
         assert best is not None
         intervals[task] = best[2]
+        room.take(task, best[2].device)
         for lane in best[2].lanes:
             insort(busy[best[2].device, lane], (best[2].start_ms, best[2].end_ms))
     return Schedule(tuple(intervals[task] for task in range(len(problem))), method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -65,12 +65,18 @@ class ScheduleProblem:
     """Of each device."""
     transfer: Transfer = shared_memory
     """Between different devices; cores of one device share its memory."""
+    task_bytes: tuple[int, ...] = ()
+    """What each task takes of the memory of its device for good: weights, and what it keeps. Empty: nothing."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of devices; one that is missing holds everything."""
 
     def __post_init__(self) -> None:
         if len(self.times) != len(self.graph):
             raise ValueError(f"{len(self.graph)} tasks, and times of {len(self.times)}")
         if any(count < 1 for count in self.cores.values()):
             raise ValueError("a device has no cores")
+        if self.task_bytes and len(self.task_bytes) != len(self.graph):
+            raise ValueError(f"{len(self.graph)} tasks, and bytes of {len(self.task_bytes)}")
         for task, able in enumerate(self.times):
             if not able or not set(able) <= set(self.cores):
                 raise ValueError(f"task {task} runs on none of the devices, or on one that is not there")

@@ -67,7 +67,7 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
 
     Raises:
         ValueError: a task is missing, runs on cores that are not there or for another time than it takes, two overlap on a
-            core, or one starts before what it reads has arrived. The message says which.
+            core, one starts before what it reads has arrived, or a device's memory does not hold its tasks. The message says which.
     """
     intervals, slack = schedule.intervals, SLACK * max(schedule.makespan_ms, 1e-300)
     if len(intervals) != len(problem):
@@ -90,6 +90,10 @@ def check(problem: ScheduleProblem, schedule: Schedule) -> None:
                 raise ValueError(f"task {task} starts at {one.start_ms}, before the results of task {source} have come")
         for lane in one.lanes:
             lanes.setdefault((one.device, lane), []).append((one.start_ms, one.end_ms, task))
+    for device, most in problem.memory.items():
+        taken = sum(size for size, one in zip(problem.task_bytes, intervals, strict=False) if one.device == device)
+        if taken > most:
+            raise ValueError(f"tasks on '{device}' take {taken} bytes, and it has {most}")
     for (device, lane), busy in lanes.items():
         busy.sort()
         for (_, end, first), (start, _, second) in itertools.pairwise(busy):

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from bricolage.errors import NoCover
+from bricolage.search.linear_rows import LinearRows
 from bricolage.work.bits import members
 from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
 from bricolage.work.implementation import Endpoint
@@ -36,31 +37,6 @@ class ProgrammeResult:
     placement: PlacementResult | None
     lower_bound_ms: float
     cuts: int
-
-
-@dataclass
-class _Rows:
-    """A sparse matrix under construction, with bounds on every row and a cost for every column."""
-
-    cost: list[float]
-    row: list[int] = field(default_factory=list)
-    column: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-    def add(self, entries: Iterable[tuple[int, float]], low: float, high: float) -> None:
-        number = len(self.low)
-        for column, value in entries:
-            self.row.append(number)
-            self.column.append(column)
-            self.value.append(value)
-        self.low.append(low)
-        self.high.append(high)
-
-    def new_column(self, cost: float) -> int:
-        self.cost.append(cost)
-        return len(self.cost) - 1
 
 
 def solve_milp(
@@ -95,8 +71,8 @@ def solve_milp(
         cuts += len(cycles)
 
 
-def _programme(graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> _Rows:
-    rows = _Rows([candidate.cost_ms * _SCALE for candidate in candidates])
+def _programme(graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> LinearRows:
+    rows = LinearRows([candidate.cost_ms * _SCALE for candidate in candidates])
     covering: list[list[int]] = [[] for _ in graph.operators]
     for index, candidate in enumerate(candidates):
         for operator in members(candidate.region):
@@ -111,7 +87,7 @@ def _programme(graph: WorkGraph, candidates: Sequence[Candidate], transfers: Tra
 
 
 def _add_transport(
-    rows: _Rows,
+    rows: LinearRows,
     candidates: Sequence[Candidate],
     covering: Sequence[frozenset[int]],
     tensor: WorkTensor,
@@ -147,23 +123,20 @@ def _by_endpoint(candidates: Sequence[Candidate], indices: Iterable[int]) -> dic
     return grouped
 
 
-def _run(rows: _Rows, binaries: int, time_limit_s: float) -> tuple[list[int] | None, float, bool]:
+def _run(rows: LinearRows, binaries: int, time_limit_s: float) -> tuple[list[int] | None, float, bool]:
     """The chosen candidates if there is a solution, the bound in ms, and whether the solution is proven optimal."""
     if time_limit_s <= 0:
         return None, 0.0, False
     # Imported here: it takes longer than all the rest of the package.
     from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
 
-    columns = len(rows.cost)
-    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), columns))
-    integrality = np.zeros(columns)
+    integrality = np.zeros(len(rows.cost))
     integrality[:binaries] = 1
     result = milp(
         c=np.array(rows.cost),
         integrality=integrality,
         bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(matrix, np.array(rows.low), np.array(rows.high)),
+        constraints=LinearConstraint(rows.matrix(), np.array(rows.low), np.array(rows.high)),
         options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
     )
     if result.status == _INFEASIBLE:

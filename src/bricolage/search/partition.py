@@ -11,6 +11,11 @@ def partition(weights: Sequence[float], parts: int) -> list[int]:
 
     The classic dynamic programme over prefixes, O(parts × n²) for n weights. `parts` is at least 1 and at most n.
     """
+    return partitions(weights, parts)[-1]
+
+
+def partitions(weights: Sequence[float], parts: int) -> list[list[int]]:
+    """The same for 1, 2, ... up to `parts` parts, at the cost of the last."""
     sums = [0.0]
     for one in weights:
         sums.append(sums[-1] + one)
@@ -27,7 +32,11 @@ def partition(weights: Sequence[float], parts: int) -> list[int]:
                     now[end], cut[end] = heaviest, begin
         best = now
         chosen.append(cut)
-    found, end = [], count
+    return [_cuts(chosen[:part], count) for part in range(parts)]
+
+
+def _cuts(chosen: Sequence[Sequence[int]], end: int) -> list[int]:
+    found = []
     for cut in reversed(chosen):
         end = cut[end]
         found.append(end)

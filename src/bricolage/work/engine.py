@@ -1,7 +1,7 @@
 """The simulator: tasks that occupy resources one after another, and slow each other where they share something.
 
 Its inputs are a placement of regions on devices (`work/timeline.py`), a schedule on cores (`schedule/simulate.py`), the passes of a
-pipeline (`train/predict/pipeline.py`), and a backward pass with the buckets of its gradients (`train/predict/exchange.py`).
+pipeline (`work/pipeline/table.py`), and a backward pass with the buckets of its gradients (`train/predict/exchange.py`).
 """
 
 from __future__ import annotations

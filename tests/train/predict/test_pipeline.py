@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.train.predict.pipeline import Action, PipelineStage, memory, order, passes
+from bricolage.train.predict.pipeline import Action, PipelineStage, memory, passes
 from bricolage.work.liveness import alive, peak
+from bricolage.work.pipeline.generators import one_f_one_b
 
 
 def stage(forward: float, backward: float) -> PipelineStage:
@@ -51,7 +52,8 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
     for number in range(count):
         own = of_stage(found, number)
         assert all(a.end_ms <= b.start_ms for a, b in itertools.pairwise(own))
-        assert [(one.kind, one.micro_batch) for one in own] == order(number, count, micro)
+        row = one_f_one_b(count, micro).rows[number]
+        assert [(one.kind[0].upper(), one.micro_batch) for one in own] == [(one.kind, one.micro_batch) for one in row]
         ahead = most = 0
         for one in own:
             ahead += 1 if one.kind == "forward" else -1

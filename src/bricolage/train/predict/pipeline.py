@@ -1,9 +1,8 @@
 """A training step divided into stages, each on a device of its own, through which micro-batches go one behind another.
 
 The schedule is 1F1B (Narayanan et al., "PipeDream", SOSP 2019; Fan et al., "DAPPLE", PPoPP 2021) with one update after all
-micro-batches, as `torch.distributed.pipelining.Schedule1F1B` runs it: stage s of p begins with p - s forward passes, then a
-backward and a forward pass take turns, so that at most p - s micro-batches keep their activations there. Stages begin at blocks
-that repeat; cuts are those whose slowest stage is fastest, found exactly (`search.partition`).
+micro-batches, as `torch.distributed.pipelining.Schedule1F1B` runs it (`work/pipeline`). Stages begin at blocks that repeat; cuts
+are those whose slowest stage is fastest, found exactly (`search.partition`).
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from bricolage.errors import BadVariant
 from bricolage.search.partition import partition
 from bricolage.train.predict.prediction import Predicted, Span, StepTimeline
 from bricolage.train.predict.variant import Variant
-from bricolage.work.engine import Task, simulate
 from bricolage.work.graph import GRAPH_INPUT
 from bricolage.work.liveness import Lifetime, alive, curve, peak
+from bricolage.work.pipeline.generators import one_f_one_b
+from bricolage.work.pipeline.table import StageTimes, run_times
 from bricolage.work.step import Kind, StepGraph
 
-Pass: TypeAlias = Literal["forward", "backward"]
+Direction: TypeAlias = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,10 @@ class Action:
     """A pass of one micro-batch on one stage; milliseconds from the begin of the step."""
 
     stage: int
-    kind: Pass
+    kind: Direction
     micro_batch: int
     start_ms: float
     end_ms: float
-
-
-def order(stage: int, stages: int, micro_batches: int) -> list[tuple[Pass, int]]:
-    """What a stage does, one after another, in 1F1B."""
-    ahead = min(micro_batches, stages - stage)
-    found: list[tuple[Pass, int]] = [("forward", number) for number in range(ahead)]
-    for number in range(micro_batches):
-        found.append(("backward", number))
-        if ahead + number < micro_batches:
-            found.append(("forward", ahead + number))
-    return found
 
 
 def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
@@ -79,24 +68,12 @@ def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequenc
         micro_batches: at least as many as stages.
         send_ms: milliseconds of a transfer between each stage and the next, in either direction.
     """
-    last = len(stages) - 1
-    found = [
-        (number, *one) for number in range(len(stages)) for one in order(number, len(stages), micro_batches)
-    ]  # each pass is two tasks of its stage: receiving, and computing
-    computing = {one: 2 * index + 1 for index, one in enumerate(found)}
-    sends = [0.0, *send_ms, 0.0]
-    tasks: list[Task] = []
-    for number, kind, micro in found:
-        stage, forward = stages[number], kind == "forward"
-        before = (number - 1 if forward else number + 1, kind, micro)
-        if not forward and number == last:
-            before = (number, "forward", micro)
-        # A message moves when both sides wait for it (gloo's do): nothing is received during a pass.
-        after = (computing[before],) if before in computing else ()
-        tasks.append(Task(sends[number if forward else number + 1], (number,), after))
-        tasks.append(Task(stage.forward_ms if forward else stage.backward_ms, (number,)))
-    times = simulate(tasks)
-    return [Action(*one, times.starts[task], times.ends[task]) for one, task in computing.items()]
+    forward, backward = [one.forward_ms for one in stages], [one.backward_ms for one in stages]
+    times = StageTimes(forward, backward, [0.0] * len(stages), send_ms)
+    return [
+        Action(one.stage, "forward" if one.kind == "F" else "backward", one.micro_batch, start, end)
+        for _, one, start, end in run_times(one_f_one_b(len(stages), micro_batches), times).passes
+    ]
 
 
 def memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:

@@ -1,0 +1,99 @@
+"""Plans for a described Transformer on described devices: `python -m benchmarks.parallel_plans`.
+
+    python -m benchmarks.parallel_plans --json
+    python -m benchmarks.parallel_plans --devices 8 --layers 24 --hidden 1024 --batch 64 --bandwidth 1.25 --memory 16
+    python -m benchmarks.parallel_plans --devices 64 --layers 96 --hidden 4096 --batch 256
+
+Layers take what their formulas say: for s tokens and h hidden units a sample's forward pass has s h (24 h + 4 s) FLOPs, the
+gradient of the input s h (24 h + 8 s), that of the weights 24 s h² (Qi et al., "Zero bubble pipeline parallelism"); activations are
+s h (34 + 5 a s / h) bytes in 16 bits (Korthikanti et al., "Reducing activation recomputation", 2022). Weights, gradients and Adam's
+state take 16 bytes for each of 12 h² weights, exchanged gradients 2. Devices reach `--gflops`. Printed is what the simulator
+predicts; nothing is measured but `seconds`, the time of planning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from bricolage.device.device import Link
+from bricolage.errors import NoPipelinePlan
+from bricolage.train.plan.pipelines import PLANNED, best_plans
+from bricolage.train.plan.problem import PipelineProblem, PlannedLayer
+
+
+def transformer(layers: int, hidden: int, tokens: int, gflops: float) -> tuple[PlannedLayer, ...]:
+    """Layers of heads of 64 units."""
+    area, heads = tokens * hidden, hidden / 64
+
+    def ms(flops: float) -> float:
+        return flops / gflops / 1e6
+
+    one = PlannedLayer(
+        "layer",
+        ms(area * (24 * hidden + 4 * tokens)),
+        ms(area * (24 * hidden + 8 * tokens)),
+        ms(24 * area * hidden),
+        2.0 * area,
+        area * (34 + 5 * heads * tokens / hidden),
+        2.0 * 12 * hidden**2,
+        16.0 * 12 * hidden**2,
+    )
+    return (one,) * layers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the plans, the fastest first."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--gflops", type=float, default=50_000.0)
+    parser.add_argument("--bandwidth", type=float, default=1.25, help="10⁹ bytes a second between two devices")
+    parser.add_argument("--latency", type=float, default=20.0, help="microseconds of a message")
+    parser.add_argument("--memory", type=float, default=16.0, help="10⁹ bytes of a device")
+    parser.add_argument("--start", type=float, default=0.2, help="milliseconds of each pass, whatever its samples")
+    parser.add_argument("--schedule", help=f"among {', '.join(PLANNED)}, with commas")
+    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    schedules = given.schedule.split(",") if given.schedule else PLANNED
+    if not set(schedules) <= set(PLANNED):
+        parser.error(f"schedules are {', '.join(PLANNED)}")
+    started = time.monotonic()
+    try:
+        problem = PipelineProblem(
+            transformer(given.layers, given.hidden, given.tokens, given.gflops),
+            given.devices,
+            given.batch,
+            Link(("one", "other"), given.bandwidth, given.latency),
+            given.memory * 1e9,
+            given.start,
+        )
+        plans = best_plans(problem, schedules, count=given.count)
+    except (NoPipelinePlan, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    seconds = time.monotonic() - started
+    if given.json:
+        rows = [asdict(one) | {"gap": one.gap} for one in plans]
+        print(json.dumps({"bound_ms": problem.bound_ms, "seconds": seconds, "plans": rows}, indent=1))
+        return 0
+    print(f"no plan below {problem.bound_ms:.1f} ms; planned in {seconds:.1f} s")
+    for one in plans:
+        print(
+            f"{one.schedule:14} {one.replicas:3} x {one.devices:3} devices, {one.micro_batches:3} micro-batches"
+            f"{', recomputed' if one.recompute else '':12} {one.step_ms:10.1f} ms  bubble {100 * one.bubble:4.1f} %  "
+            f"exchange {one.exchange_ms:8.1f} ms  {one.peak_bytes / 1e9:6.2f} GB"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""The best pipeline for a row of layers: stages, replicas, schedule, micro-batches and recomputation, all tried, each simulated.
+
+PipeDream, DAPPLE and 2BW plan by formulas of their one schedule; here every choice is a table on the simulator (`work/pipeline`),
+so that transfers, unequal stages and what is left of a bubble count as they fall. For a number of stages they are cut so that the
+slowest is fastest (`search.partition`). A choice is left out without being simulated when a bound of it is as long as the best plan
+of its shape takes, or a quarter longer than the best plan of all; and when its memory does not suffice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bricolage.errors import NoPipelinePlan
+from bricolage.search.partition import partitions
+from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer, divisors
+from bricolage.work.pipeline.generators import SCHEDULES
+from bricolage.work.pipeline.table import Pass, PipelineSchedule, StageTimes, run_times
+
+PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
+"""Schedules with one update a step, those that keep least first."""
+_RUNNER_UP = 1.25
+"""Times the best plan: slower ones are not looked for, but for those on one device a replica."""
+_TWO_STAGES = frozenset({"interleaved", "zb-v", "dualpipe-v"})
+
+
+def best_plans(
+    problem: PipelineProblem, schedules: Sequence[str] = PLANNED, *, count: int = 5, max_micro_batches: int = 64
+) -> list[PipelinePlan]:
+    """The fastest plans, each of another shape (stages, replicas, schedule), the fastest first; and plain data parallelism, and the
+    fastest on one device, where they fit.
+
+    Raises:
+        NoPipelinePlan: none fits into the devices' memory.
+    """
+    best: dict[tuple[str, int, int], PipelinePlan] = {}
+    least = math.inf
+    choices = [(choice.least_ms, choice) for choice in _choices(problem, schedules, max_micro_batches)]
+    for bound, choice in sorted(choices, key=lambda one: one[0]):
+        key = (choice.name, choice.devices, choice.replicas)
+        known = best.get(key)
+        if known is not None and bound >= known.step_ms:
+            continue
+        if bound > _RUNNER_UP * least and choice.devices > 1:
+            continue
+        plan = choice.plan()
+        if plan is not None and (known is None or plan.step_ms < known.step_ms):
+            best[key] = plan
+            least = min(least, plan.step_ms)
+    if not best:
+        raise NoPipelinePlan(devices=problem.devices, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
+    found = sorted(best.values(), key=lambda one: (one.step_ms, one.peak_bytes))
+    plain = [one for one in found if one.is_data_parallel]
+    return found[:count] + [
+        one
+        for one in found[count:]
+        if one in (plain[:1] + [other for other in plain if other.replicas in (1, problem.devices)])
+    ]
+
+
+def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> Iterator[_Choice]:
+    most_stages = min(len(problem.layers), 2 * problem.devices)
+    cuts = {recompute: _Cut.all(problem, most_stages, recompute=recompute) for recompute in (False, True)}
+    for replicas in range(1, problem.devices + 1):
+        if problem.batch % replicas:
+            continue
+        for devices in range(1, problem.devices // replicas + 1):
+            for name in schedules if devices > 1 else ("1f1b",):
+                stages = devices * 2 if name in _TWO_STAGES else devices
+                if stages > len(problem.layers):
+                    continue
+                for recompute in (False, True):
+                    cut = cuts[recompute][stages - 1]
+                    for micro in divisors(problem.batch // replicas):
+                        if micro <= most:
+                            yield _Choice(problem, name, devices, replicas, micro, cut)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Stages, with what they take for one sample."""
+
+    begins: tuple[int, ...]
+    stages: tuple[tuple[PlannedLayer, ...], ...]
+    recompute: bool
+
+    @classmethod
+    def all(cls, problem: PipelineProblem, stages: int, *, recompute: bool) -> list[_Cut]:
+        """Into 1, 2, ... stages."""
+        weights = list(problem.layer_ms)
+        if recompute:
+            weights = [ms + one.forward_ms for ms, one in zip(weights, problem.layers, strict=True)]
+        found = []
+        for some in partitions(weights, stages):
+            cuts = [0, *some, len(problem.layers)]
+            parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
+            found.append(cls(tuple(cuts[:-1]), parts, recompute))
+        return found
+
+    def times(self, problem: PipelineProblem, samples: int) -> StageTimes:
+        """Of micro-batches of so many samples."""
+        forward = [samples * sum(one.forward_ms for one in part) for part in self.stages]
+        again = forward if self.recompute else [0.0] * len(forward)
+        start = problem.start_ms
+        return StageTimes(
+            [ms + start for ms in forward],
+            [
+                samples * sum(one.input_gradient_ms for one in part) + more + start
+                for part, more in zip(self.stages, again, strict=True)
+            ],
+            [samples * sum(one.weight_gradient_ms for one in part) for part in self.stages],
+            [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
+        )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    problem: PipelineProblem
+    name: str
+    devices: int
+    replicas: int
+    micro_batches: int
+    cut: _Cut
+
+    @property
+    def samples(self) -> int:
+        """Of a micro-batch."""
+        return self.problem.batch // self.replicas // self.micro_batches
+
+    @property
+    def least_ms(self) -> float:
+        """What the simulator cannot fall below: the mean of what devices are busy for; and for each stage its way in, its passes,
+        and then either its exchange and update, or the way back."""
+        times = self.cut.times(self.problem, self.samples)
+        forward, inner, weight = times.forward, times.input_gradient, times.weight_gradient
+        best = self.micro_batches * (sum(forward) + sum(inner) + sum(weight)) / self.devices
+        both = self.name == "chimera"
+        micro = self.micro_batches // 2 if both else self.micro_batches
+        way_in = way_back = 0.0
+        for stage, part in enumerate(self.cut.stages):
+            exchange = self._exchange_ms(stage, self.replicas * (2 if both else 1))
+            after = micro * weight[stage] + exchange + sum(one.update_ms for one in part)
+            best = max(best, way_in + micro * (forward[stage] + inner[stage]) + max(after, way_back))
+            way_in, way_back = way_in + forward[stage], way_back + inner[stage]
+        return best
+
+    def plan(self) -> PipelinePlan | None:
+        """What the simulator says; None where the schedule does not take so many micro-batches, or memory does not suffice."""
+        try:
+            schedule = SCHEDULES[self.name](self.devices, self.micro_batches)
+        except ValueError:
+            return None
+        peak = max(self._peak(row) for row in schedule.rows)
+        if peak > self.problem.memory_bytes:
+            return None
+        found = run_times(schedule, self.cut.times(self.problem, self.samples))
+        ends = [0.0] * self.devices
+        for one in found.passes:
+            ends[one.device] = max(ends[one.device], one.end_ms)
+        exchanges = self._exchanges(schedule)
+        updates = [
+            sum(sum(one.update_ms for one in self.cut.stages[stage]) for stage in _held(row)) for row in schedule.rows
+        ]
+        step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
+        return PipelinePlan(
+            self.name if self.devices > 1 else "data parallel" if self.replicas > 1 else "one device",
+            len(self.cut.stages),
+            self.devices,
+            self.replicas,
+            self.micro_batches,
+            self.cut.recompute,
+            self.cut.begins,
+            step,
+            found.bubble,
+            max(exchanges),
+            peak,
+            self.problem.bound_ms,
+        )
+
+    def _exchanges(self, schedule: PipelineSchedule) -> list[float]:
+        """By device the all-reduces of its gradients behind its last pass, in a ring: 2 (p - 1) messages of a pth of the bytes."""
+        holders: dict[int, int] = {}
+        for row in schedule.rows:
+            for stage in _held(row):
+                holders[stage] = holders.get(stage, 0) + 1
+        return [
+            sum(self._exchange_ms(stage, holders[stage] * self.replicas) for stage in _held(row))
+            for row in schedule.rows
+        ]
+
+    def _exchange_ms(self, stage: int, workers: int) -> float:
+        size = sum(one.gradient_bytes for one in self.cut.stages[stage])
+        return 2 * (workers - 1) * self.problem.link.ms(size / workers) if workers > 1 else 0.0
+
+    def _peak(self, row: Sequence[Pass]) -> float:
+        """Bytes of a device: what lasts, and what passes keep; a recomputed stage keeps its input, and all while it goes back."""
+        held = most = 0.0
+        stages = self.cut.stages
+        for one in row:
+            full = self.samples * sum(layer.kept_bytes for layer in stages[one.stage])
+            kept = full
+            if self.cut.recompute:
+                kept = self.samples * stages[one.stage - 1][-1].sent_bytes if one.stage else 0.0
+            if one.kind == "F":
+                held += kept
+            most = max(most, held + (full - kept if self.cut.recompute else 0.0))
+            if one.kind in "BW":
+                held -= kept
+        return most + sum(sum(layer.lasting_bytes for layer in stages[stage]) for stage in _held(row))
+
+
+def _held(row: Sequence[Pass]) -> list[int]:
+    """The stages of a device."""
+    return sorted({one.stage for one in row})

@@ -1,0 +1,106 @@
+"""A training step as a row of layers on like devices, and a plan for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bricolage.device.device import Link
+
+
+@dataclass(frozen=True)
+class PlannedLayer:
+    """What a layer takes for one sample, in milliseconds and bytes; and for good."""
+
+    name: str
+    forward_ms: float
+    input_gradient_ms: float
+    weight_gradient_ms: float
+    sent_bytes: float
+    """Of its output, which the next layer reads; as many come back as gradients."""
+    kept_bytes: float
+    """Of activations, from its forward pass to its backward pass, its input included."""
+    gradient_bytes: float
+    """Of its weights' gradients, which replicas exchange."""
+    lasting_bytes: float
+    """Of weights, gradients and the optimiser's state."""
+    update_ms: float = 0.0
+    """Of the update, whatever the batch."""
+
+
+@dataclass(frozen=True)
+class PipelineProblem:
+    """Raises ValueError where there are no layers, no devices, no samples, or a number is negative or not finite."""
+
+    layers: tuple[PlannedLayer, ...]
+    devices: int
+    batch: int
+    """Samples in a step, over all devices."""
+    link: Link
+    """Between any two devices."""
+    memory_bytes: float = math.inf
+    """Of each device."""
+    start_ms: float = 0.0
+    """Of each pass of a stage, whatever its samples: what it takes to start."""
+
+    def __post_init__(self) -> None:
+        if not self.layers or self.devices < 1 or self.batch < 1:
+            raise ValueError("a plan needs a layer, a device and a sample")
+        for layer in self.layers:
+            facts = [value for value in vars(layer).values() if not isinstance(value, str)]
+            if not all(math.isfinite(one) and one >= 0.0 for one in facts):
+                raise ValueError(f"layer '{layer.name}' has a time or size that is negative, or no number")
+
+    @cached_property
+    def layer_ms(self) -> tuple[float, ...]:
+        """Of each layer the passes of one sample."""
+        return tuple(one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms for one in self.layers)
+
+    @property
+    def bound_ms(self) -> float:
+        """No plan takes less: all passes of all samples, over all devices without a gap, or one sample forward and back through all
+        layers, without gradients of weights, which nothing waits for."""
+        through = math.fsum(one.forward_ms + one.input_gradient_ms for one in self.layers)
+        return max(self.batch * math.fsum(self.layer_ms) / self.devices, through)
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """A choice, and what the simulator says of it. Times in milliseconds."""
+
+    schedule: str
+    stages: int
+    """Of one replica, in all; several may be on one device."""
+    devices: int
+    """Of one replica."""
+    replicas: int
+    micro_batches: int
+    recompute: bool
+    """Whether backward passes compute a stage's activations again from its input."""
+    begins: tuple[int, ...]
+    """Of each stage its first layer."""
+    step_ms: float
+    bubble: float
+    """Part of the devices' time, until the last backward pass, in which they run no pass."""
+    exchange_ms: float
+    """Of the longest exchange of gradients between replicas."""
+    peak_bytes: float
+    """On the device that holds most."""
+    bound_ms: float
+
+    @property
+    def gap(self) -> float:
+        """Part of the step that is not proven to be needed, by whatever plan."""
+        return 1.0 - self.bound_ms / self.step_ms if self.step_ms else 0.0
+
+    @property
+    def is_data_parallel(self) -> bool:
+        """Whether each replica is one device."""
+        return self.devices == 1
+
+
+def divisors(number: int) -> Sequence[int]:
+    """Ascending."""
+    return [one for one in range(1, number + 1) if number % one == 0]

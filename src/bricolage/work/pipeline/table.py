@@ -1,0 +1,176 @@
+"""A pipeline's schedule as a table: for each device the passes that it runs, in their order; and what the simulator makes of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+from bricolage.work.engine import Task, simulate
+
+PassKind: TypeAlias = Literal["F", "B", "I", "W"]
+"""Forward; backward; of a backward pass that is divided, the gradient of the input, and that of the weights."""
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one stage; stages and micro-batches from 0."""
+
+    stage: int
+    kind: PassKind
+    micro_batch: int
+    version: int = 0
+    """Updates of the stage's weights before those that it uses. Always 0 where all micro-batches belong to one step."""
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.micro_batch}"
+
+
+@dataclass(frozen=True)
+class PipelineSchedule:
+    """For each device its passes. Raises ValueError where one is missing, is there twice, or comes before what it needs there."""
+
+    name: str
+    stages: int
+    micro_batches: int
+    rows: tuple[tuple[Pass, ...], ...]
+    weight_copies: tuple[int, ...]
+    """By device, versions and replicas of one stage's weights that are kept at once, at most."""
+    synchronous: bool = True
+    """Whether all micro-batches belong to one step, with one update behind them."""
+
+    def __post_init__(self) -> None:
+        wanted = {(s, m) for s in range(self.stages) for m in range(self.micro_batches)}
+        kinds: dict[tuple[int, int], list[PassKind]] = {}
+        for row in self.rows:
+            for one in row:
+                kinds.setdefault((one.stage, one.micro_batch), []).append(one.kind)
+        if set(kinds) != wanted:
+            raise ValueError(
+                f"{self.name}: a micro-batch does not pass a stage, or there is no such stage or micro-batch"
+            )
+        for (stage, micro), found in kinds.items():
+            if found not in (["F", "B"], ["F", "I", "W"]):
+                raise ValueError(f"{self.name}: micro-batch {micro} on stage {stage} has the passes {' '.join(found)}")
+
+    @cached_property
+    def device(self) -> Mapping[tuple[int, int], int]:
+        """Of each stage and micro-batch the row that its passes are in."""
+        return {(one.stage, one.micro_batch): number for number, row in enumerate(self.rows) for one in row}
+
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """By device, passes at most whose activations are kept at once: from a forward pass to the end of its backward ones."""
+        found = []
+        for row in self.rows:
+            held = most = 0
+            for one in row:
+                held += one.kind == "F"
+                most = max(most, held)
+                held -= one.kind in "BW"
+            found.append(most)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Milliseconds of one micro-batch on each stage; transfers between each stage and the next, in either direction."""
+
+    forward: Sequence[float]
+    input_gradient: Sequence[float]
+    weight_gradient: Sequence[float]
+    send: Sequence[float] = ()
+    """Empty where nothing takes time to move."""
+
+    def of(self, one: Pass) -> float:
+        """Of a pass."""
+        stage = one.stage
+        if one.kind == "F":
+            return self.forward[stage]
+        backward = self.input_gradient[stage] if one.kind in "BI" else 0.0
+        return backward + (self.weight_gradient[stage] if one.kind in "BW" else 0.0)
+
+    @classmethod
+    def equal(
+        cls, stages: int, forward: float = 1.0, input_gradient: float = 1.0, weight_gradient: float = 1.0
+    ) -> StageTimes:
+        """Stages of the same times."""
+        return cls((forward,) * stages, (input_gradient,) * stages, (weight_gradient,) * stages)
+
+
+class TimedPass(NamedTuple):
+    """A pass and when it runs, milliseconds from the begin."""
+
+    device: int
+    one: Pass
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class PipelineTimes:
+    """When each pass of a schedule runs, by device in their order."""
+
+    schedule: PipelineSchedule
+    passes: tuple[TimedPass, ...]
+
+    @property
+    def makespan_ms(self) -> float:
+        """From the first start to the last end."""
+        return max((one.end_ms for one in self.passes), default=0.0)
+
+    @property
+    def bubble(self) -> float:
+        """Part of the time of all devices in which they run no pass."""
+        busy = sum(one.end_ms - one.start_ms for one in self.passes)
+        whole = self.makespan_ms * len(self.schedule.rows)
+        return 1.0 - busy / whole if whole else 0.0
+
+
+def run_times(schedule: PipelineSchedule, times: StageTimes) -> PipelineTimes:
+    """Each pass runs after the one before it on its device, and after its input has come.
+
+    What comes from another device is received by the device that needs it, between two passes: a message moves when both sides wait
+    for it (gloo's do). Where nothing takes time to move that makes no difference.
+
+    Raises:
+        ValueError: passes wait for one another in a circle.
+    """
+    flat = [(device, one) for device, row in enumerate(schedule.rows) for one in row]
+    needs = [_needs(one, schedule.stages) for _, one in flat]
+    moved = [0.0] * len(flat)
+    for index, ((device, one), before) in enumerate(zip(flat, needs, strict=True)):
+        if before is not None and before[0] != one.stage and times.send:
+            other = schedule.device[before[0], one.micro_batch]
+            moved[index] = times.send[min(before[0], one.stage)] if other != device else 0.0
+    # Numbers of the passes among all tasks: what has to be received is a task before its pass.
+    numbers = [index + count for index, count in enumerate(itertools.accumulate(int(ms > 0.0) for ms in moved))]
+    computing: dict[tuple[int, PassKind, int], int] = {
+        (one.stage, "I" if one.kind == "B" else one.kind, one.micro_batch): number
+        for number, (_, one) in zip(numbers, flat, strict=True)
+    }
+    tasks: list[Task] = []
+    for (device, one), before, ms in zip(flat, needs, moved, strict=True):
+        after = () if before is None else (computing[before],)
+        if ms > 0.0:
+            tasks.append(Task(ms, (device,), after))
+            after = ()
+        tasks.append(Task(times.of(one), (device,), after))
+    found = simulate(tasks)
+    return PipelineTimes(
+        schedule,
+        tuple(
+            TimedPass(device, one, found.starts[number], found.ends[number])
+            for number, (device, one) in zip(numbers, flat, strict=True)
+        ),
+    )
+
+
+def _needs(one: Pass, stages: int) -> tuple[int, PassKind, int] | None:
+    """The pass whose result a pass needs, beyond the one before it of its own; a whole backward pass counts as its first half."""
+    if one.kind == "F":
+        return (one.stage - 1, "F", one.micro_batch) if one.stage else None
+    if one.kind == "W":
+        return (one.stage, "I", one.micro_batch)
+    return (one.stage + 1, "I", one.micro_batch) if one.stage + 1 < stages else (one.stage, "F", one.micro_batch)
