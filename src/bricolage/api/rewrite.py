@@ -129,21 +129,35 @@ def rewrite(
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
 
-    def rewritten() -> Rewritten:
-        how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
-        sizes = _sizes(original, shapes or {})
-        start = prepare(original, sizes)
-        made = how.make(limit)
-        if evaluate is not None:
-            return checked(original, start, how.simplified, made, sizes, seed, evaluate)
-        with references(start, budget_s or 0.0, memory_limit_mb) as there:
-            return checked(original, start, how.simplified, made, sizes, seed, there)
+    def rewriter() -> _ModelRewriter:
+        return _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
 
+    checking = partial(_rewritten, limit=limit, seed=seed, evaluate=evaluate, limits=(budget_s or 0.0, memory_limit_mb))
     try:
-        return rewritten()
+        return checking(original, rewriter(), shapes or {})
     except StatedOtherwise:
         forget_stated(original)
-        return rewritten()
+        return checking(original, rewriter(), shapes or {})
+
+
+def _rewritten(
+    original: ir.Model,
+    rewriter: _ModelRewriter,
+    shapes: Mapping[str, int],
+    *,
+    limit: int | None,
+    seed: int,
+    evaluate: Evaluate | None,
+    limits: tuple[float, int | None],
+) -> Rewritten:
+    """The model rewritten and checked. `limits`: seconds and megabytes of one evaluation, where it is not given."""
+    sizes = _sizes(original, shapes)
+    start = prepare(original, sizes)
+    made = rewriter.make(limit)
+    if evaluate is not None:
+        return checked(original, start, rewriter.simplified, made, sizes, seed, evaluate)
+    with references(start, *limits) as there:
+        return checked(original, start, rewriter.simplified, made, sizes, seed, there)
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
