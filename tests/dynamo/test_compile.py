@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from torch import nn
 import bricolage.dynamo
 from bricolage.dynamo.compiled import CompiledGraph
 from bricolage.errors import BadOption
-from bricolage.measure.turns import Turns
+from tests.dynamo.won import win_races
 
 BEFORE: set[int] = set()
 """Numbers of graphs of earlier tests, which something may still hold."""
@@ -89,12 +89,7 @@ def decided(report: bricolage.dynamo.GraphReport) -> bool:
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is decided runs, whoever is faster on a machine that is busy with other tests."""
-
-    def won(contestants: Mapping[str, Callable[[], object]], *_: object, **__: object) -> Turns:
-        assert all(turn() for turn in contestants.values())
-        return Turns(({name: (2.0 if name == "eager" else 1.0,) for name in contestants},))
-
-    monkeypatch.setattr("bricolage.dynamo.compiled.time_in_turns", won)
+    win_races(monkeypatch)
 
 
 @torch.inference_mode()

@@ -16,7 +16,9 @@ from benchmarks.compiled_networks import NETWORKS
 from bricolage.dynamo.answers import check_in_float64
 from bricolage.errors import LeftToPyTorch
 from bricolage.measure.pool import Pool
+from bricolage.measure.turns import Turns
 from bricolage.options import Options
+from tests.dynamo.won import win_races
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
     monkeypatch.setattr("bricolage.dynamo.compiled._MEASURED_FROM_S", float("inf"))
     monkeypatch.setattr("bricolage.dynamo.compiled._LEAST_MS", 0.0)
-    monkeypatch.setattr("bricolage.dynamo.compiled._race", lambda eager, ours: (eager() and 2e-3, ours() and 1e-3))
+    win_races(monkeypatch)
     monkeypatch.setattr("bricolage.dynamo.deciding._unlikely", lambda *_: "")
     monkeypatch.setattr(Pool, "worker", lambda *_, **__: pytest.fail("a worker was started"))
     yield
@@ -106,7 +108,7 @@ def test_what_is_surely_slower_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     monkeypatch.setattr("bricolage.dynamo.compiled._MEASURED_FROM_S", float("inf"))
     monkeypatch.setattr("bricolage.dynamo.compiled._LEAST_MS", 0.0)
-    monkeypatch.setattr("bricolage.dynamo.compiled._timed", lambda _: [1e-9])
+    monkeypatch.setattr("bricolage.dynamo.compiled.time_in_turns", lambda *_, **__: Turns(({"eager": (1e-6,)},)))
     model, inputs = NETWORKS["small-layers"]()
     fast, before = compiled(model)
     fast(*inputs)

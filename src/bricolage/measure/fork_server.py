@@ -40,7 +40,7 @@ class ForkRequest(TypedDict):
 
 
 def serve(descriptor: int, modules: Sequence[str], run: Callable[[list[str]], object]) -> NoReturn:
-    """Forks for whoever holds the other end of the socket, until there is nobody. `modules` are imported before; `run` is what a
+    """Forks for whoever holds the other end of the socket, until there is none. `modules` are imported before; `run` is what a
     worker does."""
     client = socket.socket(fileno=descriptor)
     parent = os.getppid()

@@ -16,7 +16,7 @@ from bricolage import scratch
 from bricolage.device.host import host
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.launch import EntryPoint
-from bricolage.measure.loop import Tell
+from bricolage.measure.loop import Tell, unheard
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
 from bricolage.measure.worker_process import Answer, Frame
@@ -32,10 +32,6 @@ _OF_A_PEER = re.compile(r"gloo|[Tt]imed? ?out|Connection (closed|reset)|Dist(Sto
 """What the failure of a process says that waited for another in vain."""
 _WAITING = ("/torch/distributed/",)
 """Parts of the paths of Python code that waits for other processes."""
-
-
-def _unheard(_told: object) -> None:
-    """Nobody asks how far they are."""
 
 
 class ProcessGroup:
@@ -108,14 +104,12 @@ class ProcessGroup:
         ranks = [{"rank": rank, "size": size, "store": store, "timeout_s": timeout_s} for rank in range(size)]
         self.ask_each("join", own_s, ranks)
 
-    def ask(
-        self, command: str, limit_s: float, *, tell: Tell = _unheard, **facts: object
-    ) -> list[Mapping[str, object]]:
+    def ask(self, command: str, limit_s: float, *, tell: Tell = unheard, **facts: object) -> list[Mapping[str, object]]:
         """As `ask_each`, with the same facts for all."""
         return self.ask_each(command, limit_s, [facts] * len(self), tell=tell)
 
     def ask_each(
-        self, command: str, limit_s: float, facts: Sequence[Mapping[str, object]], *, tell: Tell = _unheard
+        self, command: str, limit_s: float, facts: Sequence[Mapping[str, object]], *, tell: Tell = unheard
     ) -> list[Mapping[str, object]]:
         """Has all carry out a command, each with facts of its own. Returns the facts of their answers, by rank.
 

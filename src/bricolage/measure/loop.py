@@ -40,6 +40,10 @@ _ENTRY = "bricolage.measure.worker:commands"
 _REASON_LENGTH = 500
 
 
+def unheard(_told: object) -> None:
+    """Drops what is told."""
+
+
 def handle(commands: Commands, line: bytes) -> dict[str, object]:
     """Carries out one command line and returns the answer."""
     facts = json.loads(line)

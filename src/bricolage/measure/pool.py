@@ -28,7 +28,7 @@ from bricolage.device import memory
 from bricolage.measure import cores
 from bricolage.measure.executor import Executor
 from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
-from bricolage.measure.loop import Tell
+from bricolage.measure.loop import Tell, unheard
 from bricolage.measure.specs import Regime
 from bricolage.measure.worker_process import Answer, Pending, WorkerProcess, log_tail
 
@@ -43,10 +43,6 @@ _NEAR_LIMIT = 0.8
 """From this part of its limit on, a killed worker is taken to have been killed for its memory."""
 _SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
 """By exit status: signals that somebody sends, and that no fault of a program raises."""
-
-
-def _unheard(_told: object) -> None:
-    """Nobody asks how far a command is."""
 
 
 class Pool:
@@ -152,7 +148,7 @@ class Pool:
 
     def ask(self, worker: WorkerProcess, limit_s: float, command: str, **facts: object) -> Answer:
         """Sends a command and waits for its answer."""
-        self.submit(worker, limit_s, command, tell=_unheard, **facts)
+        self.submit(worker, limit_s, command, tell=unheard, **facts)
         while True:
             for answering, answer in self.wait(_TICK_S):
                 if answering is worker:
@@ -160,7 +156,7 @@ class Pool:
                 raise RuntimeError("ask() while another worker is busy")
 
     def submit(
-        self, worker: WorkerProcess, limit_s: float, command: str, *, tell: Tell = _unheard, **facts: object
+        self, worker: WorkerProcess, limit_s: float, command: str, *, tell: Tell = unheard, **facts: object
     ) -> None:
         """Sends a command to an idle worker; `wait` brings the answer. The worker is ended `limit_s` seconds after it began, or
         after what it last told `tell`."""

@@ -53,7 +53,7 @@ def take_turns(
     first: int = 0,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> int:
-    """Gives contestants their turns, round by round, until nobody remains. Returns the number of the round after the last.
+    """Gives contestants their turns, round by round, until none remains. Returns the number of the round after the last.
 
     Args:
         contestants: who takes part.

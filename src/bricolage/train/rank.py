@@ -74,7 +74,7 @@ class _Process:
 
 
 def ready(threads: int) -> Mapping[str, object]:
-    """Imports PyTorch, and keeps it to so many threads."""
+    """Imports PyTorch, and limits it to a number of threads."""
     load_torch().set_num_threads(threads)
     return {}
 

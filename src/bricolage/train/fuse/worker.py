@@ -1,4 +1,4 @@
-"""What a process does that trains some lanes of a sweep on command, beside others that train the rest (`measure.loop`)."""
+"""What a process does that trains some lanes of a sweep on command, while others train the rest (`measure.loop`)."""
 
 from __future__ import annotations
 
