@@ -309,7 +309,11 @@ class Options:
         object.__setattr__(self, "shapes", {name: sizes_of(sizes) for name, sizes in self.shapes.items()})
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
-                raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
+                raise BadOption(
+                    option="shape",
+                    value=f"{name}={','.join(map(str, sizes))}",
+                    advice="Give positive sizes: name=1,128",
+                )
 
     def check_here(self) -> None:
         """What only the machine can say: options of a plan may be another one's.

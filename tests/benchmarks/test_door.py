@@ -7,10 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from benchmarks.door import __main__ as door
-from benchmarks.door import processes
+from benchmarks.door import pairs, processes
+from bricolage.conformance.trials import OperatorTrial
 
 CHILD = """
 import json, sys
@@ -55,3 +58,16 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert second.outcomes == {"Add(float)": "right", "Sub(float)": "wrong"} and second.reasons == {
         "Sub(float)": "by one"
     }
+
+
+def test_casts_of_what_is_no_number_are_left_out() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[3] x) => (int32[3] y) { y = Cast <to = 6> (x) }"""
+    x, y = np.float32([np.nan, -np.inf, 2.5]), np.int32([0, 0, 2])
+    model = onnx.parser.parse_model(text)
+    trial = OperatorTrial("t", "::Cast", "21", "float32", frozenset(), model, (x,), (y,), 0.0, 0.0, False)
+    defined = pairs._defined(trial)
+    (read,), (made,) = np.asarray(defined.inputs), np.asarray(defined.outputs)
+    assert (
+        read.tolist() == [1, 1, 2.5] and made.tolist() == [1, 1, 2] and (read.dtype, made.dtype) == (x.dtype, y.dtype)
+    )
+    assert pairs._defined(defined) is defined

@@ -78,12 +78,13 @@ def test_only_floats_change_and_they_keep_what_is_not_finite() -> None:
     [
         (graph("y = RandomNormalLike (x)"), []),
         (graph("a = Cast <to = 6> (x) y = Cast <to = 1> (a)"), ["ties", "moved"]),
+        (graph("a = CastLike (x, w) y = CastLike (a, x)", w=np.int32([1])), ["ties", "moved"]),
         (
             graph("y = Gather <axis = 0> (w, i)", "int64[3] i", "float[3] y", w=np.float32([1, 2, 3, 4])),
             ["drawn again"],
         ),
     ],
-    ids=["random", "a cast to integers", "no floats"],
+    ids=["random", "a cast to integers", "a cast to the type of integers", "no floats"],
 )
 def test_what_means_nothing_is_not_asked(network: Graph, expected: list[str]) -> None:
     inputs = {"i": np.int64([0, 1, 2])} if expected == ["drawn again"] else {"x": np.ones(4, np.float32)}

@@ -208,8 +208,8 @@ def loops(rng: np.random.Generator) -> Model:
 
 def integers(rng: np.random.Generator) -> Model:
     """Arithmetic of integers, negative ones among them: divisions, remainders, limits, choices."""
-    dtype = (np.int32, np.int64)[int(rng.integers(2))]
-    kind, shape = helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), tuple(int(n) for n in rng.integers(1, 5, 2))
+    dtype = np.dtype(np.int64 if rng.integers(2) else np.int32)
+    kind, shape = helper.np_dtype_to_tensor_dtype(dtype), tuple(int(n) for n in rng.integers(1, 5, 2))
     nodes, last = [], "x"
     for step, op in enumerate(rng.choice(["Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Where"], 4)):
         given = [last, "d"]
@@ -219,7 +219,10 @@ def integers(rng: np.random.Generator) -> Model:
         nodes.append(helper.make_node(op, given, [f"v{step}"]))
         last = f"v{step}"
     nodes.append(helper.make_node("ReduceSum", [last, "axis"], ["y"], keepdims=0))
-    weights = {"d": rng.choice([-7, -3, -1, 2, 5], shape[1:]).astype(dtype), "axis": np.array([0], np.int64)}
+    weights: dict[str, np.ndarray] = {
+        "d": rng.choice([-7, -3, -1, 2, 5], shape[1:]).astype(dtype),
+        "axis": np.asarray([0], np.int64),
+    }
     x = rng.integers(-100, 100, shape).astype(dtype)
     return _model(nodes, {"x": x}, {"y": (kind, shape[1:])}, weights)
 
@@ -278,7 +281,7 @@ def rowless(rng: np.random.Generator) -> Model:
     weights: dict[str, np.ndarray] = {
         "w": rng.standard_normal((inner, width)).astype(np.float32),
         "k": rng.standard_normal((others, width)).astype(np.float32),
-        "axis": np.array([0], np.int64),
+        "axis": np.asarray([0], np.int64),
     }
     outputs = {name: (TensorProto.FLOAT, shape) for name, shape in (("y", None), ("t", (width,)), ("z", None))}
     model, inputs = _model(nodes, {"x": np.zeros((0, inner), np.float32)}, outputs, weights)

@@ -33,7 +33,7 @@ from bricolage.errors import (
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.graph.prepare import unbound
 from bricolage.verify.reference import Evaluator, Values
-from bricolage.verify.roles import Role, role, saturating
+from bricolage.verify.roles import PARTS, Role, role, saturating
 from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> ModelValue
         stated = value.shape if value.shape is not None else ir.Shape([2, 3])
         sizes = [size if isinstance(size, int) else 3 for size in stated]
         member = ir.Value(name=value.name, shape=ir.Shape(sizes), type=value.type.elem_type)
-        return [_draw(member, rng, attempt) for _ in range(3)]
+        return [_draw(member, rng, attempt) for _ in range(PARTS)]
     if not isinstance(value.type, ir.TensorType):
         raise UnsupportedType(
             name=value.name,

@@ -64,6 +64,9 @@ _TABLES = {
     ("com.microsoft", "CropAndResize"): {2: 0},
 }
 """By operator: inputs that index rows of another one."""
+_POSITIONS = {"SequenceAt": 1, "SequenceErase": 1, "SequenceInsert": 2}
+PARTS = 3
+"""Of a sequence that is drawn."""
 _LENGTHS = {**dict.fromkeys(operator_types("recurrent"), 4), "ReverseSequence": 1}
 _KEYS = {
     "LabelEncoder": ("keys_strings", "keys_int64s"),
@@ -185,6 +188,8 @@ def _index_bound(node: ir.Node, at: int) -> int | None:
     if node.domain:
         return None
     data = node.inputs[0]
+    if _POSITIONS.get(node.op_type) == at:  # in a sequence; an input is drawn with this many parts
+        return PARTS if data is not None and data.is_graph_input() else 1
     if node.op_type in ("Gather", "GatherElements", "ScatterElements", "Scatter") and at == 1:
         return _dimension(data, node.attributes.get_int("axis", 0))
     if node.op_type in ("GatherND", "ScatterND") and at == 1:

@@ -171,7 +171,7 @@ def _narrows(operator: Operator) -> bool:
         return True
     read, written = operator.inputs[0] if operator.inputs else None, operator.outputs[0]
     return bool(
-        operator.op_type == "Cast"
+        operator.op_type in ("Cast", "CastLike")
         and read is not None
         and read.dtype is not None
         and read.dtype.is_floating_point()

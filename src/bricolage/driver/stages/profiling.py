@@ -154,7 +154,8 @@ def _kind(info: TensorInfo) -> str:
 def _refusals(profile: Profile, operator: Operator | None = None) -> str:
     """For each backend what came of the whole graph on it; where it was not tried, why it is not given an operator."""
     told: dict[str, str] = {}
-    for one, cost in sorted(profile.whole.items(), key=lambda pair: pair[1].outcome != "wrong"):
+    telling = {"wrong": 0, "refused": 2}
+    for one, cost in sorted(profile.whole.items(), key=lambda pair: telling.get(pair[1].outcome, 1)):
         told.setdefault(one.backend, f"{one.backend}: {cost.reason or cost.outcome}")
     if operator is not None:
         for backend in profile.session.backends:
