@@ -146,7 +146,7 @@ def run_times(schedule: PipelineSchedule, times: StageTimes) -> PipelineTimes:
             moved[index] = times.send[min(before[0], one.stage)] if other != device else 0.0
     # Numbers of the passes among all tasks: what has to be received is a task before its pass.
     numbers = [index + count for index, count in enumerate(itertools.accumulate(int(ms > 0.0) for ms in moved))]
-    computing = {
+    computing: dict[tuple[int, PassKind, int], int] = {
         (one.stage, "I" if one.kind == "B" else one.kind, one.micro_batch): number
         for number, (_, one) in zip(numbers, flat, strict=True)
     }
