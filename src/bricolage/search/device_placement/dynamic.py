@@ -178,6 +178,7 @@ class Chains:
         came = np.full(best.shape, -1, dtype=np.int32)
         by_processor = np.zeros(best.shape, dtype=bool)
         whole = self._accelerator[-1]
+        rest = self._least[-1] - self._least
         for here in range(len(self._sets) - 1):
             alive = [
                 (int(other), int(one))
@@ -197,7 +198,8 @@ class Chains:
                     if column > many or row > others or (total and column == one and not problem.processors):
                         continue
                     value = together(load, so_far)
-                    better = np.flatnonzero((value < limit) & (value < best[row, column, rows]))
+                    least = value + rest[rows] if total else value
+                    better = np.flatnonzero((least < limit) & (value < best[row, column, rows]))
                     there = rows[better]
                     best[row, column, there] = value[better]
                     came[row, column, there] = here
