@@ -73,3 +73,8 @@ def test_without_time_or_room_there_is_still_a_placement_and_a_bound() -> None:
     for found in (contiguous(wide, max_downsets=100), contiguous(wide, limit_s=-1.0)):
         assert found.max_load == 6.0 and 0.0 < found.bound <= 6.0 and found.note
     assert contiguous(wide).proven
+
+
+def test_more_devices_than_blocks_are_not_looked_at() -> None:
+    found = contiguous(chain(6, accelerators=10**6, processors=10**6))
+    assert found.max_load == pytest.approx(1.2) and found.proven and max(found.devices) < 6

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bricolage.device.device import Link
 from bricolage.errors import NoPipelinePlan
+from bricolage.train.plan import pipelines
 from bricolage.train.plan.pipelines import best_plans
 from bricolage.train.plan.problem import PipelineProblem, PlannedLayer
 from bricolage.work.pipeline.generators import one_f_one_b
@@ -96,6 +97,23 @@ def test_no_plan_is_below_the_bound_and_one_device_is_never_better(devices: int,
     assert {one.devices * one.replicas <= devices for one in found} == {True}
     for one in found:
         assert one.begins[0] == 0 and len(one.begins) == one.stages
+
+
+@given(
+    st.lists(st.sampled_from((0.5, 1.0, 3.0)), min_size=4, max_size=6),
+    st.sampled_from((0.0, 1e4)),
+    st.sampled_from((1e-3, 1.0)),
+    st.sampled_from((math.inf, 2e5)),
+)
+@settings(max_examples=8, deadline=None)
+def test_what_is_left_out_is_no_better(forward: list[float], gradient: float, speed: float, memory: float) -> None:
+    link = Link(("a", "b"), gbytes=speed, latency_us=100.0)
+    problem = PipelineProblem(layers(*forward, gradient=gradient), 4, 8, link, memory, start_ms=0.3)
+    plans = [(choice.least_ms, choice.plan()) for choice in pipelines._choices(problem, pipelines.PLANNED, 8)]
+    made = [(least, plan) for least, plan in plans if plan is not None]
+    assert all(plan.step_ms >= least * (1 - 1e-9) for least, plan in made)
+    assert best_plans(problem)[0].step_ms == min(plan.step_ms for _, plan in made)
+    assert {plan.schedule for _, plan in made} >= {"1f1b", "chimera", "data parallel"}
 
 
 def test_what_is_no_problem() -> None:

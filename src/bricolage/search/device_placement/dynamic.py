@@ -26,6 +26,8 @@ from bricolage.search.device_placement.problem import (
 from bricolage.work.bits import members
 
 MAX_DOWNSETS = 200_000
+MAX_STATES = 100_000_000
+"""Downsets, each with every number of accelerators and processors used: 13 bytes each."""
 
 
 def contiguous(
@@ -41,8 +43,8 @@ def contiguous(
     blocks = contract(problem)
     sets = downsets(blocks, max_downsets)
     general = least_load(problem)
-    if sets is None:
-        note = f"more than {max_downsets} downsets"
+    if sets is None or len(sets) * math.prod(_used(problem, blocks)) > MAX_STATES:
+        note = f"more than {max_downsets} downsets" if sets is None else f"{len(sets)} downsets, and too many devices"
         return _result(problem, first.devices, "DP along an order", general, started, note)
     deadline = started + limit_s
     found = Chains(problem, blocks, sets).best(first.max_load, deadline)
@@ -91,6 +93,11 @@ def _result(
 ) -> PlacedOperators:
     value = max_load(problem, devices) if devices else math.inf
     return PlacedOperators(devices or (), method, value, min(bound, value), time.monotonic() - started, note)
+
+
+def _used(problem: DevicePlacementProblem, blocks: PlacementBlocks) -> tuple[int, int]:
+    """How many numbers of accelerators and of processors may be in use: more than there are blocks are never."""
+    return min(problem.accelerators, len(blocks)) + 1, min(problem.processors, len(blocks)) + 1
 
 
 @dataclass(frozen=True)
@@ -159,8 +166,11 @@ class Chains:
         For a sum, parts of processors are not counted.
         """
         problem = self._problem
-        many, others = problem.accelerators, problem.processors if processors is None else processors
-        others = 0 if total else others
+        many, others = (count - 1 for count in _used(problem, self._blocks))
+        others = 0 if total else others if processors is None else processors
+        # Fewer devices than there are, where all would be too many: what comes of it is a placement still.
+        others = min(others, max(1, MAX_STATES // len(self._sets) // (many + 1) - 1)) if others else 0
+        many = min(many, max(1, MAX_STATES // len(self._sets) // (others + 1) - 1)) if many else 0
         together = np.add if total else np.maximum
         limit *= 1.0 - SLACK / 100
         best = np.full((others + 1, many + 1, len(self._sets)), np.inf)
@@ -168,6 +178,7 @@ class Chains:
         came = np.full(best.shape, -1, dtype=np.int32)
         by_processor = np.zeros(best.shape, dtype=bool)
         whole = self._accelerator[-1]
+        rest = self._least[-1] - self._least
         for here in range(len(self._sets) - 1):
             alive = [
                 (int(other), int(one))
@@ -187,7 +198,8 @@ class Chains:
                     if column > many or row > others or (total and column == one and not problem.processors):
                         continue
                     value = together(load, so_far)
-                    better = np.flatnonzero((value < limit) & (value < best[row, column, rows]))
+                    least = value + rest[rows] if total else value
+                    better = np.flatnonzero((least < limit) & (value < best[row, column, rows]))
                     there = rows[better]
                     best[row, column, there] = value[better]
                     came[row, column, there] = here

@@ -29,17 +29,17 @@ _TWO_STAGES = frozenset({"interleaved", "zb-v", "dualpipe-v"})
 def best_plans(
     problem: PipelineProblem, schedules: Sequence[str] = PLANNED, *, count: int = 5, max_micro_batches: int = 64
 ) -> list[PipelinePlan]:
-    """The fastest plans, each of another shape (stages, replicas, schedule), the fastest first; and plain data parallelism, and the
+    """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
     fastest on one device, where they fit.
 
     Raises:
         NoPipelinePlan: none fits into the devices' memory.
     """
-    best: dict[tuple[str, int, int], PipelinePlan] = {}
+    best: dict[tuple[str, bool, int], PipelinePlan] = {}
     least = math.inf
     choices = [(choice.least_ms, choice) for choice in _choices(problem, schedules, max_micro_batches)]
     for bound, choice in sorted(choices, key=lambda one: one[0]):
-        key = (choice.name, choice.devices, choice.replicas)
+        key = (choice.name, choice.devices > 1, choice.replicas)
         known = best.get(key)
         if known is not None and bound >= known.step_ms:
             continue
