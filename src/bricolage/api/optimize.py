@@ -97,7 +97,7 @@ def optimize(
 def _planned(
     opening: Callable[[Path], Source],
     measuring: Callable[[], AbstractContextManager[DecisionContext]],
-    output: Path | None,
+    output: str | Path | None,
 ) -> tuple[Plan, Path]:
     """The plan of a model, and the folder of its graphs and weights."""
     directory = working_folder()

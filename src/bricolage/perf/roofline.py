@@ -70,6 +70,8 @@ class OperatorRoofline:
         """Of operators one after another."""
         peaks, start_ms = on.device.peaks, self.start_us / 1e3
         return [
-            Estimate.of(sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline")
+            None
+            if work.workload is None
+            else Estimate.of(sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline")
             for work in works
         ]

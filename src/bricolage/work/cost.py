@@ -17,7 +17,8 @@ from bricolage.work.workload import OperatorWork, Workload
 
 Source: TypeAlias = Literal["measured", "composed", "learned", "calibrated", "roofline", "described"]
 """Where an estimate comes from: this work was measured; its parts were; models trained or fitted on other work; the peaks of the
-device; a description of the device."""
+device; a description of the device. Two words decide something: only what is "measured" counts in a proof, and an implementation of
+which all is "roofline" counts as unknown, so that nothing is left out by it (`perf.forecast`). A table of rates is "described"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class StepPlace:
 @dataclass(frozen=True)
 class Work:
     """Something that runs as one: an operator, a region of a graph, a sub-graph. What is not known of it is left out, and a model
-    that needs it has no estimate then."""
+    that needs it has no estimate then. Forecasts (`perf.forecast`), rewriting and described devices say what is computed; prices of
+    candidates (`driver.pricing`) and of a placement (`work.prediction`) name a measured region by its key alone."""
 
     workload: Workload | None = None
     """What it computes."""
@@ -73,7 +75,7 @@ class Work:
 
     @property
     def operators(self) -> tuple[OperatorWork, ...]:
-        """None where it is not known what is computed."""
+        """Empty where it is not known what is computed."""
         return () if self.workload is None else self.workload.operators
 
 
