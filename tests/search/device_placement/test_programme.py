@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -44,6 +45,8 @@ def test_two_parts_may_read_from_each_other() -> None:
     # Four operators, two halves: 0 and 3 are long, and so are 1 and 2; 0 feeds 1, 2 feeds 3.
     problem = made([[1], [], [3], []], [3.0, 1.0, 1.0, 3.0], [99.0] * 4, [0.0] * 4, [0.0] * 4, processors=0)
     assert integer_programme(problem).max_load == 4.0 == contiguous(problem).max_load
+    many = replace(problem, accelerators=10**6, processors=10**6)
+    assert integer_programme(many).max_load == 3.0 and contiguous(many).max_load == 3.0
 
 
 def test_out_of_time_keeps_what_is_known() -> None:

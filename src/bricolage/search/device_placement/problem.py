@@ -96,14 +96,6 @@ class PlacedOperators:
         return self.max_load <= self.bound * (1.0 + SLACK)
 
 
-def parts(problem: DevicePlacementProblem, devices: Sequence[int]) -> list[list[int]]:
-    """By device its operators."""
-    found: list[list[int]] = [[] for _ in range(problem.accelerators + problem.processors)]
-    for one, device in enumerate(devices):
-        found[device].append(one)
-    return found
-
-
 def max_load(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
     """The largest load of a placement, milliseconds; infinite where operators of a colour are apart, or memory does not suffice.
 
@@ -116,10 +108,11 @@ def max_load(problem: DevicePlacementProblem, devices: Sequence[int]) -> float:
     for colour, device in zip(problem.colours, devices, strict=True):
         if colour >= 0 and where.setdefault(colour, device) != device:
             return math.inf
-    return max(
-        problem.load(part, processor=device >= problem.accelerators)
-        for device, part in enumerate(parts(problem, devices))
-    )
+    parts: dict[int, list[int]] = {}
+    for one, device in enumerate(devices):
+        parts.setdefault(device, []).append(one)
+    loads = (problem.load(part, processor=device >= problem.accelerators) for device, part in parts.items())
+    return max(loads, default=0.0)
 
 
 def least_load(problem: DevicePlacementProblem) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,10 +47,16 @@ def integer_programme(
     method = "integer programme, convex parts" if connected else "integer programme, any parts"
     most = math.inf if known is None or not known.devices else known.max_load
     low = least_load(problem)
-    programme = _Programme(
-        problem, contract(problem) if connected else coloured(problem), low, most, connected=connected
+    blocks = contract(problem) if connected else coloured(problem)
+    fewer = replace(
+        problem,
+        accelerators=min(problem.accelerators, len(blocks)),
+        processors=min(problem.processors, len(blocks)),
     )
-    devices, bound = programme.solve(limit_s)
+    devices, bound = _Programme(fewer, blocks, low, most, connected=connected).solve(limit_s)
+    if devices is not None:
+        more = problem.accelerators - fewer.accelerators
+        devices = tuple(one + more * (one >= fewer.accelerators) for one in devices)
     if devices is None and known is not None and known.devices:
         devices = known.devices
     value = math.inf if devices is None else max_load(problem, devices)
