@@ -133,12 +133,12 @@ def test_when_memory_is_short_heats_share_the_incumbent(
 ) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 0)
     monkeypatch.setattr(pool, "_reserve", -1)
-    result = run(pool, tmp_path, incumbent="honest 1.0", one="twin 0.5", two="twin 0.9")
+    result = run(pool, tmp_path, incumbent="honest 30", one="twin 10", two="twin 27")
     together = {frozenset(round_) for round_ in result.rounds}
     assert together == {frozenset({"incumbent", "one"}), frozenset({"incumbent", "two"})}
     assert result.ratio("one", "two") is None
     ratio = result.ratio("one", "two", through="incumbent")
-    assert ratio is not None and 1.05 < ratio.value < 4
+    assert ratio is not None and ratio.value > 1
 
 
 def test_nobody_arrives(pool: Pool, tmp_path: Path) -> None:
