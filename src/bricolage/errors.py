@@ -565,6 +565,11 @@ class UnknownHistory(UsageError):
     hint = "A table needs the columns submit, duration and devices; `bricolage cluster replay --help` lists the formats"
 
 
+class RatesNeeded(UsageError):
+    what = "'{path}' counts steps, and no rates are given"
+    hint = "Give the rates of its kinds of jobs on each kind of device with --rates (Gavel's JSON, or a CSV table)"
+
+
 class JobFitsNowhere(UsageError):
     what = "job {name} needs {devices} devices of {kinds} at once, and the cluster has {there}"
     hint = "Add devices (--add KIND=N), or leave the job out of the history"

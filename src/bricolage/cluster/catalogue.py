@@ -72,12 +72,6 @@ def _gittins(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> Scheduler:
     return OrderScheduler(Gittins([job.devices * job.run_s(job.kinds[0]) for job in jobs]))
 
 
-def _one_device(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
-    del cluster
-    large = next((job for job in jobs if job.devices > 1), None)
-    return "" if large is None else f"it gives each job one device, and job {large.name} needs {large.devices}"
-
-
 def _one_kind(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del jobs
     return "" if len(cluster.kinds) == 1 else f"it knows one kind of devices, and the cluster has {len(cluster.kinds)}"
@@ -119,7 +113,7 @@ POLICIES = (
     ),
     PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.cheapest), slow=True),
     PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
-    PolicyEntry("allox", "AlloX: least sum of completion times", _target(AlloX), refuses=_one_device, slow=True),
+    PolicyEntry("allox", "AlloX: least sum of completion times", _target(AlloX), slow=True),
     PolicyEntry("themis", "Themis: worst finish-time fairness first", _target(Themis), slow=True),
     PolicyEntry("shockwave", "Shockwave: a market over time", _target(Shockwave), refuses=_one_kind, slow=True),
     PolicyEntry("optimus", "Optimus: largest gain of a device more", _target(Optimus), refuses=_elastic, slow=True),

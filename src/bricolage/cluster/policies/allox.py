@@ -2,7 +2,8 @@
 
 The job that runs k-th from last on a device delays k jobs, itself included. So the least sum is a matching of jobs with pairs of
 device and k, at the cost available + k times run time (Bruno, Coffman, Sethi 1974; Horn 1973). It is computed anew at each event,
-and only those are started whose device is free and who come first on it; running jobs stay. One device a job.
+and only those are started whose device is free and who come first on it; running jobs stay. The published policy gives each job one
+device. A gang is matched here like any other job; once it comes first on a free device, devices of that kind are kept for it.
 """
 
 from __future__ import annotations
@@ -57,18 +58,23 @@ class AlloX(Stateless):
         running = {state.number: (state.held_kind, state.held) for state in view.states if state.held}
         waiting = self._taking_part([state for state in view.states if not state.held], view)
         devices: list[tuple[str, float]] = []
+        free: dict[str, int] = {}
         for kind in view.capacity:
             busy = [state for state in view.states if state.held_kind == kind]
-            devices += [(kind, 0.0)] * (view.capacity[kind] - len(busy))
-            devices += [(kind, state.left_s(kind)) for state in busy] if self.foresight else []
+            free[kind] = view.capacity[kind] - sum(state.held for state in busy)
+            devices += [(kind, 0.0)] * free[kind]
+            devices += [(kind, state.left_s(kind)) for state in busy for _ in range(state.held)] if self.foresight else []
         if not waiting or all(available > 0.0 for _, available in devices):
             return running
         run_s = np.array([[_run_s(state, kind) for kind, _ in devices] for state in waiting])
         places = math.ceil(len(waiting) / len(devices)) + _BEYOND
         queues = matched(run_s, [available for _, available in devices], min(places, len(waiting)))
-        for (kind, available), queue in zip(devices, queues, strict=True):
-            if queue and available == 0.0:
-                running[waiting[queue[0]].number] = (kind, 1)
+        heads = [(queue[0], kind) for (kind, free_s), queue in zip(devices, queues, strict=True) if queue and free_s == 0.0]
+        for row, kind in sorted(heads):
+            state = waiting[row]
+            if state.job.devices <= free[kind]:
+                running[state.number] = (kind, state.job.devices)
+            free[kind] -= state.job.devices  # kept for it even where it does not fit yet
         return running
 
     def _taking_part(self, waiting: list[JobState], view: ClusterView) -> list[JobState]:

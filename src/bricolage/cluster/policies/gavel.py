@@ -37,8 +37,11 @@ def max_min_blind(problem: ShareProblem) -> Matrix:
 
 
 def makespan(problem: ShareProblem) -> Matrix:
-    """Min max steps left / rate(X), as one programme in 1 / time. The published code bisects it, with up to 5 % slack."""
-    return _best(problem, problem.rates / problem.steps_left[:, None], np.zeros(len(problem.gangs)))[1]
+    """Min max steps left / rate(X), as one programme in 1 / time. The published code bisects it, with up to 5 % slack. Where a job on
+    its best kind alone decides that time, the others share the rest in the same way."""
+    rows = problem.rates / problem.steps_left[:, None]
+    value, shares = _best(problem, rows, np.zeros(len(rows)))
+    return _rest(problem, rows / value, shares)
 
 
 def finish_time_fairness(problem: ShareProblem) -> Matrix:
@@ -58,7 +61,7 @@ def finish_time_fairness(problem: ShareProblem) -> Matrix:
             low = middle
         else:
             high, found = middle, trial
-    return found
+    return _rest(problem, rate * np.maximum(high * isolated - problem.elapsed_s, 1e-9)[:, None], found)
 
 
 def finish_time_fairness_blind(problem: ShareProblem) -> Matrix:
@@ -80,8 +83,9 @@ def cheapest(problem: ShareProblem) -> Matrix:
 
 
 def max_sum(problem: ShareProblem) -> Matrix:
-    """Max sum of rates in steps a second, which prefers jobs of short steps: a bound for throughput, fair to nobody."""
-    found = _most(problem, problem.rates, problem.rates, np.zeros(len(problem.gangs)))
+    """Max sum of rates, each relative to the sum of the job's rates on all kinds: a bound for throughput, fair to nobody."""
+    worth = problem.rates / np.maximum(problem.rates.sum(axis=1, keepdims=True), 1e-12)
+    found = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
     assert found is not None
     return found
 
@@ -163,6 +167,14 @@ def _best(
     if found.x is None:
         raise ArithmeticError(f"HiGHS: {found.message}")
     return float(found.x[-1]) * scale, np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+
+
+def _rest(problem: ShareProblem, rows: Matrix, shares: Matrix) -> Matrix:
+    """Shares where every row is at least one, and those that can still rise do: the jobs whose best kind gives no more stay."""
+    can = (rows.max(axis=1) > 1.0 + 1e-3).astype(float)
+    if not can.any() or can.all():
+        return shares
+    return _best(problem, rows * can[:, None], np.full(len(rows), 1.0 - 1e-6), rows, can)[1]
 
 
 def _most(problem: ShareProblem, worth: Matrix, rows: Matrix, floor: Matrix) -> Matrix | None:
