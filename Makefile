@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train demo-cluster check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,10 @@ demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, v
 
 demo-train: $(STAMP) ## eight small networks trained as one on a real data set
 	$(BIN)/bricolage train fuse examples/demo_train/cnn.toml
+
+demo-cluster: $(STAMP) ## a history of jobs on a cluster of two kinds of devices, under every policy; writes out/demo-cluster.html
+	mkdir -p out
+	$(BIN)/bricolage cluster replay examples/demo_cluster/history.csv --cluster examples/demo_cluster/cluster.toml -o out/demo-cluster.html
 
 $(CHECK_STAMP): pyproject.toml constraints.txt
 	test -x $(CHECK_VENV)/bin/python || $(PYTHON) -m venv $(CHECK_VENV)

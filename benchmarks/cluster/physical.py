@@ -11,19 +11,23 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.catalogue import named
+from bricolage.cluster.estimates import Oracle
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.loop import ReplayLoop, Scheduler
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.shares import SharePolicy
+from bricolage.cluster.target import TargetScheduler
 
 NAMES = {
     "finish_time_fairness": "gavel-ftf-blind",
     "max_min_fairness": "max-min",
     "min_total_duration": "gavel-makespan",
     "max_sum_throughput_perf": "gavel-throughput",
-    "allox": "allox",
+    "allox": "allox-port",
     "shockwave": "shockwave",
     "gandiva_fair": "proportional",
 }
@@ -72,8 +76,12 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     spec = cluster(restart_s)
     jobs = jobs_of(trace, spec)
     policy = str(outcome["policy"])
-    entry = named(NAMES[policy])
-    made = ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0), keep_stays=False).run()
+    ours = NAMES[policy]
+    if ours == "allox-port":
+        scheduler: Scheduler = TargetScheduler(SharePolicy(AlloXPort(), spec.round_s, spec.recompute_s))
+    else:
+        scheduler = named(ours).make(jobs, spec)
+    made = ReplayLoop(jobs, spec, scheduler, Oracle(), keep_stays=False).run()
     mine = [state.finish_s - state.job.submit_s for state in made.states]
     theirs = [float(value) for value in outcome["jct_s"]]  # type: ignore[attr-defined]
     ends = [state.finish_s for state in made.states]
@@ -81,6 +89,6 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     errors = sorted(abs(a - b) / b for a, b in zip(mine, theirs, strict=True))
     mean, run_mean = sum(mine) / len(mine), sum(theirs) / len(theirs)
     return Row(
-        policy, entry.name, max(ends), run_end, float(outcome["makespan_s"]), max(ends) / run_end - 1,  # type: ignore[arg-type]
+        policy, ours, max(ends), run_end, float(outcome["makespan_s"]), max(ends) / run_end - 1,  # type: ignore[arg-type]
         mean, run_mean, mean / run_mean - 1, errors[len(errors) // 2],
     )  # fmt: skip

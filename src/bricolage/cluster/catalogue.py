@@ -55,8 +55,13 @@ def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob]
     return lambda jobs, cluster: OrderScheduler(policy())
 
 
-def _target(policy: Callable[[], TargetPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
-    return lambda jobs, cluster: TargetScheduler(policy())
+def _target(policy: Callable[[ClusterSpec], TargetPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
+    return lambda jobs, cluster: TargetScheduler(policy(cluster))
+
+
+def _slices(cluster: ClusterSpec) -> TimeSlices:
+    """A slice of a minute, longer where restarts would take more than a tenth of it."""
+    return TimeSlices(max(60.0, 10.0 * cluster.restart_s))
 
 
 def _shares(rule: ShareRule, aware: bool = True) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
@@ -101,7 +106,7 @@ POLICIES = (
     PolicyEntry("gittins-2d", "Tiresias: Gittins index", _gittins, "nothing"),
     PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines),
     PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
-    PolicyEntry("slices", "Gandiva: time slices", _target(TimeSlices), "nothing", slow=True),
+    PolicyEntry("slices", "Gandiva: time slices", _target(_slices), "nothing", slow=True),
     PolicyEntry("proportional", "Equal parts", _shares(gavel.proportional), "nothing", slow=True),
     PolicyEntry("max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True),
     PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
@@ -113,14 +118,14 @@ POLICIES = (
     ),
     PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.cheapest), slow=True),
     PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
-    PolicyEntry("allox", "AlloX: least sum of completion times", _target(AlloX), slow=True),
-    PolicyEntry("themis", "Themis: worst finish-time fairness first", _target(Themis), slow=True),
-    PolicyEntry("shockwave", "Shockwave: a market over time", _target(Shockwave), refuses=_one_kind, slow=True),
-    PolicyEntry("optimus", "Optimus: largest gain of a device more", _target(Optimus), refuses=_elastic, slow=True),
+    PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda cluster: AlloX()), slow=True),
+    PolicyEntry("themis", "Themis: worst finish-time fairness first", _target(lambda cluster: Themis(cluster.round_s)), slow=True),
+    PolicyEntry("shockwave", "Shockwave: a market over time", _target(lambda cluster: Shockwave(cluster.round_s)), refuses=_one_kind, slow=True),
+    PolicyEntry("optimus", "Optimus: largest gain of a device more", _target(lambda cluster: Optimus()), refuses=_elastic, slow=True),
     PolicyEntry(
-        "elasticflow", "ElasticFlow: deadlines by elasticity", _target(ElasticFlow), refuses=_both(_one_kind, _deadlines), slow=True
+        "elasticflow", "ElasticFlow: deadlines by elasticity", _target(lambda cluster: ElasticFlow()), refuses=_both(_one_kind, _deadlines), slow=True
     ),
-    PolicyEntry("sia", "Sia: best configurations", _target(Sia), refuses=_elastic, slow=True),
+    PolicyEntry("sia", "Sia: best configurations", _target(lambda cluster: Sia()), refuses=_elastic, slow=True),
 )
 
 

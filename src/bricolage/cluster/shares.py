@@ -44,6 +44,8 @@ class ShareProblem:
     """(m) left until the deadline; infinite without one."""
     price: Matrix
     """(k) of a device and hour."""
+    numbers: tuple[int, ...] = ()
+    """(m) of the jobs, for rules that remember them."""
 
     @property
     def isolated_rates(self) -> Matrix:
@@ -64,8 +66,8 @@ class SharePolicy:
         rule: pure: shares from the problem.
         every_s: length of a round.
         recompute_s: shares are computed anew at most so often; jobs that came since then wait.
-        aware: whether kinds keep the cluster's order when a round is filled; for a rule that is blind to kinds their order is random,
-            as in the published mechanism.
+        aware: whether a round is filled kind by kind from the fastest on; for a rule that is blind to kinds their order is random, as
+            in the published mechanism.
     """
 
     def __init__(self, rule: ShareRule, every_s: float, recompute_s: float = 0.0, aware: bool = True, seed: int = 0) -> None:
@@ -76,6 +78,7 @@ class SharePolicy:
         self._had: dict[int, Matrix] = {}
         self._deficit: dict[int, Matrix] = {}
         self._given: Matrix = np.zeros(0)
+        self._order: list[int] = []
         self._reset_s = -math.inf
         self._known: tuple[object, ...] = ()
         self._ran: dict[int, tuple[int, float]] = {}
@@ -124,6 +127,8 @@ class SharePolicy:
         self._given = np.full(len(self._kinds), half * len(view.states))
         self._reset_s = view.now
         problem = self.problem(view)
+        speed = (problem.rates / np.maximum(problem.rates.max(axis=1, keepdims=True), 1e-12)).mean(axis=0)
+        self._order = [int(index) for index in np.argsort(-speed, kind="stable")]
         shares = self.rule(problem)
         self._shares = {state.number: shares[row] for row, state in enumerate(view.states)}
 
@@ -143,10 +148,9 @@ class SharePolicy:
         none = np.zeros(len(self._kinds))
         free = [view.capacity[kind] for kind in self._kinds]
         wanted: dict[int, tuple[str, int]] = {}
-        order = list(range(len(self._kinds)))
         if not self.aware:
-            self._shuffle.shuffle(order)
-        for index in order:
+            self._shuffle.shuffle(self._order)
+        for index in self._order:
             kind = self._kinds[index]
             queue: list[tuple[float, float, float, int]] = []
             for row, state in enumerate(view.states):
@@ -179,6 +183,7 @@ def problem_of(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
         isolated_s=isolated_s,
         deadline_s=_array(state.job.deadline_s - view.now for state in states),
         price=_array(view.cluster.price(kind) for kind in kinds),
+        numbers=tuple(state.number for state in states),
     )
 
 
