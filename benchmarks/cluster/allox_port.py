@@ -1,8 +1,9 @@
-"""AlloX as Gavel's code has it, with which both published tables were made: a share of one for a job on one kind of devices, for good.
+"""AlloX as Gavel's code has it, with which both published tables were made: a share of one for a job on one kind of devices, for
+good.
 
 It looks at free devices only, takes the oldest jobs first and as many as `alpha` of them or as there are free devices, and gives a
-gang of s devices (in Shockwave's copy) a share of 1/s. What devices are left over Gavel's rounds fill with jobs that have their share
-elsewhere: so it is preemptive in effect, unlike the policy of the paper, which is `bricolage.cluster.policies.allox`.
+gang of s devices (in Shockwave's copy) a share of 1/s. What devices are left over Gavel's rounds fill with jobs that have their
+share elsewhere: so it is preemptive in effect, unlike the policy of the paper, which is `bricolage.cluster.policies.allox`.
 """
 
 from __future__ import annotations

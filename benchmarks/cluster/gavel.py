@@ -1,7 +1,8 @@
 """Gavel's tables: mean completion time under continuous arrivals, and makespan of jobs that all are there at the start.
 
-Jobs are drawn as its generator draws them (`scheduler/utils.py` and `scheduler/job_table.py` @c4fa400), with Python's generators seeded
-alike. The published mean is over jobs 4,000 to 5,000; `jobs` and `measured` shrink that, and then only ratios can be compared.
+Jobs are drawn as its generator draws them (`scheduler/utils.py` and `scheduler/job_table.py` @c4fa400), with Python's generators
+seeded alike. The published mean is over jobs 4,000 to 5,000; `jobs` and `measured` shrink that, and then only ratios can be
+compared.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.catalogue import named
-from bricolage.cluster.estimates import Oracle
+from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.loop import ReplayLoop, Scheduler
@@ -72,7 +73,7 @@ def drawn(rates: RateTable, count: int, per_hour: float, seed: int, several: boo
         kind, distributed = jobs.choice(KINDS)
         while devices > 1 and not distributed:
             kind, distributed = jobs.choice(KINDS)
-        here = {device: rate for device, rate in rates.of(kind, devices).items()}
+        here = dict(rates.of(kind, devices))
         phases = (WorkPhase(60.0 * minutes * here["v100"], here),)
         found.append(TrainingJob(f"job {number}", now, phases, devices, kind=kind))
         now += -math.log(1.0 - gaps.random()) * 3600.0 / per_hour if per_hour else 0.0
@@ -95,7 +96,7 @@ def mean_jct(rates: Path, policy: str, per_hour: float, seed: int, jobs: int = 5
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), jobs + jobs // 2, per_hour, seed)
     window = frozenset(range(jobs - measured, jobs))
-    loop = ReplayLoop(some, spec, _scheduler(policy, some, spec), Oracle(), False, window)
+    loop = ReplayLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False, window)
     found = loop.run()
     hours = sum(found.states[n].finish_s - found.states[n].job.submit_s for n in window) / len(window) / 3600
     published = PUBLISHED.get((policy, per_hour), math.nan)
@@ -106,7 +107,7 @@ def makespan(rates: Path, policy: str, count: int, seed: int = 1) -> Cell:
     """A cell of the table of makespans."""
     spec = cluster()
     some = drawn(read_rates(rates, spec.kinds), count, 0.0, seed, several=True)
-    found = ReplayLoop(some, spec, _scheduler(policy, some, spec), Oracle(), False).run()
+    found = ReplayLoop(some, spec, _scheduler(policy, some, spec), ExactLengths(), False).run()
     hours = max(state.finish_s for state in found.states) / 3600
     published = PUBLISHED_MAKESPAN.get((policy, count), math.nan)
     return Cell(policy, count, seed, hours, published, hours / published - 1)

@@ -1,8 +1,8 @@
 """The replay beside machines: Shockwave's 120 jobs on 32 V100, policy by policy.
 
-Outcomes are files of JSON with `policy`, `jct_s` (of each job, in order), `makespan_s` and `round_s`. The makespan of a run is taken
-as the last end of a job, from arrivals and completion times: in the published run of finish-time fairness the recorded makespan is
-3,600 s short, since its clock was set back meanwhile; the file's own value stands in `recorded_makespan_s`.
+Outcomes are files of JSON with `policy`, `jct_s` (of each job, in order), `makespan_s` and `round_s`. The makespan of a run is
+taken as the last end of a job, from arrivals and completion times: in the published run of finish-time fairness the recorded
+makespan is 3,600 s short, since its clock was set back meanwhile; the file's own value stands in `recorded_makespan_s`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.catalogue import named
-from bricolage.cluster.estimates import Oracle
+from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
@@ -81,7 +81,7 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
         scheduler: Scheduler = TargetScheduler(SharePolicy(AlloXPort(), spec.round_s, spec.recompute_s))
     else:
         scheduler = named(ours).make(jobs, spec)
-    made = ReplayLoop(jobs, spec, scheduler, Oracle(), keep_stays=False).run()
+    made = ReplayLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()
     mine = [state.finish_s - state.job.submit_s for state in made.states]
     theirs = [float(value) for value in outcome["jct_s"]]  # type: ignore[attr-defined]
     ends = [state.finish_s for state in made.states]

@@ -20,7 +20,8 @@ def rows() -> list[dict[str, object]]:
     """The jobs, in order of submission."""
     random_ = random.Random(SEED)
     habits = {
-        f"user{u}": [(f"user{u}-{kind}", random_.lognormvariate(8.6, 1.4)) for kind in ("train", "tune", "test")] for u in range(8)
+        f"user{u}": [(f"user{u}-{kind}", random_.lognormvariate(8.6, 1.4)) for kind in ("train", "tune", "test")]
+        for u in range(8)
     }
     found: list[dict[str, object]] = []
     now = 0.0

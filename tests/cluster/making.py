@@ -13,7 +13,12 @@ from bricolage.cluster.machines import ClusterSpec, NodeFailure, NodeGroup
 
 
 def job(
-    number: int, submit_s: float, seconds: float, devices: int = 1, rates: Mapping[str, float] | None = None, **more: object
+    number: int,
+    submit_s: float,
+    seconds: float,
+    devices: int = 1,
+    rates: Mapping[str, float] | None = None,
+    **more: object,
 ) -> TrainingJob:
     """One of `seconds` on a device kind "a" of rate 1."""
     phases = (WorkPhase(seconds, rates or {"a": 1.0}),)
@@ -56,6 +61,8 @@ def workloads(draw: st.DrawFn, most: int = 14, failures: bool = False) -> tuple[
         scaling = ((1, 1.0), (2, 1.7)) if devices == 1 and draw(st.booleans()) else ()
         due = float(at + draw(st.integers(50, 400))) if draw(st.booleans()) else float("inf")
         jobs.append(
-            TrainingJob(f"j{number}", float(at), phases, devices, user=f"u{number % 3}", deadline_s=due, scaling=scaling)
+            TrainingJob(
+                f"j{number}", float(at), phases, devices, user=f"u{number % 3}", deadline_s=due, scaling=scaling
+            )
         )
     return jobs, cluster

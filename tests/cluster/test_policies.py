@@ -25,7 +25,9 @@ def problem(rates: list[list[float]], capacity: list[float], steps: list[float],
         "deadline_s": ones * math.inf,
         "price": np.ones(len(capacity)),
     }
-    return ShareProblem(rates=np.array(rates), capacity=np.array(capacity), steps_left=np.array(steps), **(given | more))
+    return ShareProblem(
+        rates=np.array(rates), capacity=np.array(capacity), steps_left=np.array(steps), **(given | more)
+    )
 
 
 THREE = problem([[4, 2], [3, 1], [2, 1]], [1, 1], [100, 60, 40])
@@ -86,7 +88,11 @@ def test_allox_matches() -> None:
     run = np.array([[2.0, 4.0], [3.0, 3.0], [4.0, 10.0], [6.0, 5.0]])
     queues = matched(run, [0.0, 0.0], 4)
     assert queues == [[0, 2], [1, 3]]
-    total = sum(sum(run[one, device] for one in queue[: n + 1]) for device, queue in enumerate(queues) for n in range(len(queue)))
+    total = sum(
+        sum(run[one, device] for one in queue[: n + 1])
+        for device, queue in enumerate(queues)
+        for n in range(len(queue))
+    )
     assert total == 19
 
 
@@ -127,7 +133,18 @@ def test_the_market_gives_each_some_and_all_what_they_need() -> None:
     assert plan is not None and sum(plan) == 20
     assert 0 < plan[1] <= 10 <= plan[0]
     assert (
-        planned_rounds([1, 1], np.zeros(2), 10 / left, left, np.array([15.0, 10.0]), np.ones(2), devices=1, window=20, round_s=10.0, k=0.0)
+        planned_rounds(
+            [1, 1],
+            np.zeros(2),
+            10 / left,
+            left,
+            np.array([15.0, 10.0]),
+            np.ones(2),
+            devices=1,
+            window=20,
+            round_s=10.0,
+            k=0.0,
+        )
         is None
     ), "25 rounds do not fit into 20"
 
@@ -145,5 +162,8 @@ def test_time_slices_share_a_device() -> None:
 def test_shares_are_kept_over_rounds() -> None:
     """Three jobs on one device under max-min: after many rounds each has had a third."""
     found = replay("max-min", [job(n, 0, 36000) for n in range(3)], one_kind(1, round_s=360.0))
-    had = [sum(min(s.end_s, 36000) - s.start_s for s in found.stays if s.number == n and s.start_s < 36000) for n in range(3)]
+    had = [
+        sum(min(s.end_s, 36000) - s.start_s for s in found.stays if s.number == n and s.start_s < 36000)
+        for n in range(3)
+    ]
     assert had == pytest.approx([12000] * 3, abs=720)

@@ -24,25 +24,31 @@ app = typer.Typer(
 )
 
 History = Annotated[
-    Path, typer.Argument(metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False)
+    Path,
+    typer.Argument(metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False),
 ]
-Machines = Annotated[Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)]
+Machines = Annotated[
+    Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
+]
 PolicyNames = Annotated[
-    list[str] | None, typer.Option("--policy", metavar="NAME", help="all, or a policy's name. Repeatable; default: all.")
+    list[str] | None,
+    typer.Option("--policy", metavar="NAME", help="all, or a policy's name. Repeatable; default: all."),
 ]
 Rates = Annotated[
     Path | None, typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices.")
 ]
 Format = Annotated[
     str,
-    typer.Option(
-        "--format", metavar="WORD", help="auto, table, sacct, gavel, elasticflow, tiresias, helios, philly."
-    ),
+    typer.Option("--format", metavar="WORD", help="auto, table, sacct, gavel, elasticflow, tiresias, helios, philly."),
 ]
 Error = Annotated[
     float,
     typer.Option(
-        "--error", metavar="S", min=0.0, max=5.0, help="Predicted lengths are wrong by exp(S) either way, usually; default: exact."
+        "--error",
+        metavar="S",
+        min=0.0,
+        max=5.0,
+        help="Predicted lengths are wrong by exp(S) either way, usually; default: exact.",
     ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of that error.")]
@@ -93,8 +99,12 @@ def whatif(
         list[str] | None,
         typer.Option("--add", metavar="KIND=N", help="N devices more of a kind; fewer where negative. Repeatable."),
     ] = None,
-    restart: Annotated[float | None, typer.Option("--restart", metavar="SECONDS", min=0.0, help="What a restart costs.")] = None,
-    round_: Annotated[float | None, typer.Option("--round", metavar="SECONDS", min=1.0, help="Length of a round.")] = None,
+    restart: Annotated[
+        float | None, typer.Option("--restart", metavar="SECONDS", min=0.0, help="What a restart costs.")
+    ] = None,
+    round_: Annotated[
+        float | None, typer.Option("--round", metavar="SECONDS", min=1.0, help="Length of a round.")
+    ] = None,
     policy: PolicyNames = None,
     rates: Rates = None,
     form: Format = "auto",
@@ -190,6 +200,8 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
         output.note(note)
     for one in ranked(found) if why else ():
         for waited in one.waits:
-            told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, started at {span(waited.start_s)}, "
-            told += f"ended at {span(waited.finish_s)}; it waited for {waited.reason}"
+            told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "
+            told += (
+                f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; it waited for {waited.reason}"
+            )
             print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))

@@ -1,4 +1,5 @@
-"""EASY backfilling (Lifka 1995, the Argonne/IBM scheduler): jobs behind the first one start early if it does not start later for that.
+"""EASY backfilling (Lifka 1995, the Argonne/IBM scheduler): jobs behind the first one start early if it does not start later for
+that.
 
 The first one gets a reservation: the time at which enough devices of one kind will be free if every running job ends when it is
 expected to. Who fits now and ends before that time, or takes devices that the first one will not need then, may start.
@@ -29,7 +30,9 @@ def reservation(
         left = free[kind]
         for other in running[kind]:
             other.advance(now)
-        ends = sorted((expected_end(other, kind, now), other.number, other.held or other.job.devices) for other in running[kind])
+        ends = sorted(
+            (expected_end(other, kind, now), other.number, other.held or other.job.devices) for other in running[kind]
+        )
         for end, _, devices in [(now, -1, 0), *ends]:
             left += devices
             if left >= state.job.devices:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bricolage.cluster.estimates import Estimator, Noisy, Oracle, Rolling
+from bricolage.cluster.estimates import Estimator, ExactLengths, Noisy, Rolling
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Scheduler
 from bricolage.cluster.machines import ClusterSpec
@@ -29,6 +29,11 @@ MOST_IN_ROUNDS = 20_000
 """Jobs, for policies that look at every active job in every round: `all` leaves them out of longer histories."""
 
 
+def _nothing(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del jobs, cluster
+    return ""
+
+
 @dataclass(frozen=True)
 class PolicyEntry:
     """A policy that can be asked for."""
@@ -37,9 +42,9 @@ class PolicyEntry:
     title: str
     make: Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]
     knows: str = "lengths"
-    """What it knows of a job: "lengths" (an oracle, or the estimate that is asked for), "history" (predicted from jobs that ended), or
-    "nothing"."""
-    refuses: Refusal = lambda jobs, cluster: ""
+    """What it knows of a job: "lengths" (an oracle, or the estimate that is asked for), "history" (predicted from jobs that
+    ended), or "nothing"."""
+    refuses: Refusal = _nothing
     """Why it cannot serve a history; empty where it can."""
     slow: bool = False
     """Whether it looks at every active job in every round."""
@@ -48,15 +53,15 @@ class PolicyEntry:
         """What it believes: `error` is the standard deviation of the logarithm of predicted lengths."""
         if self.knows == "history":
             return Rolling()
-        return Noisy(error, seed) if error else Oracle()
+        return Noisy(error, seed) if error else ExactLengths()
 
 
 def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
-    return lambda jobs, cluster: OrderScheduler(policy())
+    return lambda _jobs, _cluster: OrderScheduler(policy())
 
 
 def _target(policy: Callable[[ClusterSpec], TargetPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
-    return lambda jobs, cluster: TargetScheduler(policy(cluster))
+    return lambda _jobs, cluster: TargetScheduler(policy(cluster))
 
 
 def _slices(cluster: ClusterSpec) -> TimeSlices:
@@ -89,7 +94,11 @@ def _deadlines(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
 
 def _elastic(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del cluster
-    return "" if any(len(job.scaling) > 1 for job in jobs) else "no job can run on other numbers of devices than it asked for"
+    return (
+        ""
+        if any(len(job.scaling) > 1 for job in jobs)
+        else "no job can run on other numbers of devices than it asked for"
+    )
 
 
 def _both(first: Refusal, second: Refusal) -> Refusal:
@@ -108,24 +117,50 @@ POLICIES = (
     PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
     PolicyEntry("slices", "Gandiva: time slices", _target(_slices), "nothing", slow=True),
     PolicyEntry("proportional", "Equal parts", _shares(gavel.proportional), "nothing", slow=True),
-    PolicyEntry("max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True),
+    PolicyEntry(
+        "max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True
+    ),
     PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
     PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
     PolicyEntry("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan), slow=True),
     PolicyEntry("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness), slow=True),
     PolicyEntry(
-        "gavel-ftf-blind", "Gavel: finish-time fairness, blind", _shares(gavel.finish_time_fairness_blind, False), slow=True
+        "gavel-ftf-blind",
+        "Gavel: finish-time fairness, blind",
+        _shares(gavel.finish_time_fairness_blind, False),
+        slow=True,
     ),
     PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.cheapest), slow=True),
     PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
-    PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda cluster: AlloX()), slow=True),
-    PolicyEntry("themis", "Themis: worst finish-time fairness first", _target(lambda cluster: Themis(cluster.round_s)), slow=True),
-    PolicyEntry("shockwave", "Shockwave: a market over time", _target(lambda cluster: Shockwave(cluster.round_s)), refuses=_one_kind, slow=True),
-    PolicyEntry("optimus", "Optimus: largest gain of a device more", _target(lambda cluster: Optimus()), refuses=_elastic, slow=True),
+    PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX()), slow=True),
     PolicyEntry(
-        "elasticflow", "ElasticFlow: deadlines by elasticity", _target(lambda cluster: ElasticFlow()), refuses=_both(_one_kind, _deadlines), slow=True
+        "themis",
+        "Themis: worst finish-time fairness first",
+        _target(lambda cluster: Themis(cluster.round_s)),
+        slow=True,
     ),
-    PolicyEntry("sia", "Sia: best configurations", _target(lambda cluster: Sia()), refuses=_elastic, slow=True),
+    PolicyEntry(
+        "shockwave",
+        "Shockwave: a market over time",
+        _target(lambda cluster: Shockwave(cluster.round_s)),
+        refuses=_one_kind,
+        slow=True,
+    ),
+    PolicyEntry(
+        "optimus",
+        "Optimus: largest gain of a device more",
+        _target(lambda _: Optimus()),
+        refuses=_elastic,
+        slow=True,
+    ),
+    PolicyEntry(
+        "elasticflow",
+        "ElasticFlow: deadlines by elasticity",
+        _target(lambda _: ElasticFlow()),
+        refuses=_both(_one_kind, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, slow=True),
 )
 
 

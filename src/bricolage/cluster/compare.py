@@ -61,7 +61,9 @@ class ClusterComparison:
     results: tuple[PolicyResult, ...]
 
 
-def chosen(names: Sequence[str], jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> tuple[list[PolicyEntry], dict[str, str]]:
+def chosen(
+    names: Sequence[str], jobs: Sequence[TrainingJob], cluster: ClusterSpec
+) -> tuple[list[PolicyEntry], dict[str, str]]:
     """The policies that are asked for, and those of `all` that cannot serve, with the reason.
 
     Raises:
@@ -93,7 +95,7 @@ def compare(
     seeds: int = 1,
     why: Sequence[str] = (),
     left_out: Mapping[str, int] | None = None,
-    told: Callable[[str], None] = lambda name: None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> ClusterComparison:
     """Replays a history under each policy.
 
@@ -121,14 +123,25 @@ def compare(
         if error and seeds > 1 and entry.knows == "lengths":
             means = [first.mean_jct_s]
             for seed in range(1, seeds):
-                again = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, seed), keep_stays=False).run()
+                again = ReplayLoop(
+                    jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, seed), keep_stays=False
+                ).run()
                 means.append(outcome(entry.name, again, cluster).mean_jct_s)
             interval = min(means), max(means)
         runs.append((entry, found, first, interval))
     span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
     results = tuple(_result(*run, cluster, span, why) for run in runs)
     return ClusterComparison(
-        len(jobs), dict(cluster.capacity), cluster.restart_s, cluster.round_s, error, seeds, left_out or {}, refused, span, results
+        len(jobs),
+        dict(cluster.capacity),
+        cluster.restart_s,
+        cluster.round_s,
+        error,
+        seeds,
+        left_out or {},
+        refused,
+        span,
+        results,
     )
 
 
@@ -148,7 +161,8 @@ def _result(
     else:
         numbers = longest_waits(found, EXPLAINED)
     used = {
-        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span) for kind in cluster.kinds
+        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span)
+        for kind in cluster.kinds
     }
     there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
     holding = _course([(stay.start_s, stay.end_s, 1) for stay in found.stays], span)
@@ -182,4 +196,3 @@ def _integral(
     index = np.searchsorted(sorted_times, at, side="right")
     found: np.ndarray[tuple[int], np.dtype[np.float64]] = count[index] * at - moment[index]
     return found
-

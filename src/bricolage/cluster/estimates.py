@@ -23,7 +23,7 @@ class Estimator(Protocol):
         ...
 
 
-class Oracle:
+class ExactLengths:
     """The truth."""
 
     def steps(self, state: JobState) -> float:
@@ -92,6 +92,8 @@ class Rolling:
         """Its length on its fastest kind is known now."""
         job = state.job
         seconds = job.run_s(state.kinds[0])
-        self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append((job.devices, seconds))
+        self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append(
+            (job.devices, seconds)
+        )
         self._sum += seconds
         self._count += 1

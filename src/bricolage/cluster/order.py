@@ -2,8 +2,8 @@
 
 The running set is what a walk through all jobs in this order gives, in which each job that still fits takes its devices. Walking
 anew at each event would look at every job; here only those are looked at that may change sides. Waiting jobs stand in sorted lists,
-one for each gang size and choice of kinds, since in one list none fits where the first does not. Running jobs of a kind stand in one
-list; a waiting job may take what is free and what jobs behind it hold.
+one for each gang size and choice of kinds, since in one list none fits where the first does not. Running jobs of a kind stand in
+one list; a waiting job may take what is free and what jobs behind it hold.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class OrderPolicy(ABC):
 
     def reorder(self, state: JobState, now: float) -> None:
         """Called when that time has come, before `rank`: a policy with counters of its own resets them here."""
+        del state, now
 
 
 class OrderScheduler:

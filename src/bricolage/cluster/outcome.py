@@ -65,7 +65,9 @@ def outcome(policy: str, replayed: Replayed, cluster: ClusterSpec) -> PolicyOutc
         median_jct_s=float(np.median(jct)),
         p99_jct_s=float(np.quantile(jct, 0.99)),
         mean_queue_s=float((jct - np.array([state.run_s for state in states])).mean()),
-        utilisation=sum(state.attained_s for state in states) / (span * sum(cluster.capacity.values())) if span else 0.0,
+        utilisation=sum(state.attained_s for state in states) / (span * sum(cluster.capacity.values()))
+        if span
+        else 0.0,
         worst_fairness=float(rho.max()),
         unfair=float((rho > UNFAIR).mean()),
         restarts=sum(state.restarts for state in states),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +52,8 @@ class ShareProblem:
         """(m) steps a second on that part: capacity / (m gang), rows that exceed one cut to it."""
         part = self.capacity[None, :] / (len(self.gangs) * self.gangs[:, None])
         part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
-        return (self.rates * part).sum(axis=1)
+        found: Matrix = (self.rates * part).sum(axis=1)
+        return found
 
 
 ShareRule = Callable[[ShareProblem], Matrix]
@@ -66,11 +67,14 @@ class SharePolicy:
         rule: pure: shares from the problem.
         every_s: length of a round.
         recompute_s: shares are computed anew at most so often; jobs that came since then wait.
-        aware: whether a round is filled kind by kind from the fastest on; for a rule that is blind to kinds their order is random, as
+        aware: whether a round is filled kind by kind from the fastest on; for a rule that is blind to kinds their order is
+        random, as
             in the published mechanism.
     """
 
-    def __init__(self, rule: ShareRule, every_s: float, recompute_s: float = 0.0, aware: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, rule: ShareRule, every_s: float, recompute_s: float = 0.0, aware: bool = True, seed: int = 0
+    ) -> None:
         self.rule, self.every_s, self.recompute_s, self.aware = rule, every_s, recompute_s, aware
         self._shuffle = random.Random(seed)
         self._kinds: tuple[str, ...] = ()
@@ -187,5 +191,5 @@ def problem_of(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
     )
 
 
-def _array(values: Sequence[float] | object) -> Matrix:
-    return np.fromiter(values, dtype=float)  # type: ignore[call-overload,no-any-return]
+def _array(values: Iterable[float]) -> Matrix:
+    return np.fromiter(values, dtype=np.float64)

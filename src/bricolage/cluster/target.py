@@ -118,6 +118,8 @@ class TargetScheduler:
             for state in states
             if state.number in wanted and wanted[state.number] != (state.held_kind, state.held)
         ]
-        starts.sort(key=lambda one: (-one.devices, one.state.number))  # large gangs first, so that they stay on few nodes
+        starts.sort(
+            key=lambda one: (-one.devices, one.state.number)
+        )  # large gangs first, so that they stay on few nodes
         self._next = now + every if every else math.inf
         return Changes(stops, starts, self._next)

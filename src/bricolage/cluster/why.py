@@ -48,7 +48,7 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
 
 def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int) -> tuple[str, str]:
     at, gang = state.job.submit_s, state.job.devices
-    held = {kind: 0 for kind in cluster.kinds}
+    held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:
         if stay.start_s <= at < stay.end_s:
             held[stay.kind] += stay.devices
@@ -59,7 +59,10 @@ def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int)
         what = f"{lacks} more {kind}: {free[kind]} of {cluster.capacity[kind]} were free, and its gang needs {gang}"
         return what, f"{lacks} more {kind}" + (f", or {ahead} waiting jobs fewer before it" if ahead else "")
     behind = f"{ahead} jobs before it" if ahead else "the next round"
-    return f"its turn: {free[kind]} {kind} were free, and {behind} came first", "a higher priority" if ahead else "shorter rounds"
+    return (
+        f"its turn: {free[kind]} {kind} were free, and {behind} came first",
+        "a higher priority" if ahead else "shorter rounds",
+    )
 
 
 def at_a_time(replayed: Replayed, now: float) -> tuple[list[JobState], list[JobState]]:
@@ -71,5 +74,7 @@ def at_a_time(replayed: Replayed, now: float) -> tuple[list[JobState], list[JobS
 
 def longest_waits(replayed: Replayed, count: int) -> list[int]:
     """Numbers of the jobs that waited longest for their first devices."""
-    waits = [(one.first_start_s - one.job.submit_s, one.number) for one in replayed.states if not math.isnan(one.finish_s)]
+    waits = [
+        (one.first_start_s - one.job.submit_s, one.number) for one in replayed.states if not math.isnan(one.finish_s)
+    ]
     return [number for wait, number in sorted(waits, reverse=True)[:count] if wait > 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -96,9 +95,17 @@ def _shown(whole: Whole) -> dict[str, object]:
         "results": results,
         "notes": notes(found),
         "legend": [(name, *_style(number)) for number, name in enumerate(names)],
-        "jct": Markup(lines([one.jct_s for one in results], names, percents, "Completion time of jobs, shortest first", span, True)),
-        "rho": Markup(lines([one.rho for one in results], names, percents, "Finish-time fairness", "{:.3g}".format, True)),
-        "queue": Markup(lines([one.waiting for one in results], names, hours, "Jobs that wait, over time", "{:.3g}".format)),
+        "jct": Markup(
+            lines(
+                [one.jct_s for one in results], names, percents, "Completion time of jobs, shortest first", span, True
+            )
+        ),
+        "rho": Markup(
+            lines([one.rho for one in results], names, percents, "Finish-time fairness", "{:.3g}".format, True)
+        ),
+        "queue": Markup(
+            lines([one.waiting for one in results], names, hours, "Jobs that wait, over time", "{:.3g}".format)
+        ),
         "used": [Markup(_used(one, found, hours)) for one in results],
         "bars": Markup(bars(results)),
     }
@@ -149,7 +156,9 @@ def lines(
         colour, dashes = _style(number)
         step = _WIDTH / max(len(curve) - 1, 1)
         path = "".join(f"{'L' if i else 'M'}{_LEFT + i * step:.1f} {y(value):.1f}" for i, value in enumerate(curve))
-        parts.append(f'<path class="curve s{colour}" stroke-dasharray="{dashes}" d="{path}"><title>{escape(name)}</title></path>')
+        parts.append(
+            f'<path class="curve s{colour}" stroke-dasharray="{dashes}" d="{path}"><title>{escape(name)}</title></path>'
+        )
     return "".join((*parts, "</svg>"))
 
 
@@ -180,13 +189,21 @@ def _used(one: PolicyResult, found: ClusterComparison, marks: Sequence[str]) -> 
     step = _WIDTH / max(len(below) - 1, 1)
     for number, (kind, held) in enumerate(one.used.items()):
         above = [low + value for low, value in zip(below, held, strict=True)]
-        up = "".join(f"{'L' if i else 'M'}{_LEFT + i * step:.1f} {10 + high * (1 - v / total):.1f}" for i, v in enumerate(above))
-        down = "".join(f"L{_LEFT + i * step:.1f} {10 + high * (1 - v / total):.1f}" for i, v in reversed(list(enumerate(below))))
-        parts.append(f'<path class="f{number % (len(COLOURS) - 1)}" d="{up}{down}Z"><title>{escape(kind)}</title></path>')
+        up = "".join(
+            f"{'L' if i else 'M'}{_LEFT + i * step:.1f} {10 + high * (1 - v / total):.1f}" for i, v in enumerate(above)
+        )
+        down = "".join(
+            f"L{_LEFT + i * step:.1f} {10 + high * (1 - v / total):.1f}" for i, v in reversed(list(enumerate(below)))
+        )
+        parts.append(
+            f'<path class="f{number % (len(COLOURS) - 1)}" d="{up}{down}Z"><title>{escape(kind)}</title></path>'
+        )
         below = above
     parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="10" y2="10"/>')
     parts.append(f'<text class="name tick" x="{_LEFT - 8}" y="14">{total}</text>')
     parts.append(f'<text class="name tick" x="{_LEFT - 8}" y="{high + 14}">0</text>')
     for number, mark in enumerate(marks):
-        parts.append(f'<text class="tick" x="{_LEFT + _WIDTH * number / (len(marks) - 1):.1f}" y="{high + 30}">{escape(mark)}</text>')
+        parts.append(
+            f'<text class="tick" x="{_LEFT + _WIDTH * number / (len(marks) - 1):.1f}" y="{high + 30}">{escape(mark)}</text>'
+        )
     return "".join((*parts, "</svg>"))

@@ -1,8 +1,8 @@
 """How batch sizes grow during a job in Shockwave's traces: Accordion's rule and measured gradient noise scales.
 
-Both tables are facts of `uw-mad-dash/shockwave` @8a44f4a (`scheduler/utils.py`, `scheduler/scheduler.py`, MIT). Epochs count from 0.
-Accordion trains at the first batch size in critical regimes, else at the largest that fits. Gradient noise doubles the batch size
-at given epochs.
+Both tables are facts of `uw-mad-dash/shockwave` @8a44f4a (`scheduler/utils.py`, `scheduler/scheduler.py`, MIT). Epochs count from
+0. Accordion trains at the first batch size in critical regimes, else at the largest that fits. Gradient noise doubles the batch
+size at given epochs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from itertools import groupby
 from bricolage.cluster.history.rates import RateTable
 from bricolage.cluster.jobs import WorkPhase
 
-SAMPLES = {"ResNet-18": 50000, "ResNet-50": 100000, "Transformer": 10000, "LM": 59675, "Recommendation": 117907, "CycleGAN": 6287}
+SAMPLES = {
+    "ResNet-18": 50000,
+    "ResNet-50": 100000,
+    "Transformer": 10000,
+    "LM": 59675,
+    "Recommendation": 117907,
+    "CycleGAN": 6287,
+}
 """Of the data set: an epoch has as many steps as batches cover it."""
 LARGEST = {"ResNet-18": 256, "ResNet-50": 128, "LM": 80, "Recommendation": 8192}
 _TYPE = re.compile(r"(.*) \(batch size (\d+)\)")
@@ -37,7 +44,7 @@ _NOISE: Mapping[tuple[str, int], Mapping[int, Sequence[int]]] = {
 def batch_size(mode: str, model: str, first: int, devices: int, epoch: int) -> int:
     """At an epoch."""
     if mode == "gns":
-        return first * 2 ** sum(epoch >= at for at in _NOISE.get((model, devices), {}).get(first, ()))
+        return first << sum(epoch >= at for at in _NOISE.get((model, devices), {}).get(first, ()))
     largest = LARGEST.get(model, first)
     return first if largest == first or _critical(model, first, epoch) else largest
 
@@ -81,4 +88,6 @@ def grown_phases(
     runs = [(size if speeds(size) else first, len(list(same))) for size, same in groupby(sizes)]
     if all(size == first for size, _ in runs):
         return ()
-    return tuple(WorkPhase(float(count), speeds(size)) for size, count in runs)  # whole epochs: that is when sizes change
+    return tuple(
+        WorkPhase(float(count), speeds(size)) for size, count in runs
+    )  # whole epochs: that is when sizes change

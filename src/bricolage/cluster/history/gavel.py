@@ -2,7 +2,8 @@
 
 | fields | what |
 |---|---|
-| 9 | type, command, folder, steps argument, needs data, steps, scale factor, weight, deadline factor, arrival: Gavel's physical runs (10 with the folder) |
+| 10 | type, command, folder, steps argument, needs data, steps, scale factor, weight, deadline factor, arrival: Gavel's runs |
+| 9 | the same without the folder |
 | 7 | type, command, steps argument, needs data, steps, arrival, scale factor: its virtual clusters of Philly |
 | 12 | as 10 with the mode before the weight and the duration before the arrival: Shockwave |
 
@@ -27,7 +28,20 @@ _COLUMNS: Mapping[int, tuple[str, ...]] = {
     7: ("type", "command", "argument", "data", "steps", "arrival", "scale"),
     9: ("type", "command", "argument", "data", "steps", "scale", "weight", "slo", "arrival"),
     10: ("type", "command", "folder", "argument", "data", "steps", "scale", "weight", "slo", "arrival"),
-    12: ("type", "command", "folder", "argument", "data", "steps", "scale", "mode", "weight", "slo", "duration", "arrival"),
+    12: (
+        "type",
+        "command",
+        "folder",
+        "argument",
+        "data",
+        "steps",
+        "scale",
+        "mode",
+        "weight",
+        "slo",
+        "duration",
+        "arrival",
+    ),
 }
 
 
@@ -68,7 +82,7 @@ def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) ->
     mode = record.text("mode", "static")
     if mode not in ("static", "accordion", "gns"):
         raise record.error(f"'{mode}' is none of static, accordion, gns", "mode")
-    phases = (WorkPhase(steps, found),)
+    phases: tuple[WorkPhase, ...] = (WorkPhase(steps, found),)
     if mode != "static":
         phases = grown_phases(mode, kind, devices, steps, rates, cluster.kinds) or phases
     arrival, slo = record.number("arrival"), record.number("slo", -1.0, -1.0)

@@ -35,13 +35,15 @@ class RateTable:
         return f"{kind} (batch size {batch})" if batch else kind
 
     def scaling(self, kind: str, devices: int) -> tuple[tuple[int, float], ...]:
-        """Speeds on other numbers of devices relative to that on `devices`, on the kind of device that the table has most of; cut at
-        the peak: more devices that make a job slower are no use."""
+        """Speeds on other numbers of devices relative to that on `devices`, on the kind of device that the table has most of; cut
+        at the peak: more devices that make a job slower are no use."""
         own = self.of(kind, devices)
         if not own:
             return ()
         device = next(iter(own))
-        curve = sorted((count, found[device]) for (name, count), found in self.rates.items() if name == kind and device in found)
+        curve = sorted(
+            (count, found[device]) for (name, count), found in self.rates.items() if name == kind and device in found
+        )
         peak = max(curve, key=lambda one: one[1])[0]
         kept = [(count, rate / own[device]) for count, rate in curve if count <= max(peak, devices) and rate > 0]
         return tuple(kept)

@@ -79,7 +79,9 @@ class Record:
 
 def records(path: Path, file: TextIO, delimiter: str) -> Iterator[Record]:
     """The lines below a heading."""
-    rows = csv.reader(_short(path, file), delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL)
+    rows = csv.reader(
+        _short(path, file), delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL
+    )
     heads = [head.strip() for head in next(rows, [])]
     if len(set(heads)) < len(heads):
         twice = next(head for head in heads if heads.count(head) > 1)

@@ -1,4 +1,5 @@
-"""What Slurm's accounting prints: `sacct --parsable2 --allusers --format=JobID,JobName,User,Partition,Submit,Elapsed,Timelimit,State,AllocTRES`.
+"""What Slurm's accounting prints: `sacct --parsable2 --allusers
+--format=JobID,JobName,User,Partition,Submit,Elapsed,Timelimit,State,AllocTRES`.
 
 Columns may stand in any order. Read are the columns above, with ReqTRES where AllocTRES says nothing. Devices are the GPUs of
 `gres/gpu`; where their type is given (`gres/gpu:a100=2`) and the cluster has such a kind, the job stays on it. Steps of jobs

@@ -55,7 +55,9 @@ TABLES = (
         "elasticflow", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", deadline="ddl", steps="iteration",
         batch="batch_size", known_by=("ddl", "batch_size", "model_name"),
     ),
-    TableFormat("tiresias", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", known_by=("model_name", "iterations")),
+    TableFormat(
+        "tiresias", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", known_by=("model_name", "iterations")
+    ),
     TableFormat("helios", "submit_time", "duration", "gpu_num", "job_id", "user", queue="vc", known_by=("state", "vc")),
     TableFormat("philly", "submit_time", "duration", "num_gpus", "job_id", "user", queue="vc"),
     TableFormat("philly", "time", "duration", "num_gpus", "job_id", queue="vc"),
@@ -88,7 +90,13 @@ def read_table(
 
 
 def _job(
-    record: Record, form: TableFormat, cluster: ClusterSpec, rates: RateTable | None, devices: int, seconds: float, number: int
+    record: Record,
+    form: TableFormat,
+    cluster: ClusterSpec,
+    rates: RateTable | None,
+    devices: int,
+    seconds: float,
+    number: int,
 ) -> TrainingJob:
     def said(column: str) -> str:
         return record.values.get(column, "").strip() if column else ""
@@ -101,7 +109,9 @@ def _job(
     scaling: tuple[tuple[int, float], ...] = ()
     if form.steps and rates is not None:
         steps, kind = record.number(form.steps, least=1e-9, most=1e15), rates.label(said(form.kind), said(form.batch))
-        found: Mapping[str, float] = {one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds}
+        found: Mapping[str, float] = {
+            one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds
+        }
         if not found:
             raise record.error(f"the rates have no '{kind}' on {devices} devices of the cluster's kinds", form.kind)
         phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)

@@ -31,7 +31,7 @@ def matched(run_s: Matrix, available_s: Sequence[float], places: int) -> list[li
         available_s: of each device, from now.
         places: at most so many jobs for a device.
     """
-    jobs, devices = run_s.shape
+    devices = run_s.shape[1]
     far = 1e6 * max(float(run_s[np.isfinite(run_s)].max(initial=1.0)), max(available_s, default=0.0), 1.0)
     times = np.where(np.isfinite(run_s), run_s, far)
     cost = np.concatenate([np.asarray(available_s)[None, :] + k * times for k in range(1, places + 1)], axis=1)
@@ -63,13 +63,17 @@ class AlloX(Stateless):
             busy = [state for state in view.states if state.held_kind == kind]
             free[kind] = view.capacity[kind] - sum(state.held for state in busy)
             devices += [(kind, 0.0)] * free[kind]
-            devices += [(kind, state.left_s(kind)) for state in busy for _ in range(state.held)] if self.foresight else []
+            devices += (
+                [(kind, state.left_s(kind)) for state in busy for _ in range(state.held)] if self.foresight else []
+            )
         if not waiting or all(available > 0.0 for _, available in devices):
             return running
         run_s = np.array([[_run_s(state, kind) for kind, _ in devices] for state in waiting])
         places = math.ceil(len(waiting) / len(devices)) + _BEYOND
         queues = matched(run_s, [available for _, available in devices], min(places, len(waiting)))
-        heads = [(queue[0], kind) for (kind, free_s), queue in zip(devices, queues, strict=True) if queue and free_s == 0.0]
+        heads = [
+            (queue[0], kind) for (kind, free_s), queue in zip(devices, queues, strict=True) if queue and free_s == 0.0
+        ]
         for row, kind in sorted(heads):
             state = waiting[row]
             if state.job.devices <= free[kind]:

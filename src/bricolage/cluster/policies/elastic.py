@@ -25,8 +25,8 @@ def levels(state: JobState) -> tuple[tuple[int, float], ...]:
 
 @dataclass
 class Optimus:
-    """Optimus (Peng, Bao, Chen, Wu, Guo, EuroSys'18; `pengyanghua/optimus`): every 600 s each job gets its least number of devices in
-    order of submission; then, again and again, the job gets more whose remaining time falls most for each device more.
+    """Optimus (Peng, Bao, Chen, Wu, Guo, EuroSys'18; `pengyanghua/optimus`): every 600 s each job gets its least number of
+    devices in order of submission; then, again and again, the job gets more whose remaining time falls most for each device more.
 
     The published form adds workers or parameter servers by the dominant resource; with all-reduce there are only devices.
     """
@@ -103,7 +103,8 @@ def satisfactory_share(
 @dataclass
 class ElasticFlow:
     """ElasticFlow (Gu et al., ASPLOS'23; `pkusys/ElasticFlow` @04a0109): jobs with deadlines get their minimum satisfactory share,
-    by deadline; a newcomer with whom not all fit is declined. Devices that are left go where a level more saves most for each device.
+    by deadline; a newcomer with whom not all fit is declined. Devices that are left go where a level more saves most for each
+    device.
 
     Declined jobs, and those without a deadline, run on what is left: here every job ends. The published code hands out surplus to
     the least efficient first; here it is the most efficient, as the paper says. One kind of device.
@@ -122,7 +123,9 @@ class ElasticFlow:
             known = state.number in self.declined or state.number in self._admitted
             if not known and np.isfinite(state.job.deadline_s):
                 trial = [one for one in view.states if one.number in self._admitted] + [state]
-                (self._admitted if self._plans(trial, view, kind, devices) is not None else self.declined).add(state.number)
+                (self._admitted if self._plans(trial, view, kind, devices) is not None else self.declined).add(
+                    state.number
+                )
         admitted = [state for state in view.states if state.number in self._admitted]
         plans = self._plans(admitted, view, kind, devices) or {}
         at = {number: count for number, count in plans.items() if count}
@@ -134,13 +137,17 @@ class ElasticFlow:
                 left -= least
         return {number: (kind, count) for number, count in self._with_surplus(at, left, view, kind).items()}
 
-    def _plans(self, states: Sequence[JobState], view: ClusterView, kind: str, devices: int) -> Mapping[int, int] | None:
+    def _plans(
+        self, states: Sequence[JobState], view: ClusterView, kind: str, devices: int
+    ) -> Mapping[int, int] | None:
         free = [devices] * self.horizon
         found: dict[int, int] = {}
         for state in sorted(states, key=lambda one: (one.job.deadline_s, one.number)):
             slots = min(int((state.job.deadline_s - view.now) / self.every_s), self.horizon)
             rates = [(count, speed * state.rate_on(kind)) for count, speed in levels(state)]
-            plan = satisfactory_share(state.predicted_left(), rates, [self.every_s] * max(slots, 0), free[: max(slots, 0)])
+            plan = satisfactory_share(
+                state.predicted_left(), rates, [self.every_s] * max(slots, 0), free[: max(slots, 0)]
+            )
             if plan is None:
                 if state.number in self._admitted:
                     continue  # it was promised, and something failed since: it takes what is left
@@ -174,12 +181,13 @@ class ElasticFlow:
 
 @dataclass
 class Sia:
-    """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme gives
-    each job one configuration of kind and number of devices, or none: least sum of goodput^p, and lambda for each that waits.
+    """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme
+    gives each job one configuration of kind and number of devices, or none: least sum of goodput^p, and lambda for each that
+    waits.
 
     Goodput here is throughput, each job's relative to its slowest configuration: histories hold no gradient noise, which Pollux and
-    Sia weigh it with. A running job's other configurations count less by the restart factor (age - restarts * cost) / (age + cost); a
-    job at most doubles its devices in a round.
+    Sia weigh it with. A running job's other configurations count less by the restart factor (age - restarts * cost) / (age +
+    cost); a job at most doubles its devices in a round.
     """
 
     every_s: float = 60.0
@@ -203,7 +211,10 @@ class Sia:
         )
         found = milp(
             [cost - self.waiting for *_, cost in columns],
-            constraints=[LinearConstraint(one_each, -np.inf, 1), LinearConstraint(held, -np.inf, list(view.capacity.values()))],
+            constraints=[
+                LinearConstraint(one_each, -np.inf, 1),
+                LinearConstraint(held, -np.inf, list(view.capacity.values())),
+            ],
             integrality=np.ones(len(columns)),
             bounds=(0, 1),
             options={"time_limit": self.limit_s, "mip_rel_gap": 1e-3},

@@ -15,11 +15,14 @@ from bricolage.cluster.shares import Matrix, ShareProblem
 
 _PRECISION = 1e-4
 """Relative, of a bisection."""
+_SLACK = 1e-7
+"""Of the least makespan, so that rounding leaves a solution."""
 
 
 def blind(problem: ShareProblem) -> Matrix:
     """Rates of one wherever a job runs: what a policy sees that does not tell kinds apart."""
-    return (problem.rates > 0).astype(float)
+    found: Matrix = (problem.rates > 0).astype(float)
+    return found
 
 
 def max_min(problem: ShareProblem, rates: Matrix | None = None) -> Matrix:
@@ -37,11 +40,11 @@ def max_min_blind(problem: ShareProblem) -> Matrix:
 
 
 def makespan(problem: ShareProblem) -> Matrix:
-    """Min max steps left / rate(X), as one programme in 1 / time. The published code bisects it, with up to 5 % slack. Where a job on
-    its best kind alone decides that time, the others share the rest in the same way."""
+    """Min max steps left / rate(X), as one programme in 1 / time. The published code bisects it, with up to 5 % slack. What that
+    time leaves over, all get in equal parts of what would bring each to its best rate."""
     rows = problem.rates / problem.steps_left[:, None]
     value, shares = _best(problem, rows, np.zeros(len(rows)))
-    return _rest(problem, rows / value, shares)
+    return _spread(problem, rows / value, np.full(len(rows), 1.0 - _SLACK), shares)
 
 
 def finish_time_fairness(problem: ShareProblem) -> Matrix:
@@ -76,7 +79,9 @@ def cheapest(problem: ShareProblem) -> Matrix:
     best = problem.rates / np.maximum(problem.rates.max(axis=1, keepdims=True), 1e-12)
     worth = best / np.maximum(problem.price, 1e-9)[None, :]
     late = problem.deadline_s <= 0
-    needed = np.where(np.isfinite(problem.deadline_s) & ~late, problem.steps_left / np.maximum(problem.deadline_s, 1.0), 0.0)
+    needed = np.where(
+        np.isfinite(problem.deadline_s) & ~late, problem.steps_left / np.maximum(problem.deadline_s, 1.0), 0.0
+    )
     scale = np.maximum(problem.rates.max(axis=1), 1e-12)
     found = _most(problem, worth, problem.rates / scale[:, None], needed / scale)
     return found if found is not None else _most(problem, worth, best, np.zeros(len(needed)))  # type: ignore[return-value]
@@ -87,7 +92,7 @@ def max_sum(problem: ShareProblem) -> Matrix:
     worth = problem.rates / np.maximum(problem.rates.sum(axis=1, keepdims=True), 1e-12)
     found = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
     assert found is not None
-    return found
+    return _even(problem, worth, found)
 
 
 def water_filling(problem: ShareProblem) -> Matrix:
@@ -97,10 +102,13 @@ def water_filling(problem: ShareProblem) -> Matrix:
     in one linear programme over the sum of what all can gain.
     """
     equal = problem.capacity / problem.capacity.sum()
-    rows = problem.rates * (problem.gangs / problem.weights / np.maximum((problem.rates * equal).sum(axis=1), 1e-12))[:, None]
+    rows = (
+        problem.rates
+        * (problem.gangs / problem.weights / np.maximum((problem.rates * equal).sum(axis=1), 1e-12))[:, None]
+    )
     level = np.zeros(len(rows))
     open_ = rows.max(axis=1) > 0
-    shares = np.zeros_like(rows)
+    shares: Matrix = np.zeros_like(rows)
     for _ in range(len(rows)):
         if not open_.any():
             break
@@ -117,7 +125,8 @@ def water_filling(problem: ShareProblem) -> Matrix:
 
 
 def proportional(problem: ShareProblem) -> Matrix:
-    """Each job an equal part of the devices, whether it can use it or not (Gandiva-fair without its trades; Shockwave's baseline)."""
+    """Each job an equal part of the devices, whether it can use it or not (Gandiva-fair without its trades; Shockwave's
+    baseline)."""
     part = problem.capacity[None, :] / (len(problem.gangs) * problem.gangs[:, None]) * (problem.rates > 0)
     shares: Matrix = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return shares
@@ -175,6 +184,38 @@ def _rest(problem: ShareProblem, rows: Matrix, shares: Matrix) -> Matrix:
     if not can.any() or can.all():
         return shares
     return _best(problem, rows * can[:, None], np.full(len(rows), 1.0 - 1e-6), rows, can)[1]
+
+
+def _spread(problem: ShareProblem, rows: Matrix, floor: Matrix, shares: Matrix) -> Matrix:
+    """Every row at least its floor, and above it by one part, as large as can be, of what it lacks to its best."""
+    room = np.maximum(rows.max(axis=1) - floor, 0.0)
+    matrix, right = _limits(problem)
+    wanted = hstack([-_rows(rows), coo_array(room[:, None])])
+    block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr()
+    cost = np.zeros(rows.size + 1)
+    cost[-1] = -1.0
+    bounds = [*_bounds(problem), (0.0, 1.0)]
+    found = linprog(cost, A_ub=block, b_ub=np.concatenate([right, -floor]), bounds=bounds, method="highs")
+    return shares if found.x is None else np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+
+
+def _even(problem: ShareProblem, worth: Matrix, shares: Matrix) -> Matrix:
+    """Shares of the same total worth, in which whoever can have a share without a loss has the same least one."""
+    matrix, right = _limits(problem)
+    total = float((worth * shares).sum())
+    first = linprog(-worth.ravel(), A_ub=matrix, b_ub=right, bounds=_bounds(problem), method="highs")
+    free = (np.abs(first.lower.marginals + first.upper.marginals).reshape(worth.shape) < 1e-9) & (worth > 0)
+    some = (free | (shares > 1e-9)).any(axis=1)
+    if some.sum() <= 1:
+        return shares
+    wanted = hstack([-_rows(np.ones_like(worth)), coo_array(some.astype(float)[:, None])])
+    all_ = coo_array(np.append(-worth.ravel(), 0.0)[None, :])
+    block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted, all_]).tocsr()
+    cost = np.zeros(worth.size + 1)
+    cost[-1] = -1.0
+    limits = np.concatenate([right, np.zeros(len(worth)), [-total * (1 - 1e-7)]])
+    found = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, 1.0)], method="highs")
+    return shares if found.x is None else np.clip(found.x[:-1].reshape(worth.shape), 0.0, 1.0)
 
 
 def _most(problem: ShareProblem, worth: Matrix, rows: Matrix, floor: Matrix) -> Matrix | None:

@@ -1,14 +1,15 @@
-"""Shockwave (Zheng, Pan, Dai, Shen, Wu, Akella, Venkataraman, NSDI'23; `uw-mad-dash/shockwave` @8a44f4a, MIT): a market over the next
-rounds, whose equilibrium maximises the product of utilities.
+"""Shockwave (Zheng, Pan, Dai, Shen, Wu, Akella, Venkataraman, NSDI'23; `uw-mad-dash/shockwave` @8a44f4a, MIT): a market over the
+next rounds, whose equilibrium maximises the product of utilities.
 
 Over `window` rounds of equal devices it maximises the mean of log((progress + planned) / epochs), less `k` times the longest time
 that is left after them, such that each job, if it gets its fair part afterwards, ends within `rho_most` times its fair finish. If
-that cannot be for all, the jobs that miss it count with rho^12 instead. Utilities change over time because jobs change their batch size;
-what is left is expected from the rate of the present phase.
+that cannot be for all, the jobs that miss it count with rho^12 instead. Utilities change over time because jobs change their
+batch size; what is left is expected from the rate of the present phase.
 
-The published programme has a binary variable for each job and round. Here it has the number of rounds of each job, and devices times
-rounds fit into all of the window. That is far smaller: HiGHS needs milliseconds where Gurobi was given 15 s. The second programme,
-which moves jobs of high rho to early rounds, is an order: who must run in every round that is left, then high rho first.
+The published programme has a binary variable for each job and round. Here it has the number of rounds of each job, and devices
+times rounds fit into all of the window. That is far smaller: HiGHS needs milliseconds where Gurobi was given 15 s. The second
+programme, which moves jobs of high rho to early rounds, is an order: who must run in every round that is left, then high rho
+first.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def planned_rounds(
         cost,
         constraints=LinearConstraint(matrix, -np.inf, high),
         integrality=np.concatenate([np.ones(n), np.zeros(n + 1)]),
-        bounds=(low, top),  # type: ignore[arg-type]
+        bounds=(low, top),
         options={"time_limit": limit_s, "mip_rel_gap": 1e-3},
     )
     return None if found.x is None else [round(value) for value in found.x[:n]]
