@@ -198,8 +198,8 @@ CLUSTER = '[[group]]\nkind = "a100"\nnodes = 2\ndevices = 8\n'
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (CLUSTER + '[[group]]\nkind = "a100"\nspeed = 2.0\n', "the groups of kind 'a100' differ in speed or price"),
-        (CLUSTER + '[[failure]]\nkind = "a100"\nnode = 2\nat_s = 1.0\nuntil_s = 2.0\n', "node 2 of kind 'a100', of which there are 2"),
+        (CLUSTER + '[[group]]\nkind = "a100"\nspeed = 2.0\n', "groups of kind 'a100' differ"),
+        (CLUSTER + '[[failure]]\nkind = "a100"\nnode = 2\nat_s = 1.0\nuntil_s = 2.0\n', "node 2 of kind 'a100', of which"),
         (CLUSTER + '[[failure]]\nkind = "a100"\nnode = 1\nat_s = 2.0\nuntil_s = 2.0\n', "is back at 2 s before it fails"),
         ('[[group]]\nkind = "a100"\ndevices = 0\n', "it.group[0].devices is not between 1 and 4096"),
         ('[[group]]\nname = "a100"\n', "unknown field 'name'"),

@@ -22,16 +22,14 @@ The file is TOML, or JSON of the same structure:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, parse
+from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.errors import BadCluster, MissingFile
 
-_MOST_BYTES = 1 << 22
 _MOST_SECONDS = 1e10
 DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
 Span_s: TypeAlias = Annotated[float, Within(0.0, _MOST_SECONDS)]
@@ -149,21 +147,6 @@ def read_cluster(path: Path) -> ClusterSpec:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        return decode(ClusterSpec, _data(path), "it")
+        return decode(ClusterSpec, read_file(path), "it")
     except DecodeError as error:
         raise BadCluster(path=path, reason=str(error)) from error
-
-
-def _data(path: Path) -> Any:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DecodeError("it is too large")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DecodeError(f"it cannot be read ({error})") from error
-    if path.suffix.lower() == ".json":
-        return parse(text)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise DecodeError(f"it is not TOML ({error})") from error

@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from itertools import islice
 from typing import ClassVar
 
 from bricolage.cluster.backfill import backfilled
@@ -20,6 +21,8 @@ from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Changes, JobStart
 from bricolage.cluster.machines import ClusterSpec
 
+BACKFILL_DEPTH = 500
+"""Jobs of the queue that are looked at for backfilling, as Slurm's `bf_max_job_test` has it by default."""
 Rank = tuple[float, ...]
 """Smaller comes first. The last number is the job's, so that no two are equal."""
 
@@ -122,7 +125,7 @@ class OrderScheduler:
             kind = self._room(state)
             if not kind:
                 if self.policy.backfills:
-                    behind = sorted(one for some in self._waiting.values() for one in some)
+                    behind = islice(heapq.merge(*self._waiting.values(), key=_rank_of), BACKFILL_DEPTH)
                     running = {kind: [state for _, state in some] for kind, some in self._running.items()}
                     for other, on in backfilled([one for _, one in behind], running, self._free, now):
                         starts.append(self._start(other, on, now))

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bricolage.cluster.history.records import Record, records
 from bricolage.codec import DecodeError, parse
@@ -82,7 +81,7 @@ def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
-        data: Any = parse(path.read_text(encoding="utf-8"))
+        data = parse(path.read_text(encoding="utf-8"))
         found: dict[tuple[str, int], dict[str, float]] = {}
         for device, jobs in data.items():
             for label, rates in jobs.items() if not device.endswith("_unconsolidated") else ():
