@@ -7,19 +7,20 @@
 | 7 | type, command, steps argument, needs data, steps, arrival, scale factor: its virtual clusters of Philly |
 | 12 | as 10 with the mode before the weight and the duration before the arrival: Shockwave |
 
-Types need a table of rates (`--rates`). A deadline factor above 0 is a deadline at arrival plus so many times the run time.
+Types need a table of rates (`--rates`); jobs that it has no rate for are left out, and counted. A deadline factor above 0 is a deadline at arrival plus so many times the run time.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from bricolage.cluster.history.batch_growth import grown_phases
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import MOST_JOBS, JobHistory, Record, history
+from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import RatesNeeded
@@ -60,6 +61,7 @@ def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable 
     if rates is None:
         raise RatesNeeded(path=path)
     jobs: list[TrainingJob] = []
+    left_out: Counter[str] = Counter()
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
@@ -69,16 +71,20 @@ def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable 
             raise record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12")
         if len(jobs) >= MOST_JOBS:
             raise record.error(f"there are more than {MOST_JOBS} jobs")
-        jobs.append(_job(record, cluster, rates, len(jobs)))
-    return history(path, jobs, {}, "gavel")
+        found = _job(record, cluster, rates, number)
+        if found is None:
+            left_out[NO_RATE] += 1
+        else:
+            jobs.append(found)
+    return history(path, jobs, left_out, "gavel")
 
 
-def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) -> TrainingJob:
+def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) -> TrainingJob | None:
     devices, kind = record.whole("scale"), record.text("type")
     steps = record.number("steps", least=1e-9, most=1e15)
     found = {one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds}
     if not found:
-        raise record.error(f"the rates have no '{kind}' on {devices} devices of the cluster's kinds", "type")
+        return None
     mode = record.text("mode", "static")
     if mode not in ("static", "accordion", "gns"):
         raise record.error(f"'{mode}' is none of static, accordion, gns", "mode")

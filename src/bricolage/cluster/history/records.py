@@ -15,6 +15,7 @@ from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import BadHistory, UnknownHistory
 
 MOST_JOBS = 5_000_000
+NO_RATE = "jobs have no rate on their number of devices of the cluster's kinds"
 _MOST_S = 1e10
 _LONGEST = 1 << 16
 """Letters of a line."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import MOST_JOBS, JobHistory, Record, history, timed_phases
+from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history, timed_phases
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 
@@ -85,7 +85,11 @@ def read_table(
         if not devices or not seconds:
             left_out["lines have no devices" if not devices else "jobs never ran"] += 1
             continue
-        jobs.append(_job(record, form, cluster, rates, devices, seconds, len(jobs)))
+        found = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
+        if found is None:
+            left_out[NO_RATE] += 1
+        else:
+            jobs.append(found)
     return history(path, jobs, left_out, form.name)
 
 
@@ -97,7 +101,7 @@ def _job(
     devices: int,
     seconds: float,
     number: int,
-) -> TrainingJob:
+) -> TrainingJob | None:
     def said(column: str) -> str:
         return record.values.get(column, "").strip() if column else ""
 
@@ -113,10 +117,10 @@ def _job(
             one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds
         }
         if not found:
-            raise record.error(f"the rates have no '{kind}' on {devices} devices of the cluster's kinds", form.kind)
+            return None
         phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
     return TrainingJob(
-        name=said(form.job) or f"job {number + 1}",
+        name=said(form.job) or f"job {number}",
         submit_s=submit,
         phases=phases or timed_phases(record, seconds, cluster, said(form.device), form.device),
         devices=devices,
