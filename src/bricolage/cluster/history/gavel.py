@@ -7,7 +7,8 @@
 | 7 | type, command, steps argument, needs data, steps, arrival, scale factor: its virtual clusters of Philly |
 | 12 | as 10 with the mode before the weight and the duration before the arrival: Shockwave |
 
-Types need a table of rates (`--rates`); jobs that it has no rate for are left out, and counted. A deadline factor above 0 is a deadline at arrival plus so many times the run time.
+Types need a table of rates (`--rates`); jobs that it has no rate for are left out, and counted. A deadline factor above 0 is a
+deadline at arrival plus so many times the run time.
 """
 
 from __future__ import annotations
