@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import matched
 from bricolage.cluster.policies.elastic import satisfactory_share
+from bricolage.cluster.policies.hydra import best_order, order_cost
 from bricolage.cluster.policies.shockwave import planned_rounds
 from bricolage.cluster.shares import Matrix, ShareProblem
 from tests.cluster.making import job, one_kind, replay
@@ -98,11 +103,34 @@ def test_allox_matches() -> None:
 
 def test_allox_waits_for_a_faster_device() -> None:
     """A device of kind b takes ten times as long: the second job waits for a instead."""
-    from bricolage.cluster.machines import ClusterSpec, NodeGroup
-
     jobs = [job(n, 0, 100, rates={"a": 1.0, "b": 0.1}) for n in range(2)]
     found = replay("allox", jobs, ClusterSpec((NodeGroup("a"), NodeGroup("b"))))
     assert sorted(state.finish_s for state in found.states) == [100, 200]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    items=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 60)), min_size=1, max_size=5),
+    start=st.integers(0, 10),
+)
+def test_hydra_finds_the_best_of_all_orders(items: list[tuple[float, float]], start: float) -> None:
+    found = order_cost([items[index] for index in best_order(items, start, 10**6)], start)
+    assert found == min(order_cost(order, start) for order in permutations(items))
+    quick = best_order(items, start, 1)
+    assert sorted(quick) == list(range(len(items)))
+    by_run = sorted(items)
+    assert order_cost([items[index] for index in quick], start) <= order_cost(by_run, start)
+
+
+def test_hydra_meets_deadlines_on_the_right_kind() -> None:
+    """A device of kind a is free first, but only on b, once that is free, the second job is in time."""
+    cluster = ClusterSpec((NodeGroup("a"), NodeGroup("b")))
+    jobs = [
+        job(0, 0, 50, rates={"a": 0.1, "b": 1.0}, deadline_s=60.0),
+        job(1, 0, 100, rates={"a": 0.25, "b": 1.0}, deadline_s=160.0),
+    ]
+    found = replay("hydra", jobs, cluster)
+    assert {stay.number: stay.kind for stay in found.stays} == {0: "b", 1: "b"}
 
 
 def test_the_minimum_satisfactory_share() -> None:

@@ -15,6 +15,7 @@ from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import AlloX
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
+from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
 from bricolage.cluster.policies.rounds import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
@@ -82,6 +83,12 @@ def _gittins(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> Scheduler:
     return OrderScheduler(Gittins([job.devices * job.run_s(job.kinds[0]) for job in jobs]))
 
 
+def _one_device(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    large = next((job for job in jobs if job.devices > 1), None)
+    return "" if large is None else f"it gives each job one device, and job {large.name} needs {large.devices}"
+
+
 def _one_kind(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del jobs
     return "" if len(cluster.kinds) == 1 else f"it knows one kind of devices, and the cluster has {len(cluster.kinds)}"
@@ -144,6 +151,13 @@ POLICIES = (
         "Shockwave: a market over time",
         _target(lambda cluster: Shockwave(cluster.round_s)),
         refuses=_one_kind,
+        slow=True,
+    ),
+    PolicyEntry(
+        "hydra",
+        "Hydra: least tardiness, then completion times",
+        _target(lambda _: Hydra()),
+        refuses=_both(_one_device, _deadlines),
         slow=True,
     ),
     PolicyEntry(
