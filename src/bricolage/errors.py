@@ -577,7 +577,9 @@ class JobFitsNowhere(UsageError):
 
 class ClusterStuck(BricolageError):
     what = "{waiting} jobs wait at {at} s, no job runs, and nothing is due to change"
-    hint = "A node that fails must come back before the jobs that need it can run; check [[failure]] in the cluster's file"
+    hint = (
+        "A node that fails must come back before the jobs that need it can run; check [[failure]] in the cluster's file"
+    )
 
 
 class UnknownPolicy(UsageError):

@@ -48,9 +48,9 @@ def test_why_a_job_waits() -> None:
     jobs = [job(0, 0, 100, 3), job(1, 10, 50, 4), job(2, 20, 10, 1)]
     cluster = one_kind(4)
     first, second, third = explained(replay("fifo", jobs, cluster), cluster, [0, 1, 2])
-    assert first.reason == "nothing: it started at once"
+    assert first.reason == "nothing"
     assert second.reason == "3 more a: 1 of 4 were free, and its gang needs 4" and second.change == "3 more a"
-    assert third.reason == "its turn: 1 a were free, and 1 jobs before it came first" and third.ahead == 1
+    assert third.reason == "its turn: 1 a were free, and 1 job before it came first" and third.ahead == 1
     assert explained(replay("easy", jobs, cluster), cluster, [1])[0].overtook == 1
 
 

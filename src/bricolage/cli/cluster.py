@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bricolage.cluster.history.records import JobHistory
     from bricolage.cluster.machines import ClusterSpec
 
+_log = logging.getLogger("bricolage")
 app = typer.Typer(
     no_args_is_help=True,
     help="Replay a cluster's jobs under other policies, or on other devices.",
@@ -171,7 +173,14 @@ def _compared(
     from bricolage.cluster.compare import compare
 
     return compare(
-        found.jobs, spec, policy or ["all"], error=error, seeds=seeds, why=why or (), left_out=found.left_out
+        found.jobs,
+        spec,
+        policy or ["all"],
+        error=error,
+        seeds=seeds,
+        why=why or (),
+        left_out=found.left_out,
+        told=lambda name: _log.info("replaying under %s", name),
     )
 
 
@@ -202,6 +211,7 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
         for waited in one.waits:
             told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "
             told += (
-                f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; it waited for {waited.reason}"
+                f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
+            told += f"it waited for {waited.reason}" if waited.start_s > waited.submit_s else "it did not wait"
             )
             print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))

@@ -40,7 +40,7 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
     started = [one for one in replayed.states if one is not state and one.first_start_s <= start]
     ahead = sum(one.job.submit_s <= submit and one.first_start_s > submit for one in started)
     overtook = sum(one.job.submit_s > submit and one.first_start_s < start for one in started)
-    reason, change = "nothing: it started at once", ""
+    reason, change = "nothing", ""
     if start > submit:
         reason, change = _lack(state, replayed, cluster, ahead)
     return Waited(state.job.name, submit, start, state.finish_s, state.job.devices, ahead, overtook, reason, change)
@@ -57,19 +57,18 @@ def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int)
     if free[kind] < gang:
         lacks = gang - free[kind]
         what = f"{lacks} more {kind}: {free[kind]} of {cluster.capacity[kind]} were free, and its gang needs {gang}"
-        return what, f"{lacks} more {kind}" + (f", or {ahead} waiting jobs fewer before it" if ahead else "")
-    behind = f"{ahead} jobs before it" if ahead else "the next round"
+        return what, f"{lacks} more {kind}" + (
+            f", or without the {_jobs(ahead)} that waited before it" if ahead else ""
+        )
+    behind = f"{_jobs(ahead)} before it" if ahead else "the next round"
     return (
         f"its turn: {free[kind]} {kind} were free, and {behind} came first",
         "a higher priority" if ahead else "shorter rounds",
     )
 
 
-def at_a_time(replayed: Replayed, now: float) -> tuple[list[JobState], list[JobState]]:
-    """Jobs that run and jobs that wait at a time."""
-    running = {stay.number for stay in replayed.stays if stay.start_s <= now < stay.end_s}
-    there = [one for one in replayed.states if one.job.submit_s <= now and not one.finish_s <= now]
-    return [one for one in there if one.number in running], [one for one in there if one.number not in running]
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def longest_waits(replayed: Replayed, count: int) -> list[int]:
