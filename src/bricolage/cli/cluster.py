@@ -209,9 +209,8 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
         output.note(note)
     for one in ranked(found) if why else ():
         for waited in one.waits:
+            waits = waited.start_s > waited.submit_s
             told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "
-            told += (
-                f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
-            told += f"it waited for {waited.reason}" if waited.start_s > waited.submit_s else "it did not wait"
-            )
+            told += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
+            told += f"it waited for {waited.reason}" if waits else "it did not wait"
             print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))
