@@ -238,3 +238,13 @@ def test_run_times_are_predicted_from_users_and_names() -> None:
     assert rolling.seconds("u0", "j01", 4) == 900.0, "a similar name"
     assert rolling.seconds("new", "j0", 1) == 400.0, "nobody knows him"
     assert Rolling().seconds("new", "j0", 1) == 3600.0
+
+
+def test_the_demo_is_what_its_generator_draws() -> None:
+    from examples.demo_cluster.make_history import FILE, rows
+
+    cluster = read_cluster(FILE.with_name("cluster.toml"))
+    found = read_history(FILE, cluster).jobs
+    drawn = rows()
+    assert [job.name for job in found] == [row["name"] for row in drawn]
+    assert len({job.devices for job in found}) == 4 and any(job.deadline_s < math.inf for job in found)

@@ -100,6 +100,8 @@ class Shockwave:
     rho_most: float = 1.0
     momentum: float = 0.9
     power: float = 12.0
+    close: float = 20.0
+    """Power for jobs that end within a round. Published is 100, which is beyond what HiGHS can scale."""
     _fair: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """By job: the latest estimate of its fair finish, since when it holds, and the integral of those before."""
     _plan: dict[int, int] = field(default_factory=dict)
@@ -142,7 +144,8 @@ class Shockwave:
         steps = np.array([state.steps_done + state.predicted_left() for state in states])
         gain = np.array([state.rate_on(state.kinds[0]) for state in states]) * self.every_s / steps
         rho = (view.now + left_s / share) / np.maximum(fair, 1.0)
-        weights = np.where(rho > self.rho_most, np.clip(rho, 1.0, 100.0) ** self.power, 1.0)
+        powers = np.where(left_s < self.every_s, self.close, self.power)
+        weights = np.where(rho > self.rho_most, np.clip(rho, 1.0, 100.0) ** powers, 1.0)
         self._priority = {state.number: float(one) for state, one in zip(states, rho, strict=True)}
         # What is left after the window it gets done with its part of the devices; the rest must be inside.
         after = np.maximum(self.rho_most * fair - view.now - self.window * self.every_s, 0.0) * share
