@@ -7,7 +7,7 @@ TESTS ?= tests
 # `make check`: the tests that need no framework, without the longest of them.
 CHECK_VENV := .venv-check
 CHECK_STAMP := $(CHECK_VENV)/.installed
-CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
+CHECK := $(addprefix tests/,work search graph cluster device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
 	frontends test_errors.py test_cache.py test_sealed.py test_docs.py test_deadline.py test_encodings.py)
 CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py cli/test_faults.py cli/test_throughput.py \
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
@@ -18,7 +18,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train demo-cluster check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,10 @@ demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, v
 
 demo-train: $(STAMP) ## eight small networks trained as one on a real data set
 	$(BIN)/bricolage train fuse examples/demo_train/cnn.toml
+
+demo-cluster: $(STAMP) ## a history of jobs on a cluster of two kinds of devices, under every policy; writes out/demo-cluster.html
+	mkdir -p out
+	$(BIN)/bricolage cluster replay examples/demo_cluster/history.csv --cluster examples/demo_cluster/cluster.toml -o out/demo-cluster.html
 
 $(CHECK_STAMP): pyproject.toml constraints.txt
 	test -x $(CHECK_VENV)/bin/python || $(PYTHON) -m venv $(CHECK_VENV)

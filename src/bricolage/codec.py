@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that JSON can hold."""
 JsonObject: TypeAlias = dict[str, Json]
+_MOST_BYTES = 1 << 24
+"""Of a file that a user writes."""
 
 
 class DecodeError(ValueError):
@@ -82,6 +85,26 @@ def parse(text: bytes | str) -> Any:
         raise DecodeError("it is nested too deeply") from None
     except ValueError as error:
         raise DecodeError(f"it is not JSON ({error})") from error
+
+
+def read_file(path: Path) -> Any:
+    """What a file of JSON (by its ending) or of TOML holds.
+
+    Raises:
+        DecodeError: it cannot be read, is larger than 16 MiB, or is neither.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DecodeError("it is too large")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DecodeError(f"it cannot be read ({error})") from error
+    if path.suffix.lower() == ".json":
+        return parse(text)
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise DecodeError(f"it is not TOML ({error})") from error
 
 
 def encode(value: object) -> Any:

@@ -29,18 +29,14 @@ Devices without a link between them share their memory.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, parse
+from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.device.device import Device, Kind, Link, Machine, Name, Peaks
 from bricolage.errors import BadDevices, MissingFile
-
-_MOST_BYTES = 1 << 24
-"""Of a file."""
 
 Scale: TypeAlias = Annotated[float, Within(1e-9, 1e9)]
 SubGraphNumber: TypeAlias = Annotated[str, Matching(r"[1-9][0-9]{0,7}", "number of a sub-graph, from 1")]
@@ -133,21 +129,6 @@ def read_devices(path: Path) -> DescribedDevices:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        return decode(_File, _data(path), "it").described()
+        return decode(_File, read_file(path), "it").described()
     except DecodeError as error:
         raise BadDevices(path=path, reason=str(error)) from error
-
-
-def _data(path: Path) -> Any:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DecodeError("it is too large")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DecodeError(f"it cannot be read ({error})") from error
-    if path.suffix.lower() == ".json":
-        return parse(text)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise DecodeError(f"it is not TOML ({error})") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bricolage.errors.artifacts import *
 from bricolage.errors.backends import *
 from bricolage.errors.base import *
+from bricolage.errors.clusters import *
 from bricolage.errors.costs import *
 from bricolage.errors.inputs import *
 from bricolage.errors.models import *

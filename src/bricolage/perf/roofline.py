@@ -72,6 +72,8 @@ class OperatorRoofline:
         return [
             None
             if work.workload is None
-            else Estimate.of(sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline")
+            else Estimate.of(
+                sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline"
+            )
             for work in works
         ]

@@ -19,18 +19,15 @@ Reading a file runs nothing; `bricolage.train.step.build` imports and runs the P
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from bricolage.codec import DecodeError, Matching, Within, decode, parse
+from bricolage.codec import DecodeError, Matching, Within, decode, read_file
 from bricolage.errors import BadTrainingSpec, MissingFile
 
 T = TypeVar("T")
-_MOST_BYTES = 1 << 24
-"""Of a file."""
 
 Entry: TypeAlias = Annotated[
     str,
@@ -128,7 +125,7 @@ def read_as(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        found = _data(path)
+        found = read_file(path)
         if not isinstance(found, dict):
             raise DecodeError("it is no table")
         if "folder" in found:
@@ -136,18 +133,3 @@ def read_as(kind: type[T], path: Path) -> T:
         return decode(kind, {**found, "folder": str(path.resolve().parent)}, "it")
     except DecodeError as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error
-
-
-def _data(path: Path) -> Any:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DecodeError("it is too large")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DecodeError(f"it cannot be read ({error})") from error
-    if path.suffix.lower() == ".json":
-        return parse(text)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise DecodeError(f"it is not TOML ({error})") from error

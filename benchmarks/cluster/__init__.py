@@ -1,0 +1,1 @@
+"""Clusters: policies beside published figures, and the replay beside machines."""

@@ -1,0 +1,81 @@
+"""Clusters: policies beside published figures, the replay beside machines, and how long it takes.
+
+    python -m benchmarks.cluster --table physical --trace FOLDER --data FOLDER/physical --json
+    python -m benchmarks.cluster --table shockwave --trace FOLDER --data FOLDER/simulation --json
+    python -m benchmarks.cluster --table gavel --rates simulation_throughputs.json --json
+    python -m benchmarks.cluster --table speed --jobs 100000 --devices 2500 --json
+
+`physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
+default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
+quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import gavel, physical, speed
+from benchmarks.output import keep
+
+
+def main() -> None:
+    """Prints one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", choices=("gavel", "shockwave", "physical", "speed"), required=True)
+    parser.add_argument("--data", type=Path, help="folder of outcomes")
+    parser.add_argument("--trace", type=Path, help="folder with 120_jobs.trace and tacc_throughputs.json")
+    parser.add_argument("--rates", type=Path, help="Gavel's simulation_throughputs.json")
+    parser.add_argument(
+        "--restart", type=float, default=20.0, help="seconds that a restart costs: 20, as the published simulation"
+    )
+    parser.add_argument("--loads", default="2.0,3.2,4.0,4.8", help="jobs an hour; of gavel")
+    parser.add_argument("--makespans", default="100,300,500", help="jobs at the start; of gavel")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, help="100000 of speed; 5000 of gavel, whose last fifth is measured")
+    parser.add_argument("--devices", type=int, default=2500)
+    parser.add_argument("--load", type=float, default=0.95, help="of speed: share of the devices that the jobs need")
+    parser.add_argument("--policies", default="", help="of gavel and speed, with commas between them")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for row in _rows(given, parser):
+        rows.append(asdict(row))
+        keep(rows, given.output)
+        if not given.json:
+            print(
+                "  ".join(
+                    f"{key} {value:.4g}" if isinstance(value, float) else f"{value}" for key, value in rows[-1].items()
+                ),
+                flush=True,
+            )
+    if given.json:
+        print(json.dumps(rows, indent=1))
+
+
+def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
+    names = [name for name in given.policies.split(",") if name]
+    if given.table == "speed":
+        for name in names or speed.POLICIES:
+            yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
+    elif given.table == "gavel":
+        if given.rates is None:
+            parser.error("--table gavel needs --rates")
+        jobs = given.jobs or 5000
+        for load in [float(word) for word in given.loads.split(",") if word]:
+            for name in names or ("max-min", "allox-port", "allox", "gavel"):
+                yield gavel.mean_jct(given.rates, name, load, given.seed, jobs, jobs // 5)
+        for count in [int(word) for word in given.makespans.split(",") if word]:
+            yield gavel.makespan(given.rates, "gavel-makespan", count)
+    else:
+        if given.data is None:
+            parser.error(f"--table {given.table} needs --data")
+        yield from physical.rows(given.trace or given.data.resolve().parent, given.data, given.restart)
+
+
+if __name__ == "__main__":
+    main()

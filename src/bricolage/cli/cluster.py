@@ -1,0 +1,216 @@
+"""`bricolage cluster`: what policies would have made of a cluster's jobs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.cluster.compare import ClusterComparison
+    from bricolage.cluster.history.records import JobHistory
+    from bricolage.cluster.machines import ClusterSpec
+
+_log = logging.getLogger("bricolage")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Replay a cluster's jobs under other policies, or on other devices.",
+    rich_markup_mode=None,
+)
+
+History = Annotated[
+    Path,
+    typer.Argument(metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False),
+]
+Machines = Annotated[
+    Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
+]
+PolicyNames = Annotated[
+    list[str] | None,
+    typer.Option("--policy", metavar="NAME", help="all, or a policy's name. Repeatable; default: all."),
+]
+Rates = Annotated[
+    Path | None, typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices.")
+]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="WORD", help="auto, table, sacct, gavel, elasticflow, tiresias, helios, philly."),
+]
+Error = Annotated[
+    float,
+    typer.Option(
+        "--error",
+        metavar="S",
+        min=0.0,
+        max=5.0,
+        help="Predicted lengths are wrong by exp(S) either way, usually; default: exact.",
+    ),
+]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of that error.")]
+Why = Annotated[list[str] | None, typer.Option("--why", metavar="JOB", help="Say why this job waited. Repeatable.")]
+Page = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a page (HTML), too.")]
+
+
+@app.command()
+@guarded
+def replay(
+    history: History,
+    cluster: Machines,
+    policy: PolicyNames = None,
+    rates: Rates = None,
+    form: Format = "auto",
+    error: Error = 0.0,
+    seeds: Seeds = 1,
+    why: Why = None,
+    out: Page = None,
+    as_json: a.Json = False,
+) -> None:
+    """Say what each policy would have made of these jobs."""
+    from bricolage.cli import output
+
+    output.check_writable(out)
+    spec, found = _read(history, cluster, rates, form)
+    _check_why(why, found)
+    compared = _compared(found, spec, policy, error, seeds, why)
+    if out is not None:
+        from bricolage.report.cluster import Whole, cluster_page
+
+        output.write_text(out, cluster_page([Whole("As it is", compared)], history.name))
+        output.note(f"wrote {out}")
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(compared))
+        return
+    _show(compared, None, bool(why))
+
+
+@app.command()
+@guarded
+def whatif(
+    history: History,
+    cluster: Machines,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="KIND=N", help="N devices more of a kind; fewer where negative. Repeatable."),
+    ] = None,
+    restart: Annotated[
+        float | None, typer.Option("--restart", metavar="SECONDS", min=0.0, help="What a restart costs.")
+    ] = None,
+    round_: Annotated[
+        float | None, typer.Option("--round", metavar="SECONDS", min=1.0, help="Length of a round.")
+    ] = None,
+    policy: PolicyNames = None,
+    rates: Rates = None,
+    form: Format = "auto",
+    error: Error = 0.0,
+    seeds: Seeds = 1,
+    out: Page = None,
+    as_json: a.Json = False,
+) -> None:
+    """Say what other devices, restart costs or rounds would change."""
+    from bricolage.cli import output
+
+    output.check_writable(out)
+    if not add and restart is None and round_ is None:
+        raise errors.BadOption(option="--add", value="", advice="Say what changes: --add KIND=N, --restart, --round")
+    spec, found = _read(history, cluster, rates, form)
+    changed = spec
+    for word in add or ():
+        changed = _added(changed, word)
+    changed = replace(changed, restart_s=spec.restart_s if restart is None else restart)
+    changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
+    # Jobs of which only run times are known run on the new kinds, too.
+    jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, rates, form)
+    before = _compared(found, spec, policy, error, seeds, None)
+    after = _compared(jobs_after, changed, policy, error, seeds, None)
+    if out is not None:
+        from bricolage.report.cluster import Whole, cluster_page
+
+        output.write_text(out, cluster_page([Whole("Changed", after), Whole("As it is", before)], history.name))
+        output.note(f"wrote {out}")
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json({"before": encode(before), "after": encode(after)})
+        return
+    _show(after, before, False)
+
+
+def _read(history: Path, cluster: Path, rates: Path | None, form: str) -> tuple[ClusterSpec, JobHistory]:
+    from bricolage.cluster.machines import read_cluster
+
+    spec = read_cluster(cluster)
+    return spec, _history(history, spec, rates, form)
+
+
+def _history(history: Path, spec: ClusterSpec, rates: Path | None, form: str) -> JobHistory:
+    from bricolage.cluster.history.rates import read_rates
+    from bricolage.cluster.history.read import FORMATS, read_history
+
+    if form not in FORMATS:
+        raise errors.BadOption(option="--format", value=form, advice=f"Use one of {', '.join(FORMATS)}")
+    return read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
+
+
+def _check_why(why: list[str] | None, found: JobHistory) -> None:
+    names = {job.name for job in found.jobs}
+    for name in why or ():
+        if name not in names:
+            raise errors.BadOption(option="--why", value=name, advice="Give the name of a job of the history")
+
+
+def _compared(
+    found: JobHistory, spec: ClusterSpec, policy: list[str] | None, error: float, seeds: int, why: list[str] | None
+) -> ClusterComparison:
+    from bricolage.cluster.compare import compare
+
+    return compare(
+        found.jobs,
+        spec,
+        policy or ["all"],
+        error=error,
+        seeds=seeds,
+        why=why or (),
+        left_out=found.left_out,
+        told=lambda name: _log.info("replaying under %s", name),
+    )
+
+
+def _added(spec: ClusterSpec, word: str) -> ClusterSpec:
+    kind, _, count = word.rpartition("=")
+    advice = "Write KIND=N, as in a100=8"
+    try:
+        devices = int(count)
+        if not kind or not devices:
+            raise ValueError(advice)
+        return spec.with_devices(kind, devices)
+    except ValueError as error:
+        told = str(error)
+        raise errors.BadOption(option="--add", value=word, advice=told if "devices" in told else advice) from None
+
+
+def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.cluster import notes, ranked, span, table
+
+    devices = ", ".join(f"{count} {kind}" for kind, count in found.devices.items())
+    print(f"{words.count(found.jobs, 'job')} on {devices}")
+    output.show(table(found, before))
+    for note in notes(found):
+        output.note(note)
+    for one in ranked(found) if why else ():
+        for waited in one.waits:
+            waits = waited.start_s > waited.submit_s
+            told = f"{waited.job} under {one.outcome.policy}: submitted at {span(waited.submit_s)}, "
+            told += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
+            told += f"it waited for {waited.reason}" if waits else "it did not wait"
+            print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))

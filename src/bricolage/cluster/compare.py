@@ -1,0 +1,198 @@
+"""Policies side by side on one history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.cluster.catalogue import MOST_IN_ROUNDS, POLICIES, PolicyEntry, named
+from bricolage.cluster.jobs import TrainingJob
+from bricolage.cluster.loop import Replayed, ReplayLoop
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.outcome import PolicyOutcome, fairness, outcome
+from bricolage.cluster.why import Waited, explained, longest_waits
+from bricolage.errors import PolicyRefuses
+
+POINTS = 300
+"""Of a curve over time."""
+_QUANTILES = np.linspace(0.0, 1.0, 101)
+EXPLAINED = 30
+"""Jobs for which a comparison says why they waited."""
+
+
+@dataclass(frozen=True)
+class PolicyResult:
+    """One policy: figures, curves, and why the longest waits were."""
+
+    title: str
+    outcome: PolicyOutcome
+    mean_jct_interval_s: tuple[float, float] | None
+    """Least and largest mean completion time over seeds, where estimates are wrong on purpose."""
+    used: Mapping[str, tuple[float, ...]]
+    """Devices of each kind that are held, at equal distances of time."""
+    waiting: tuple[float, ...]
+    """Jobs that wait, likewise."""
+    jct_s: tuple[float, ...]
+    """Completion times at 0, 1, ... 100 % of the jobs."""
+    rho: tuple[float, ...]
+    """Finish-time fairness, likewise."""
+    waits: tuple[Waited, ...]
+    """The longest, or those that were asked for."""
+
+
+@dataclass(frozen=True)
+class ClusterComparison:
+    """What each policy makes of a history on a cluster."""
+
+    jobs: int
+    devices: Mapping[str, int]
+    restart_s: float
+    round_s: float
+    error: float
+    seeds: int
+    left_out: Mapping[str, int]
+    """Lines of the history without a job, by the reason."""
+    refused: Mapping[str, str]
+    """Policies that cannot serve it, and why."""
+    span_s: float
+    """The axis of all curves over time: up to the last end under any policy."""
+    results: tuple[PolicyResult, ...]
+
+
+def chosen(
+    names: Sequence[str], jobs: Sequence[TrainingJob], cluster: ClusterSpec
+) -> tuple[list[PolicyEntry], dict[str, str]]:
+    """The policies that are asked for, and those of `all` that cannot serve, with the reason.
+
+    Raises:
+        UnknownPolicy: there is none of a name.
+        PolicyRefuses: one that is asked for by name cannot serve.
+    """
+    if "all" in names:
+        refused = {entry.name: _reason(entry, jobs, cluster) for entry in POLICIES}
+        return [entry for entry in POLICIES if not refused[entry.name]], {n: why for n, why in refused.items() if why}
+    entries = [named(name) for name in dict.fromkeys(names)]
+    for entry in entries:
+        if reason := entry.refuses(jobs, cluster):
+            raise PolicyRefuses(name=entry.name, reason=reason)
+    return entries, {}
+
+
+def _reason(entry: PolicyEntry, jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    if entry.slow and len(jobs) > MOST_IN_ROUNDS:
+        return f"it looks at every job in every round, and there are {len(jobs)}; name it to run it all the same"
+    return entry.refuses(jobs, cluster)
+
+
+def compare(
+    jobs: Sequence[TrainingJob],
+    cluster: ClusterSpec,
+    names: Sequence[str],
+    *,
+    error: float = 0.0,
+    seeds: int = 1,
+    why: Sequence[str] = (),
+    left_out: Mapping[str, int] | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> ClusterComparison:
+    """Replays a history under each policy.
+
+    Args:
+        jobs: in order of submission.
+        cluster: with the devices.
+        names: of policies; "all" for every one that can serve.
+        error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
+        seeds: so many draws of these errors.
+        why: names of jobs whose waits are explained; by default the longest.
+        left_out: what the reader of the history left out.
+        told: called with each policy's name before its replay.
+
+    Raises:
+        UnknownPolicy, PolicyRefuses: as `chosen` has it.
+        JobFitsNowhere, ClusterStuck: as the loop has it.
+    """
+    entries, refused = chosen(names, jobs, cluster)
+    runs: list[tuple[PolicyEntry, Replayed, PolicyOutcome, tuple[float, float] | None]] = []
+    for entry in entries:
+        told(entry.name)
+        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
+        first = outcome(entry.name, found, cluster)
+        interval = None
+        if error and seeds > 1 and entry.knows == "lengths":
+            means = [first.mean_jct_s]
+            for seed in range(1, seeds):
+                again = ReplayLoop(
+                    jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, seed), keep_stays=False
+                ).run()
+                means.append(outcome(entry.name, again, cluster).mean_jct_s)
+            interval = min(means), max(means)
+        runs.append((entry, found, first, interval))
+    span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
+    results = tuple(_result(*run, cluster, span, why) for run in runs)
+    return ClusterComparison(
+        len(jobs),
+        dict(cluster.capacity),
+        cluster.restart_s,
+        cluster.round_s,
+        error,
+        seeds,
+        left_out or {},
+        refused,
+        span,
+        results,
+    )
+
+
+def _result(
+    entry: PolicyEntry,
+    found: Replayed,
+    first: PolicyOutcome,
+    interval: tuple[float, float] | None,
+    cluster: ClusterSpec,
+    span: float,
+    why: Sequence[str],
+) -> PolicyResult:
+    jct = np.quantile([state.finish_s - state.job.submit_s for state in found.states], _QUANTILES)
+    rho = np.quantile(fairness(found.states, cluster), _QUANTILES)
+    if why:
+        numbers = [state.number for state in found.states if state.job.name in set(why)]
+    else:
+        numbers = longest_waits(found, EXPLAINED)
+    used = {
+        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span)
+        for kind in cluster.kinds
+    }
+    there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
+    holding = _course([(stay.start_s, stay.end_s, 1) for stay in found.stays], span)
+    waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
+    return PolicyResult(
+        entry.title, first, interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
+        tuple(explained(found, cluster, numbers)),
+    )  # fmt: skip
+
+
+def _course(intervals: Sequence[tuple[float, float, int]], span: float) -> tuple[float, ...]:
+    """The mean of a sum of intervals over each of `POINTS` equal parts of the axis."""
+    if not intervals or not span:
+        return (0.0,) * POINTS
+    at = np.linspace(0.0, span, POINTS + 1)
+    starts, ends, counts = (np.array(column, dtype=float) for column in zip(*intervals, strict=True))
+    total = _integral(starts, counts, at) - _integral(ends, counts, at)
+    return tuple((np.diff(total) / (span / POINTS)).tolist())
+
+
+def _integral(
+    times: np.ndarray[tuple[int], np.dtype[np.float64]],
+    counts: np.ndarray[tuple[int], np.dtype[np.float64]],
+    at: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Of a step function that rises by `counts` at `times`, up to each of `at`."""
+    order = np.argsort(times, kind="stable")
+    sorted_times = times[order]
+    count = np.concatenate([[0.0], np.cumsum(counts[order])])
+    moment = np.concatenate([[0.0], np.cumsum(counts[order] * sorted_times)])
+    index = np.searchsorted(sorted_times, at, side="right")
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = count[index] * at - moment[index]
+    return found

@@ -1,0 +1,1 @@
+"""Histories of jobs: one reader for each format."""

@@ -1,0 +1,102 @@
+"""Gavel's traces, and Shockwave's, which say besides how batch sizes change: lines of fields between tabs, without a heading.
+
+| fields | what |
+|---|---|
+| 10 | type, command, folder, steps argument, needs data, steps, scale factor, weight, deadline factor, arrival: Gavel's runs |
+| 9 | the same without the folder |
+| 7 | type, command, steps argument, needs data, steps, arrival, scale factor: its virtual clusters of Philly |
+| 12 | as 10 with the mode before the weight and the duration before the arrival: Shockwave |
+
+Types need a table of rates (`--rates`); jobs that it has no rate for are left out, and counted. A deadline factor above 0 is a
+deadline at arrival plus so many times the run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from bricolage.cluster.history.batch_growth import grown_phases
+from bricolage.cluster.history.rates import RateTable
+from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history
+from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.errors import RatesNeeded
+
+_COLUMNS: Mapping[int, tuple[str, ...]] = {
+    7: ("type", "command", "argument", "data", "steps", "arrival", "scale"),
+    9: ("type", "command", "argument", "data", "steps", "scale", "weight", "slo", "arrival"),
+    10: ("type", "command", "folder", "argument", "data", "steps", "scale", "weight", "slo", "arrival"),
+    12: (
+        "type",
+        "command",
+        "folder",
+        "argument",
+        "data",
+        "steps",
+        "scale",
+        "mode",
+        "weight",
+        "slo",
+        "duration",
+        "arrival",
+    ),
+}
+
+
+def is_gavel(line: str) -> bool:
+    """Whether a first line looks like one of these."""
+    return line.count("\t") + 1 in _COLUMNS
+
+
+def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable | None) -> JobHistory:
+    """Jobs of such a trace.
+
+    Raises:
+        RatesNeeded: no rates are given.
+        BadHistory: a line is wrong.
+    """
+    if rates is None:
+        raise RatesNeeded(path=path)
+    jobs: list[TrainingJob] = []
+    left_out: Counter[str] = Counter()
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        parts = line.rstrip("\r\n").split("\t")
+        record = Record(path, number, dict(zip(_COLUMNS.get(len(parts), ()), parts, strict=False)))
+        if not record.values:
+            raise record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12")
+        if len(jobs) >= MOST_JOBS:
+            raise record.error(f"there are more than {MOST_JOBS} jobs")
+        found = _job(record, cluster, rates, number)
+        if found is None:
+            left_out[NO_RATE] += 1
+        else:
+            jobs.append(found)
+    return history(path, jobs, left_out, "gavel")
+
+
+def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) -> TrainingJob | None:
+    devices, kind = record.whole("scale"), record.text("type")
+    steps = record.number("steps", least=1e-9, most=1e15)
+    found = {one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds}
+    if not found:
+        return None
+    mode = record.text("mode", "static")
+    if mode not in ("static", "accordion", "gns"):
+        raise record.error(f"'{mode}' is none of static, accordion, gns", "mode")
+    phases: tuple[WorkPhase, ...] = (WorkPhase(steps, found),)
+    if mode != "static":
+        phases = grown_phases(mode, kind, devices, steps, rates, cluster.kinds) or phases
+    arrival, slo = record.number("arrival"), record.number("slo", -1.0, -1.0)
+    job = TrainingJob(
+        f"job {number}", arrival, phases, devices, kind=kind, weight=record.number("weight", 1.0, 1e-6, 1e6)
+    )
+    if slo <= 0:
+        return job
+    due = arrival + slo * job.run_s(job.kinds[0])
+    return TrainingJob(job.name, arrival, phases, devices, kind=kind, weight=job.weight, deadline_s=min(due, math.inf))

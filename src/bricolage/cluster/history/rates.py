@@ -1,0 +1,125 @@
+"""Rates of kinds of jobs on kinds and numbers of devices: Gavel's JSON, ElasticFlow's folder of curves, or a table.
+
+A table is CSV with the columns `kind, device, devices, steps_per_s`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bricolage.cluster.history.records import Record, records
+from bricolage.codec import DecodeError, parse
+from bricolage.errors import BadHistory, MissingFile, UnknownHistory
+
+_GAVEL = re.compile(r"\('(.*)', (\d+)\)")
+_MOST_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """Steps a second of whole gangs."""
+
+    rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
+    """By kind of job and number of devices, for each kind of device."""
+
+    def of(self, kind: str, devices: int) -> Mapping[str, float]:
+        """On each kind of device; nothing where the table has no such job."""
+        return self.rates.get((kind, devices), {})
+
+    def label(self, kind: str, batch: str) -> str:
+        """The name of a kind of job at a batch size."""
+        return f"{kind} (batch size {batch})" if batch else kind
+
+    def scaling(self, kind: str, devices: int) -> tuple[tuple[int, float], ...]:
+        """Speeds on other numbers of devices relative to that on `devices`, on the kind of device that the table has most of; cut
+        at the peak: more devices that make a job slower are no use."""
+        own = self.of(kind, devices)
+        if not own:
+            return ()
+        device = next(iter(own))
+        curve = sorted(
+            (count, found[device]) for (name, count), found in self.rates.items() if name == kind and device in found
+        )
+        peak = max(curve, key=lambda one: one[1])[0]
+        kept = [(count, rate / own[device]) for count, rate in curve if count <= max(peak, devices) and rate > 0]
+        return tuple(kept)
+
+
+def read_rates(path: Path, kinds: Iterable[str]) -> RateTable:
+    """The table that a file or a folder holds.
+
+    Args:
+        path: Gavel's JSON, a CSV file, or a folder of ElasticFlow's curves: `MODEL.csv` with a row for each global batch size and a
+            column for each number of devices, for the only kind of devices that there is.
+        kinds: of devices of the cluster.
+
+    Raises:
+        MissingFile: there is nothing.
+        BadHistory: a line is wrong.
+        UnknownHistory: it holds no rates.
+    """
+    if not path.exists():
+        raise MissingFile(path=path)
+    try:
+        if path.is_dir():
+            found = _curves(path, list(kinds))
+        elif path.suffix.lower() == ".json":
+            found = _gavel(path)
+        else:
+            found = _table(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
+    if not found:
+        raise UnknownHistory(path=path, reason="it holds no rates")
+    return RateTable(found)
+
+
+def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DecodeError("it is too large")
+        data = parse(path.read_text(encoding="utf-8"))
+        found: dict[tuple[str, int], dict[str, float]] = {}
+        for device, jobs in data.items():
+            for label, rates in jobs.items() if not device.endswith("_unconsolidated") else ():
+                match = _GAVEL.fullmatch(label)
+                rate = rates["null"]
+                if match is not None and isinstance(rate, int | float) and 0.0 < rate < 1e9:
+                    found.setdefault((match[1], int(match[2])), {})[device] = float(rate)
+        return found
+    except (DecodeError, AttributeError, KeyError, TypeError) as error:
+        raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
+
+
+def _table(path: Path) -> dict[tuple[str, int], dict[str, float]]:
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for record in records(path, file, ","):
+            rate = record.number("steps_per_s", least=1e-12, most=1e12)
+            found.setdefault((record.text("kind"), record.whole("devices")), {})[record.text("device")] = rate
+    return found
+
+
+def _curves(path: Path, kinds: list[str]) -> dict[tuple[str, int], dict[str, float]]:
+    if len(kinds) != 1:
+        raise UnknownHistory(path=path, reason=f"curves are of one kind of devices, and the cluster has {len(kinds)}")
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for file in sorted(path.glob("*.csv")):
+        with file.open(encoding="utf-8", newline="") as text:
+            for record in records(file, text, ","):
+                batch = record.whole("global_batch_size", most=1 << 40)
+                for column in record.values:
+                    if column != "global_batch_size":
+                        rate = _curve_rate(record, column)
+                        if rate:
+                            found[f"{file.stem} (batch size {batch})", int(column)] = {kinds[0]: rate}
+    return found
+
+
+def _curve_rate(record: Record, column: str) -> float:
+    if not column.isdecimal():
+        raise BadHistory(path=record.path, line=1, column="", reason=f"'{column}' is no number of devices")
+    return record.number(column, 0.0, most=1e12)

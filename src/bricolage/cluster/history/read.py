@@ -1,0 +1,51 @@
+"""Which format a history is in, and the jobs in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bricolage.cluster.history.gavel import is_gavel, read_gavel
+from bricolage.cluster.history.rates import RateTable
+from bricolage.cluster.history.records import JobHistory, records
+from bricolage.cluster.history.slurm import NEEDED, read_sacct
+from bricolage.cluster.history.tables import TABLES, read_table
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.errors import MissingFile, UnknownHistory
+
+FORMATS = ("auto", "table", "sacct", "gavel", "elasticflow", "tiresias", "helios", "philly")
+
+
+def read_history(path: Path, cluster: ClusterSpec, rates: RateTable | None = None, form: str = "auto") -> JobHistory:
+    """The jobs of a history, for a cluster.
+
+    Args:
+        path: of the file.
+        cluster: whose kinds of devices the jobs run on.
+        rates: where the format counts steps instead of seconds.
+        form: one of `FORMATS`; "auto" goes by the first line.
+
+    Raises:
+        MissingFile: there is no such file.
+        UnknownHistory: it is in no known format, or holds no job.
+        BadHistory: a line is wrong.
+        RatesNeeded: the format needs rates.
+    """
+    if not path.is_file():
+        raise MissingFile(path=path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline(1 << 16).rstrip("\r\n")
+            file.seek(0)
+            if form == "gavel" or (form == "auto" and is_gavel(first)):
+                return read_gavel(path, file, cluster, rates)
+            delimiter = "|" if "|" in first else ","
+            heads = [head.strip() for head in first.split(delimiter)]
+            if form in ("auto", "sacct") and set(NEEDED) <= set(heads):
+                return read_sacct(path, records(path, file, delimiter), cluster)
+            fitting = [one for one in TABLES if form in ("auto", one.name) and one.fits(heads)]
+            if fitting:
+                return read_table(path, records(path, file, delimiter), fitting[0], cluster, rates)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
+    wanted = "" if form == "auto" else f" of format {form}"
+    raise UnknownHistory(path=path, reason=f"its first line is no heading{wanted}: '{first[:200]}'")

@@ -1,0 +1,134 @@
+"""Tables of jobs with a heading: bricolage's own columns, and those of published traces.
+
+| format | columns that it is known by |
+|---|---|
+| table | `submit, duration, devices`; also `name, user, kind, queue, device, deadline, weight, limit` |
+| elasticflow | `submit_time, iteration, model_name, ddl, batch_size, num_gpu, duration` |
+| tiresias | `job_id, num_gpu, submit_time, iterations, model_name, duration` |
+| helios | `job_id, user, vc, gpu_num, state, submit_time, duration` |
+| philly | `submit_time, duration, num_gpus`, or Sia's `time, duration, num_gpus, vc` |
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bricolage.cluster.history.rates import RateTable
+from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history, timed_phases
+from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.machines import ClusterSpec
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """Which column says what; empty where none does."""
+
+    name: str
+    submit: str
+    duration: str
+    devices: str
+    job: str = ""
+    user: str = ""
+    kind: str = ""
+    queue: str = ""
+    device: str = ""
+    deadline: str = ""
+    weight: str = ""
+    limit: str = ""
+    steps: str = ""
+    """For formats whose durations come from a table of rates."""
+    batch: str = ""
+    known_by: tuple[str, ...] = ()
+    """Further columns that tell it from others."""
+
+    def fits(self, heads: Iterable[str]) -> bool:
+        """Whether a table with these columns is of this format."""
+        return {self.submit, self.duration, self.devices, *self.known_by} <= set(heads)
+
+
+TABLES = (
+    TableFormat(
+        "elasticflow", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", deadline="ddl", steps="iteration",
+        batch="batch_size", known_by=("ddl", "batch_size", "model_name"),
+    ),
+    TableFormat(
+        "tiresias", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", known_by=("model_name", "iterations")
+    ),
+    TableFormat("helios", "submit_time", "duration", "gpu_num", "job_id", "user", queue="vc", known_by=("state", "vc")),
+    TableFormat("philly", "submit_time", "duration", "num_gpus", "job_id", "user", queue="vc"),
+    TableFormat("philly", "time", "duration", "num_gpus", "job_id", queue="vc"),
+    TableFormat(
+        "table", "submit", "duration", "devices", "name", "user", "kind", "queue", "device", "deadline", "weight", "limit"
+    ),
+)  # fmt: skip
+
+
+def read_table(
+    path: Path, lines: Iterable[Record], form: TableFormat, cluster: ClusterSpec, rates: RateTable | None
+) -> JobHistory:
+    """Jobs of a table. Lines without devices (processor jobs) and without run time are left out, and counted.
+
+    Raises:
+        BadHistory: a line is wrong.
+    """
+    jobs: list[TrainingJob] = []
+    left_out: Counter[str] = Counter()
+    for record in lines:
+        if len(jobs) >= MOST_JOBS:
+            raise record.error(f"there are more than {MOST_JOBS} jobs; give a part of the history")
+        devices = record.whole(form.devices, least=0)
+        seconds = record.number(form.duration)
+        if not devices or not seconds:
+            left_out["lines have no devices" if not devices else "jobs never ran"] += 1
+            continue
+        found = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
+        if found is None:
+            left_out[NO_RATE] += 1
+        else:
+            jobs.append(found)
+    return history(path, jobs, left_out, form.name)
+
+
+def _job(
+    record: Record,
+    form: TableFormat,
+    cluster: ClusterSpec,
+    rates: RateTable | None,
+    devices: int,
+    seconds: float,
+    number: int,
+) -> TrainingJob | None:
+    def said(column: str) -> str:
+        return record.values.get(column, "").strip() if column else ""
+
+    submit = record.time(form.submit)
+    deadline = record.time(form.deadline) if said(form.deadline) else math.inf
+    if deadline < submit:
+        raise record.error("the deadline is before the submission", form.deadline)
+    phases: tuple[WorkPhase, ...] = ()
+    scaling: tuple[tuple[int, float], ...] = ()
+    if form.steps and rates is not None:
+        steps, kind = record.number(form.steps, least=1e-9, most=1e15), rates.label(said(form.kind), said(form.batch))
+        found: Mapping[str, float] = {
+            one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds
+        }
+        if not found:
+            return None
+        phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
+    return TrainingJob(
+        name=said(form.job) or f"job {number}",
+        submit_s=submit,
+        phases=phases or timed_phases(record, seconds, cluster, said(form.device), form.device),
+        devices=devices,
+        user=said(form.user),
+        kind=said(form.kind),
+        queue=said(form.queue),
+        deadline_s=deadline,
+        weight=record.number(form.weight, 1.0, 1e-6, 1e6) if form.weight else 1.0,
+        scaling=scaling,
+        limit_s=record.number(form.limit, math.inf, 1e-6, math.inf) if form.limit else math.inf,
+    )

@@ -1,0 +1,132 @@
+"""Jobs: what a user submitted, and where one stands while it is replayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPhase:
+    """Steps at one batch size. Steps are counted in one unit (epochs, or steps of the first batch size) over all phases."""
+
+    steps: float
+    rates: Mapping[str, float]
+    """Steps a second of the whole gang on each kind of device that the job can use."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """A job as it was submitted: a gang of `devices` equal devices until its steps are done. Times are in seconds."""
+
+    name: str
+    submit_s: float
+    phases: tuple[WorkPhase, ...]
+    devices: int = 1
+    user: str = ""
+    kind: str = ""
+    """What it trains: jobs of one kind have the same rates."""
+    queue: str = ""
+    deadline_s: float = math.inf
+    """From the start of the history, like `submit_s`."""
+    weight: float = 1.0
+    scaling: tuple[tuple[int, float], ...] = ()
+    """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
+    limit_s: float = math.inf
+    """The time limit that its user asked for; backfilling trusts it."""
+
+    @property
+    def steps(self) -> float:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of devices that it can use, fastest first."""
+        rates = self.phases[0].rates
+        return tuple(sorted((kind for kind in rates if rates[kind] > 0), key=lambda kind: (-rates[kind], kind)))
+
+    def run_s(self, kind: str) -> float:
+        """Seconds of the whole job alone on `devices` devices of a kind."""
+        return sum(phase.steps / phase.rates[kind] for phase in self.phases)
+
+    def speed(self, devices: int) -> float:
+        """Speed on a number of devices relative to that on its own number; 0.0 where it cannot run on so many."""
+        if devices == self.devices:
+            return 1.0
+        return dict(self.scaling).get(devices, 0.0)
+
+
+@dataclass(slots=True, eq=False)
+class JobState:
+    """Where a job stands. The loop changes it; policies read it."""
+
+    number: int
+    job: TrainingJob
+    predicted_steps: float
+    """What the policy may believe that the whole job has."""
+    kinds: tuple[str, ...] = ()
+    phase: int = 0
+    done: float = 0.0
+    """Steps of the present phase."""
+    before: float = 0.0
+    """Steps of finished phases."""
+    at_s: float = 0.0
+    """When `done`, `attained_s` and `run_s` were last brought up to date."""
+    rate: float = 0.0
+    resumes_s: float = 0.0
+    """Until then a restart takes the devices and makes no progress."""
+    held_kind: str = ""
+    held: int = 0
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) of its gang."""
+    since_s: float = 0.0
+    attained_s: float = 0.0
+    """Device-seconds that it has had."""
+    run_s: float = 0.0
+    waits_since_s: float = 0.0
+    first_start_s: float = math.nan
+    finish_s: float = math.nan
+    restarts: int = 0
+    version: int = 0
+    """Events of older versions are void."""
+    service: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Whether it holds devices."""
+        return self.held > 0
+
+    @property
+    def steps_done(self) -> float:
+        """Of all phases."""
+        return self.before + self.done
+
+    def rate_on(self, kind: str, devices: int | None = None) -> float:
+        """Steps a second in the present phase."""
+        speed = 1.0 if devices is None else self.job.speed(devices)
+        return self.job.phases[self.phase].rates.get(kind, 0.0) * speed
+
+    def advance(self, now: float) -> None:
+        """Brings progress and service up to `now`."""
+        past = now - self.at_s
+        if self.held and past > 0.0:
+            self.done += self.rate * max(now - max(self.at_s, self.resumes_s), 0.0)
+            self.attained_s += past * self.held
+            self.run_s += past
+        self.at_s = now
+
+    def predicted_left(self) -> float:
+        """Steps that the policy believes are left; at least a thousandth of what is done, where it was believed to be over."""
+        return max(self.predicted_steps - self.steps_done, 1e-3 * self.steps_done, 1e-9)
+
+    def left_s(self, kind: str) -> float:
+        """Seconds that the policy believes are left on a kind, with its own number of devices and at the present rate."""
+        return self.predicted_left() / self.rate_on(kind)
+
+    def fastest_left_s(self) -> float:
+        """The same on the kind that it runs on, else on its fastest; a restart under way counts."""
+        if self.held:
+            return max(self.resumes_s - self.at_s, 0.0) + self.predicted_left() / self.rate
+        return self.left_s(self.kinds[0])

@@ -1,0 +1,255 @@
+"""The event loop: arrivals, ends, failures and ticks in order of time. A scheduler says who starts and stops; the loop keeps time,
+devices and progress. Time is a number that jumps from one event to the next."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bricolage.cluster.estimates import Estimator
+from bricolage.cluster.jobs import JobState, TrainingJob
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.placement import NodePool
+from bricolage.errors import ClusterStuck, JobFitsNowhere
+
+_END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
+"""The order of events at the same time: what is freed comes before who wants it."""
+_DONE = 1e-9
+"""Share of a phase below which it counts as finished: sums of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """A job begins, or goes on, on devices of a kind."""
+
+    state: JobState
+    kind: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a scheduler wants now: first the stops, then the starts; `wake_s` is when it wants to be asked again at the latest."""
+
+    stops: Sequence[JobState] = ()
+    starts: Sequence[JobStart] = ()
+    wake_s: float = math.inf
+
+
+class Scheduler(Protocol):
+    """A policy at work. It is told of each event and asked once after all events of a time."""
+
+    def begin(self, cluster: ClusterSpec) -> None:
+        """Before the first event."""
+        ...
+
+    def arrived(self, state: JobState, now: float) -> None:
+        """A job was submitted."""
+        ...
+
+    def ended(self, state: JobState, now: float) -> None:
+        """A job has finished; its devices are free."""
+        ...
+
+    def evicted(self, state: JobState, now: float) -> None:
+        """A job lost its devices to a failure, and waits."""
+        ...
+
+    def changed(self, state: JobState, now: float) -> None:
+        """A running job has another batch size, and so another rate."""
+        ...
+
+    def resized(self, kind: str, devices: int, now: float) -> None:
+        """So many devices of a kind are there now, free or not."""
+        ...
+
+    def decide(self, now: float) -> Changes:
+        """Who stops and starts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A job on its devices, from `start_s` to `end_s`."""
+
+    number: int
+    kind: str
+    nodes: tuple[tuple[int, int], ...]
+    start_s: float
+    end_s: float
+
+    @property
+    def devices(self) -> int:
+        """Of the gang."""
+        return sum(count for _, count in self.nodes)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a policy made of a history: jobs at their end in order of submission, and who was where when."""
+
+    states: Sequence[JobState]
+    stays: Sequence[Stay]
+    events: int
+    lost_steps: float = 0.0
+    """By failures: done, and done again."""
+
+
+@dataclass
+class ReplayLoop:
+    """One replay. `jobs` must stand in order of submission."""
+
+    jobs: Sequence[TrainingJob]
+    cluster: ClusterSpec
+    scheduler: Scheduler
+    estimator: Estimator
+    keep_stays: bool = True
+    stop_after: frozenset[int] = frozenset()
+    """Where not empty: the replay ends when these jobs, by number, have."""
+    now: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.pools = {kind: NodePool(self.cluster.nodes(kind)) for kind in self.cluster.kinds}
+        self.states: list[JobState] = []
+        self.stays: list[Stay] = []
+        self._heap: list[tuple[float, int, int, int]] = []
+        self._wake = math.inf
+        self._lost = 0.0
+        self._events = 0
+        self._left = 0
+
+    def run(self) -> Replayed:
+        """Until every job has finished.
+
+        Raises:
+            JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
+            ClusterStuck: jobs wait, and nothing will ever happen.
+        """
+        self._fill()
+        self.scheduler.begin(self.cluster)
+        awaited = len(self.stop_after) or len(self.jobs)
+        while self._left < awaited:
+            if not self._heap:
+                waiting = sum(math.isnan(one.finish_s) for one in self.states)
+                raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
+            self.now = self._heap[0][0]
+            while self._heap and self._heap[0][0] <= self.now:
+                self._handle(*heapq.heappop(self._heap)[1:])
+            self._apply(self.scheduler.decide(self.now))
+        return Replayed(self.states, self.stays, self._events, self._lost)
+
+    def _fill(self) -> None:
+        capacity = self.cluster.capacity
+        for number, job in enumerate(self.jobs):
+            kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
+            if not kinds:
+                told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
+                raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+            self.states.append(JobState(number, job, job.steps, kinds))
+            self._heap.append((job.submit_s, _ARRIVE, number, 0))
+        for number, one in enumerate(self.cluster.failure):
+            self._heap += [(one.at_s, _FAIL, number, 0), (one.until_s, _REPAIR, number, 0)]
+        heapq.heapify(self._heap)
+
+    def _handle(self, what: int, number: int, version: int) -> None:
+        self._events += 1
+        if what == _ARRIVE:
+            state = self.states[number]
+            state.at_s = state.waits_since_s = self.now
+            state.predicted_steps = self.estimator.steps(state)
+            self.scheduler.arrived(state, self.now)
+        elif what == _END:
+            state = self.states[number]
+            if state.version == version:
+                self._phase_over(state)
+        elif what == _FAIL:
+            self._fail(number)
+        elif what == _REPAIR:
+            one = self.cluster.failure[number]
+            pool = self.pools[one.kind]
+            pool.repair(one.node)
+            self._tell_size(one.kind)
+        elif self._wake <= self.now:
+            self._wake = math.inf
+
+    def _phase_over(self, state: JobState) -> None:
+        state.advance(self.now)
+        phase = state.job.phases[state.phase]
+        state.before += phase.steps
+        state.done = 0.0
+        if state.phase + 1 < len(state.job.phases):
+            state.phase += 1
+            self._set_rate(state)
+            self.scheduler.changed(state, self.now)
+            return
+        self._release(state)
+        state.finish_s = self.now
+        self._left += not self.stop_after or state.number in self.stop_after
+        self.estimator.ended(state)
+        self.scheduler.ended(state, self.now)
+
+    def _fail(self, number: int) -> None:
+        one = self.cluster.failure[number]
+        pool = self.pools[one.kind]
+        hit = [s for s in self.states if s.held_kind == one.kind and any(node == one.node for node, _ in s.nodes)]
+        for state in hit:
+            state.advance(self.now)
+            every = self.cluster.checkpoint_s
+            ran = max(self.now - max(state.since_s, state.resumes_s), 0.0)
+            lost = min(state.rate * (ran % every if every else 0.0), state.done)
+            state.done -= lost
+            self._lost += lost
+            self._release(state)
+            self.scheduler.evicted(state, self.now)
+        pool.fail(one.node)
+        self._tell_size(one.kind)
+
+    def _tell_size(self, kind: str) -> None:
+        pool = self.pools[kind]
+        there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+        self.scheduler.resized(kind, there, self.now)
+
+    def _apply(self, changes: Changes) -> None:
+        for state in changes.stops:
+            state.advance(self.now)
+            self._release(state)
+        for start in changes.starts:
+            self._start(start)
+        if changes.wake_s < self._wake:
+            self._wake = max(changes.wake_s, self.now)
+            heapq.heappush(self._heap, (self._wake, _TICK, 0, 0))
+
+    def _start(self, start: JobStart) -> None:
+        state, pool = start.state, self.pools[start.kind]
+        state.advance(self.now)
+        state.nodes = pool.place(start.devices)
+        state.held_kind, state.held = start.kind, start.devices
+        state.since_s = self.now
+        if math.isnan(state.first_start_s):
+            state.first_start_s = state.resumes_s = self.now
+        else:
+            state.restarts += 1
+            state.resumes_s = self.now + self.cluster.restart_s
+        self._set_rate(state)
+
+    def _set_rate(self, state: JobState) -> None:
+        pool = self.pools[state.held_kind]
+        spread = len(state.nodes) > pool.fewest(state.held)
+        state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        state.version += 1
+        phase = state.job.phases[state.phase]
+        left = phase.steps - state.done
+        ready = max(self.now, state.resumes_s)
+        at = ready if left <= _DONE * phase.steps else ready + left / state.rate
+        heapq.heappush(self._heap, (at, _END, state.number, state.version))
+
+    def _release(self, state: JobState) -> None:
+        self.pools[state.held_kind].release(state.nodes)
+        if self.keep_stays and self.now > state.since_s:
+            self.stays.append(Stay(state.number, state.held_kind, state.nodes, state.since_s, self.now))
+        state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0
+        state.version += 1
+        state.waits_since_s = self.now

@@ -1,0 +1,152 @@
+"""Clusters as a file describes them: groups of equal nodes, what a restart costs, how long a lease lasts.
+
+The file is TOML, or JSON of the same structure:
+
+    restart_s = 30.0        # a job that goes on elsewhere, or later, loses so many seconds
+    round_s = 360.0         # policies that plan in rounds decide so often
+    checkpoint_s = 600.0    # a node that fails takes with it what was done since the last checkpoint
+
+    [[group]]
+    kind = "a100"
+    nodes = 4
+    devices = 8             # of each node
+    speed = 2.0             # of jobs whose history gives only run times: relative to the kind that they ran on
+    price = 3.1             # for a device and hour
+
+    [[failure]]
+    kind = "a100"
+    node = 2                # from 0
+    at_s = 7200.0
+    until_s = 10800.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
+from bricolage.errors import BadCluster, MissingFile
+
+_MOST_SECONDS = 1e10
+DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
+Span_s: TypeAlias = Annotated[float, Within(0.0, _MOST_SECONDS)]
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Equal nodes."""
+
+    kind: DeviceKind
+    nodes: Annotated[int, Within(1, 1 << 20)] = 1
+    devices: Annotated[int, Within(1, 4096)] = 1
+    """Of each node."""
+    speed: Annotated[float, Within(1e-6, 1e6)] = 1.0
+    price: Annotated[float, Within(0.0, 1e9)] = 1.0
+    """For a device and hour."""
+
+
+@dataclass(frozen=True)
+class NodeFailure:
+    """A node that is away for a while."""
+
+    kind: DeviceKind
+    node: Annotated[int, Within(0, 1 << 20)]
+    at_s: Span_s
+    until_s: Span_s
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """Devices, and what moving jobs between them costs. Raises ValueError where it contradicts itself."""
+
+    group: Annotated[tuple[NodeGroup, ...], Length(1, 1024)]
+    failure: Annotated[tuple[NodeFailure, ...], Length(0, 100_000)] = ()
+    restart_s: Span_s = 0.0
+    round_s: Annotated[float, Within(1.0, _MOST_SECONDS)] = 360.0
+    recompute_s: Span_s = 0.0
+    """Shares are computed anew at most so often."""
+    checkpoint_s: Span_s = 0.0
+    """Between checkpoints; 0: every step is saved."""
+    spread_speed: Annotated[float, Within(1e-3, 1.0)] = 1.0
+    """Speed of a gang on more nodes than it needs."""
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            same = [one for one in self.group if one.kind == kind]
+            if len({(one.speed, one.price) for one in same}) > 1:
+                raise ValueError(f"the groups of kind '{kind}' differ in speed or price")
+        for one in self.failure:
+            nodes = sum(group.nodes for group in self.group if group.kind == one.kind)
+            if one.node >= nodes:
+                raise ValueError(f"a failure names node {one.node} of kind '{one.kind}', of which there are {nodes}")
+            if one.until_s <= one.at_s:
+                raise ValueError(f"node {one.node} of kind '{one.kind}' is back at {one.until_s:g} s before it fails")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """In the order of the file."""
+        return tuple(dict.fromkeys(one.kind for one in self.group))
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """Devices of each kind."""
+        return {kind: sum(self.nodes(kind)) for kind in self.kinds}
+
+    def nodes(self, kind: str) -> list[int]:
+        """Devices of each node of a kind."""
+        return [one.devices for one in self.group if one.kind == kind for _ in range(one.nodes)]
+
+    def speed(self, kind: str) -> float:
+        """Of jobs of which only run times are known."""
+        return next(one.speed for one in self.group if one.kind == kind)
+
+    def price(self, kind: str) -> float:
+        """For a device and hour."""
+        return next(one.price for one in self.group if one.kind == kind)
+
+    def with_devices(self, kind: str, devices: int) -> ClusterSpec:
+        """With so many devices of a kind more, on further nodes like those of the kind; with fewer where negative.
+
+        Raises:
+            ValueError: there are not so many to remove, or the kind is unknown and nothing says how large its nodes are.
+        """
+        same = [one for one in self.group if one.kind == kind]
+        if not same:
+            if devices <= 0:
+                raise ValueError(f"it has no devices of kind '{kind}'")
+            return replace(self, group=(*self.group, NodeGroup(kind, 1, devices)))
+        size = same[-1].devices
+        if devices > 0:
+            full, rest = divmod(devices, size)
+            more = [replace(same[-1], nodes=full)] if full else []
+            more += [replace(same[-1], nodes=1, devices=rest)] if rest else []
+            return replace(self, group=(*self.group, *more))
+        return self._without(kind, -devices)
+
+    def _without(self, kind: str, devices: int) -> ClusterSpec:
+        left, kept = devices, list[NodeGroup]()
+        for one in reversed(self.group):
+            gone = min(left // one.devices, one.nodes) if one.kind == kind else 0
+            left -= gone * one.devices
+            kept += [replace(one, nodes=one.nodes - gone)] if one.nodes > gone else []
+        if left or not kept:
+            raise ValueError(f"{devices} devices of kind '{kind}' cannot be removed: whole nodes go, and one must stay")
+        return replace(self, group=tuple(reversed(kept)))
+
+
+def read_cluster(path: Path) -> ClusterSpec:
+    """The cluster that a file describes.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadCluster: it cannot be read, or describes no cluster.
+    """
+    if not path.is_file():
+        raise MissingFile(path=path)
+    try:
+        return decode(ClusterSpec, read_file(path), "it")
+    except DecodeError as error:
+        raise BadCluster(path=path, reason=str(error)) from error

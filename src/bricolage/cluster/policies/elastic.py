@@ -1,0 +1,245 @@
+"""Policies that choose how many devices a job gets. Each job runs on one kind; which numbers it can run on, its scaling says."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.target import ClusterView, Target
+
+
+def levels(state: JobState) -> tuple[tuple[int, float], ...]:
+    """Numbers of devices, ascending, with their speed; those that are no faster than a smaller number are left out."""
+    found: list[tuple[int, float]] = []
+    for devices, speed in sorted(state.job.scaling or ((state.job.devices, 1.0),)):
+        if not found or speed > found[-1][1]:
+            found.append((devices, speed))
+    return tuple(found)
+
+
+@dataclass
+class Optimus:
+    """Optimus (Peng, Bao, Chen, Wu, Guo, EuroSys'18; `pengyanghua/optimus`): every 600 s each job gets its least number of
+    devices in order of submission; then, again and again, the job gets more whose remaining time falls most for each device more.
+
+    The published form adds workers or parameter servers by the dominant resource; with all-reduce there are only devices.
+    """
+
+    every_s: float = 600.0
+
+    def target(self, view: ClusterView) -> Target:
+        """Least numbers first, then the largest gains."""
+        free = dict(view.capacity)
+        at: dict[int, tuple[str, int]] = {}
+        for state in view.states:
+            least = levels(state)[0][0]
+            kinds = sorted(state.kinds, key=lambda kind, s=state: kind != s.held_kind)  # type: ignore[misc]
+            kind = next((kind for kind in kinds if free[kind] >= least), "")
+            if kind:
+                at[state.number] = (kind, 0)
+                free[kind] -= least
+        heap = [gain for state in view.states if state.number in at for gain in _gain(state, *at[state.number])]
+        heapq.heapify(heap)
+        by_number = {state.number: state for state in view.states}
+        while heap:
+            _, number, more = heapq.heappop(heap)
+            kind, level = at[number]
+            if more <= free[kind]:
+                free[kind] -= more
+                at[number] = (kind, level + 1)
+                for gain in _gain(by_number[number], kind, level + 1):
+                    heapq.heappush(heap, gain)
+        return {number: (kind, levels(by_number[number])[level][0]) for number, (kind, level) in at.items()}
+
+    def ended(self, state: JobState, now: float) -> None:
+        """Nothing is remembered."""
+
+
+def _gain(state: JobState, kind: str, level: int) -> list[tuple[float, int, int]]:
+    """Seconds that the next level saves for each device more, negative; nothing at the top."""
+    some = levels(state)
+    if level + 1 >= len(some):
+        return []
+    (now, slow), (then, fast) = some[level : level + 2]
+    left = state.left_s(kind)
+    return [(-(left / slow - left / fast) / (then - now), state.number, then - now)]
+
+
+def satisfactory_share(
+    steps: float, rates: Sequence[tuple[int, float]], slots_s: Sequence[float], free: Sequence[int]
+) -> list[int] | None:
+    """ElasticFlow's minimum satisfactory share: devices in each slot until the deadline, so that the steps are done in time; None
+    where they cannot be.
+
+    For a level, slots are filled backwards from the deadline, each with the largest level up to it that is free there; once the
+    steps suffice, slots before run at the level below. The least level that works is the share.
+
+    Args:
+        steps: to do.
+        rates: (devices, steps a second), ascending.
+        slots_s: length of each slot up to the deadline.
+        free: devices in each slot.
+    """
+    for top in range(len(rates)):
+        plan, left = [0] * len(slots_s), steps
+        for slot in reversed(range(len(slots_s))):
+            level = top if left > 0 else top - 1
+            while level >= 0 and rates[level][0] > free[slot]:
+                level -= 1
+            if level >= 0:
+                plan[slot] = rates[level][0]
+                left -= rates[level][1] * slots_s[slot]
+        if left <= 1e-9 * steps:
+            return plan
+    return None
+
+
+@dataclass
+class ElasticFlow:
+    """ElasticFlow (Gu et al., ASPLOS'23; `pkusys/ElasticFlow` @04a0109): jobs with deadlines get their minimum satisfactory share,
+    by deadline; a newcomer with whom not all fit is declined. Devices that are left go where a level more saves most for each
+    device.
+
+    Declined jobs, and those without a deadline, run on what is left: here every job ends. The published code hands out surplus to
+    the least efficient first; here it is the most efficient, as the paper says. One kind of device.
+    """
+
+    every_s: float = 240.0
+    horizon: int = 400
+    """Slots that are planned; a later deadline counts as that far away."""
+    declined: set[int] = field(default_factory=set)
+    _admitted: set[int] = field(default_factory=set)
+
+    def target(self, view: ClusterView) -> Target:
+        """Shares of this slot, then surplus."""
+        ((kind, devices),) = view.capacity.items()
+        for state in view.states:
+            known = state.number in self.declined or state.number in self._admitted
+            if not known and np.isfinite(state.job.deadline_s):
+                trial = [one for one in view.states if one.number in self._admitted] + [state]
+                (self._admitted if self._plans(trial, view, kind, devices) is not None else self.declined).add(
+                    state.number
+                )
+        admitted = [state for state in view.states if state.number in self._admitted]
+        plans = self._plans(admitted, view, kind, devices) or {}
+        at = {number: count for number, count in plans.items() if count}
+        left = devices - sum(at.values())
+        for state in [*admitted, *(one for one in view.states if one.number not in self._admitted)]:
+            least = levels(state)[0][0]
+            if state.number not in at and least <= left:
+                at[state.number] = least
+                left -= least
+        return {number: (kind, count) for number, count in self._with_surplus(at, left, view, kind).items()}
+
+    def _plans(
+        self, states: Sequence[JobState], view: ClusterView, kind: str, devices: int
+    ) -> Mapping[int, int] | None:
+        free = [devices] * self.horizon
+        found: dict[int, int] = {}
+        for state in sorted(states, key=lambda one: (one.job.deadline_s, one.number)):
+            slots = min(int((state.job.deadline_s - view.now) / self.every_s), self.horizon)
+            rates = [(count, speed * state.rate_on(kind)) for count, speed in levels(state)]
+            plan = satisfactory_share(
+                state.predicted_left(), rates, [self.every_s] * max(slots, 0), free[: max(slots, 0)]
+            )
+            if plan is None:
+                if state.number in self._admitted:
+                    continue  # it was promised, and something failed since: it takes what is left
+                return None
+            for slot, count in enumerate(plan):
+                free[slot] -= count
+            found[state.number] = plan[0] if plan else 0
+        return found
+
+    def _with_surplus(self, at: dict[int, int], left: int, view: ClusterView, kind: str) -> dict[int, int]:
+        states = {state.number: state for state in view.states}
+        while left:
+            best: tuple[float, int, int] | None = None
+            for number, count in at.items():
+                some = levels(states[number])
+                level = next(index for index, (devices, _) in enumerate(some) if devices == count)
+                for gain in _gain(states[number], kind, level):
+                    if gain[2] <= left and (best is None or gain < best):
+                        best = gain
+            if best is None:
+                break
+            at[best[1]] += best[2]
+            left -= best[2]
+        return at
+
+    def ended(self, state: JobState, now: float) -> None:
+        """Its promise is kept, or not."""
+        del now
+        self._admitted.discard(state.number)
+
+
+@dataclass
+class Sia:
+    """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme
+    gives each job one configuration of kind and number of devices, or none: least sum of goodput^p, and lambda for each that
+    waits.
+
+    Goodput here is throughput, each job's relative to its slowest configuration: histories hold no gradient noise, which Pollux and
+    Sia weigh it with. A running job's other configurations count less by the restart factor (age - restarts * cost) / (age +
+    cost); a job at most doubles its devices in a round.
+    """
+
+    every_s: float = 60.0
+    power: float = -0.5
+    waiting: float = 1.1
+    limit_s: float = 5.0
+
+    def target(self, view: ClusterView) -> Target:
+        """The best configurations."""
+        columns: list[tuple[int, str, int, float]] = []
+        for row, state in enumerate(view.states):
+            columns += [(row, *one) for one in self._configurations(state, view)]
+        if not columns:
+            return {}
+        m, kinds = len(view.states), list(view.capacity)
+        number = np.arange(len(columns))
+        one_each = coo_array((np.ones(len(columns)), ([row for row, *_ in columns], number)), shape=(m, len(columns)))
+        held = coo_array(
+            ([count for *_, count, _ in columns], ([kinds.index(kind) for _, kind, *_ in columns], number)),
+            shape=(len(kinds), len(columns)),
+        )
+        found = milp(
+            [cost - self.waiting for *_, cost in columns],
+            constraints=[
+                LinearConstraint(one_each, -np.inf, 1),
+                LinearConstraint(held, -np.inf, list(view.capacity.values())),
+            ],
+            integrality=np.ones(len(columns)),
+            bounds=(0, 1),
+            options={"time_limit": self.limit_s, "mip_rel_gap": 1e-3},
+        )
+        if found.x is None:
+            return {state.number: (state.held_kind, state.held) for state in view.states if state.held}
+        chosen = [columns[index] for index in np.flatnonzero(found.x > 0.5)]
+        return {view.states[row].number: (kind, count) for row, kind, count, _ in chosen}
+
+    def _configurations(self, state: JobState, view: ClusterView) -> list[tuple[str, int, float]]:
+        most = max(2 * state.held, levels(state)[0][0])
+        some = [
+            (kind, devices, state.rate_on(kind) * speed)
+            for kind in state.kinds
+            for devices, speed in levels(state)
+            if devices <= min(view.capacity[kind], most)
+        ]
+        age, cost = max(view.now - state.job.submit_s, self.every_s), view.cluster.restart_s
+        factor = max((age - state.restarts * cost) / (age + cost), 0.01)
+        least = min((rate for *_, rate in some), default=1.0)
+        found = []
+        for kind, devices, rate in some:
+            stays = not state.held or (kind, devices) == (state.held_kind, state.held)
+            found.append((kind, devices, (rate / least * (1.0 if stays else factor)) ** self.power))
+        return found
+
+    def ended(self, state: JobState, now: float) -> None:
+        """Nothing is remembered."""

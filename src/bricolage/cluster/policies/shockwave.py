@@ -1,0 +1,173 @@
+"""Shockwave (Zheng, Pan, Dai, Shen, Wu, Akella, Venkataraman, NSDI'23; `uw-mad-dash/shockwave` @8a44f4a, MIT): a market over the
+next rounds, whose equilibrium maximises the product of utilities.
+
+Over `window` rounds of equal devices it maximises the mean of log((progress + planned) / epochs), less `k` times the longest time
+that is left after them, such that each job, if it gets its fair part afterwards, ends within `rho_most` times its fair finish. If
+that cannot be for all, the jobs that miss it count with rho^12 instead. Utilities change over time because jobs change their
+batch size; what is left is expected from the rate of the present phase.
+
+The published programme has a binary variable for each job and round. Here it has the number of rounds of each job, and devices
+times rounds fit into all of the window. That is far smaller: HiGHS needs milliseconds where Gurobi was given 15 s. The second
+programme, which moves jobs of high rho to early rounds, is an order: who must run in every round that is left, then high rho
+first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.policies.rounds import filled
+from bricolage.cluster.shares import Matrix
+from bricolage.cluster.target import ClusterView, Target
+
+_BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_LOGS = (math.log(1e-6), *(math.log(base) for base in _BASES[1:]))
+"""The logarithm is taken as lines between these points, as published: concave, so that the lowest line counts."""
+
+
+def planned_rounds(
+    gangs: Sequence[int],
+    done: Matrix,
+    gain: Matrix,
+    left_s: Matrix,
+    floor: Matrix,
+    weights: Matrix,
+    *,
+    devices: int,
+    window: int,
+    round_s: float,
+    k: float,
+    limit_s: float = 10.0,
+) -> list[int] | None:
+    """How many of the next rounds each job runs; None where the floors cannot be met.
+
+    Args:
+        gangs: devices of each job.
+        done: share of the job that is done.
+        gain: share that one round adds.
+        left_s: seconds of running that are left.
+        floor: rounds that it must get.
+        weights: of the logarithms.
+        devices: of the cluster.
+        window: rounds.
+        round_s: seconds of a round.
+        k: weight of the longest rest, in 1 / seconds.
+        limit_s: for HiGHS; what it has by then counts.
+    """
+    n = len(gangs)
+    most = np.minimum(window, np.ceil(left_s / round_s - 1e-9))
+    # Columns: rounds of each job, its logarithm, the longest rest.
+    rows: list[dict[int, float]] = [{row: float(gang) for row, gang in enumerate(gangs)}]
+    high = [float(devices * window)]
+    for row in range(n):
+        for (low_x, low_y), (high_x, high_y) in pairwise(zip(_BASES, _LOGS, strict=True)):
+            slope = (high_y - low_y) / (high_x - low_x)
+            rows.append({n + row: 1.0, row: -float(gain[row]) * slope})
+            high.append(low_y + (float(done[row]) - low_x) * slope)
+        rows.append({2 * n: -1.0, row: -round_s})
+        high.append(-float(left_s[row]))
+    cost = np.concatenate([np.zeros(n), -weights / (n * window), [k]])
+    entries = [(number, column, value) for number, one in enumerate(rows) for column, value in one.items()]
+    numbers, columns, values = zip(*entries, strict=True)
+    matrix = coo_array((values, (numbers, columns)), shape=(len(rows), 2 * n + 1)).tocsr()
+    low = np.concatenate([np.minimum(floor, most), np.full(n, -np.inf), [0.0]])
+    top = np.concatenate([most, np.zeros(n), [np.inf]])
+    found = milp(
+        cost,
+        constraints=LinearConstraint(matrix, -np.inf, high),
+        integrality=np.concatenate([np.ones(n), np.zeros(n + 1)]),
+        bounds=(low, top),
+        options={"time_limit": limit_s, "mip_rel_gap": 1e-3},
+    )
+    return None if found.x is None else [round(value) for value in found.x[:n]]
+
+
+@dataclass
+class Shockwave:
+    """The market at work, on one kind of devices."""
+
+    every_s: float = 120.0
+    window: int = 20
+    k: float = 1e-3
+    rho_most: float = 1.0
+    momentum: float = 0.9
+    power: float = 12.0
+    close: float = 20.0
+    """Power for jobs that end within a round. Published is 100, which is beyond what HiGHS can scale."""
+    _fair: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    """By job: the latest estimate of its fair finish, since when it holds, and the integral of those before."""
+    _plan: dict[int, int] = field(default_factory=dict)
+    _priority: dict[int, float] = field(default_factory=dict)
+    _left: int = 0
+    _known: tuple[tuple[int, int], ...] = ()
+
+    def target(self, view: ClusterView) -> Target:
+        """The plan's next round; a new plan where jobs came, went or changed, or the old one is over."""
+        known = tuple((state.number, state.phase) for state in view.states)
+        if known != self._known or self._left == 0:
+            self._known, self._left = known, self.window
+            self._plan = self._replan(view)
+        order = sorted(
+            (state for state in view.states if self._plan.get(state.number, 0) > 0),
+            key=lambda one: (self._plan[one.number] < self._left, -self._priority[one.number], one.number),
+        )
+        self._left -= 1
+        wanted = filled(order, view)
+        for number in wanted:
+            self._plan[number] -= 1
+        rest = sorted(view.states, key=lambda one: (-one.left_s(one.kinds[0]), one.number))
+        return filled(rest, view, wanted)
+
+    def _fair_finish(self, state: JobState, share: float, now: float) -> float:
+        """When it would end with its part of the devices: the mean over time of past estimates, and a tenth of the latest."""
+        whole = (state.steps_done + state.predicted_left()) / state.rate_on(state.kinds[0])
+        latest = state.job.submit_s + whole / share
+        before, since, integral = self._fair.get(state.number, (latest, now, 0.0))
+        integral += before * (now - since)
+        self._fair[state.number] = (latest, now, integral)
+        age = now - state.job.submit_s
+        return latest if not integral else self.momentum * integral / age + (1.0 - self.momentum) * latest
+
+    def _replan(self, view: ClusterView) -> dict[int, int]:
+        states = view.states
+        share = min(1.0, view.devices / len(states))
+        fair = np.array([self._fair_finish(state, share, view.now) for state in states])
+        left_s = np.array([state.left_s(state.kinds[0]) for state in states])
+        steps = np.array([state.steps_done + state.predicted_left() for state in states])
+        gain = np.array([state.rate_on(state.kinds[0]) for state in states]) * self.every_s / steps
+        rho = (view.now + left_s / share) / np.maximum(fair, 1.0)
+        powers = np.where(left_s < self.every_s, self.close, self.power)
+        weights = np.where(rho > self.rho_most, np.clip(rho, 1.0, 100.0) ** powers, 1.0)
+        self._priority = {state.number: float(one) for state, one in zip(states, rho, strict=True)}
+        # What is left after the window it gets done with its part of the devices; the rest must be inside.
+        after = np.maximum(self.rho_most * fair - view.now - self.window * self.every_s, 0.0) * share
+        floor = np.clip(np.ceil((left_s - after) / self.every_s), 0, self.window)
+        plan: list[int] | None = None
+        for floors, weight in ((floor, np.ones(len(states))), (0 * floor, weights)):
+            plan = plan or planned_rounds(
+                [state.job.devices for state in states],
+                np.array([state.steps_done for state in states]) / steps,
+                gain,
+                left_s,
+                floors,
+                weight,
+                devices=view.devices,
+                window=self.window,
+                round_s=self.every_s,
+                k=self.k,
+            )
+        return {state.number: count for state, count in zip(states, plan or [self.window] * len(states), strict=True)}
+
+    def ended(self, state: JobState, now: float) -> None:
+        """It leaves the market."""
+        del now
+        self._fair.pop(state.number, None)
+        self._plan.pop(state.number, None)

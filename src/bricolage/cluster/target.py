@@ -1,0 +1,125 @@
+"""Policies that say for all jobs at once who shall run where. The scheduler moves the cluster there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.loop import Changes, JobStart
+from bricolage.cluster.machines import ClusterSpec
+
+Target = Mapping[int, tuple[str, int]]
+"""By number, who runs: the kind and how many devices."""
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What a policy sees: jobs that are submitted and not over, in order of submission, and the devices that are there."""
+
+    now: float
+    states: Sequence[JobState]
+    capacity: Mapping[str, int]
+    cluster: ClusterSpec
+
+    @property
+    def devices(self) -> int:
+        """Of all kinds."""
+        return sum(self.capacity.values())
+
+
+class TargetPolicy(Protocol):
+    """A policy that decides for all jobs at once."""
+
+    every_s: float
+    """Seconds between decisions; 0: at each event."""
+
+    def target(self, view: ClusterView) -> Target:
+        """Who runs where from now on. It must fit into the devices, and keep gangs whole."""
+        ...
+
+    def ended(self, state: JobState, now: float) -> None:
+        """A job is over: what is remembered of it can go."""
+        ...
+
+
+class Stateless:
+    """A target policy that remembers nothing and decides at each event."""
+
+    every_s: float = 0.0
+
+    def ended(self, state: JobState, now: float) -> None:
+        """Nothing is remembered."""
+
+
+class TargetScheduler:
+    """Such a policy at work. In rounds, devices that a job leaves before a round is over stay idle until then: a lease."""
+
+    def __init__(self, policy: TargetPolicy) -> None:
+        self.policy = policy
+        self._active: dict[int, JobState] = {}
+        self._capacity: dict[str, int] = {}
+        self._next = 0.0
+        self._news = False
+
+    def begin(self, cluster: ClusterSpec) -> None:
+        """All devices are there."""
+        self._cluster = cluster
+        self._capacity = dict(cluster.capacity)
+
+    def arrived(self, state: JobState, now: float) -> None:
+        """One more to decide on."""
+        del now
+        self._active[state.number] = state
+        self._news = True
+
+    def ended(self, state: JobState, now: float) -> None:
+        """One less."""
+        del self._active[state.number]
+        self.policy.ended(state, now)
+        self._news = True
+
+    def evicted(self, state: JobState, now: float) -> None:
+        """Its devices are away; the others go on until the next decision."""
+        del state, now
+        self._news = True
+
+    def changed(self, state: JobState, now: float) -> None:
+        """It has another rate."""
+        del state, now
+        self._news = True
+
+    def resized(self, kind: str, devices: int, now: float) -> None:
+        """A node is away, or back."""
+        del now
+        self._capacity[kind] = devices
+        self._news = True
+
+    def decide(self, now: float) -> Changes:
+        """The difference between what is and what shall be."""
+        if not self._active or not any(self._capacity.values()):
+            return Changes()
+        every = self.policy.every_s
+        if every and now < self._next:
+            return Changes(wake_s=self._next)
+        if not every and not self._news:
+            return Changes()
+        self._news = False
+        states = list(self._active.values())
+        for state in states:
+            state.advance(now)
+        view = ClusterView(now, states, dict(self._capacity), self._cluster)
+        wanted = self.policy.target(view)
+        stops = [state for state in states if state.held and wanted.get(state.number) != (state.held_kind, state.held)]
+        starts = [
+            JobStart(state, *wanted[state.number])
+            for state in states
+            if state.number in wanted and wanted[state.number] != (state.held_kind, state.held)
+        ]
+        starts.sort(
+            key=lambda one: (-one.devices, one.state.number)
+        )  # large gangs first, so that they stay on few nodes
+        self._next = now + every if every else math.inf
+        return Changes(stops, starts, self._next)

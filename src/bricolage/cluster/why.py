@@ -1,0 +1,79 @@
+"""Why a job waits: whom it stands behind, what it lacks, and when it will start if nothing changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.loop import Replayed
+from bricolage.cluster.machines import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A job's wait for its first devices, as the replay went."""
+
+    job: str
+    submit_s: float
+    start_s: float
+    finish_s: float
+    devices: int
+    ahead: int
+    """Jobs that were waiting when it came, and started before it."""
+    overtook: int
+    """Jobs that came later and started before it."""
+    reason: str
+    """What it waited for when it came."""
+    change: str
+    """What would have let it start at once."""
+
+
+def explained(replayed: Replayed, cluster: ClusterSpec, numbers: Sequence[int]) -> list[Waited]:
+    """For the jobs with these numbers, in their order."""
+    return [_explained(replayed.states[number], replayed, cluster) for number in numbers]
+
+
+def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Waited:
+    submit, start = state.job.submit_s, state.first_start_s
+    started = [one for one in replayed.states if one is not state and one.first_start_s <= start]
+    ahead = sum(one.job.submit_s <= submit and one.first_start_s > submit for one in started)
+    overtook = sum(one.job.submit_s > submit and one.first_start_s < start for one in started)
+    reason, change = "nothing", ""
+    if start > submit:
+        reason, change = _lack(state, replayed, cluster, ahead)
+    return Waited(state.job.name, submit, start, state.finish_s, state.job.devices, ahead, overtook, reason, change)
+
+
+def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int) -> tuple[str, str]:
+    at, gang = state.job.submit_s, state.job.devices
+    held = dict.fromkeys(cluster.kinds, 0)
+    for stay in replayed.stays:
+        if stay.start_s <= at < stay.end_s:
+            held[stay.kind] += stay.devices
+    free = {kind: cluster.capacity[kind] - held[kind] for kind in state.kinds}
+    kind = max(free, key=lambda one: free[one])
+    if free[kind] < gang:
+        lacks = gang - free[kind]
+        what = f"{lacks} more {kind}: {free[kind]} of {cluster.capacity[kind]} were free, and its gang needs {gang}"
+        return what, f"{lacks} more {kind}" + (
+            f", or without the {_jobs(ahead)} that waited before it" if ahead else ""
+        )
+    behind = f"{_jobs(ahead)} before it" if ahead else "the next round"
+    return (
+        f"its turn: {free[kind]} {kind} were free, and {behind} came first",
+        "a higher priority" if ahead else "shorter rounds",
+    )
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def longest_waits(replayed: Replayed, count: int) -> list[int]:
+    """Numbers of the jobs that waited longest for their first devices."""
+    waits = [
+        (one.first_start_s - one.job.submit_s, one.number) for one in replayed.states if not math.isnan(one.finish_s)
+    ]
+    return [number for wait, number in sorted(waits, reverse=True)[:count] if wait > 0]

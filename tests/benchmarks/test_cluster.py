@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cluster import gavel, physical, speed
+from benchmarks.cluster.allox_port import AlloXPort
+from bricolage.cluster.history.rates import RateTable
+from tests.cluster.test_policies import problem
+
+LINE = "LM (batch size 10)\tpython main.py\tlm\t--steps\t1\t{steps}\t{devices}\tstatic\t1\t-1\t0\t{arrival}"
+RATES = {"v100": {f"('LM (batch size 10)', {devices})": {"null": 2.0} for devices in (1, 4)}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trace of three jobs that have the cluster for themselves, and what a run made of them: all 10 % slower."""
+    lines = [
+        LINE.format(steps=steps, devices=d, arrival=at) for steps, d, at in ((2000, 1, 0), (4000, 4, 0), (1000, 1, 0))
+    ]
+    (tmp_path / "120_jobs.trace").write_text("\n".join(lines) + "\n")
+    (tmp_path / "tacc_throughputs.json").write_text(json.dumps(RATES))
+    (tmp_path / "physical").mkdir()
+    for policy in ("max_min_fairness", "finish_time_fairness", "allox", "of_another_paper"):
+        run = {"policy": policy, "makespan_s": 1.0, "jct_s": [1100.0, 2200.0, 550.0], "round_s": 120}
+        (tmp_path / "physical" / f"{policy}.json").write_text(json.dumps(run))
+    return tmp_path
+
+
+def test_the_replay_is_compared_with_the_last_end_of_the_run(folder: Path) -> None:
+    rows = physical.rows(folder, folder / "physical", restart_s=20.0)
+    assert [row.policy for row in rows] == ["allox", "finish_time_fairness", "max_min_fairness"]
+    for row in rows:
+        assert (row.run_makespan_s, row.recorded_makespan_s) == (2200.0, 1.0)
+        assert row.makespan_error == pytest.approx(1 / 1.1 - 1, abs=1e-9), "nobody waits, so that nothing else differs"
+        assert row.mean_jct_error == pytest.approx(1 / 1.1 - 1, abs=1e-9)
+
+
+def test_the_command_prints_rows(folder: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.cluster",
+        "--table",
+        "physical",
+        "--data",
+        str(folder / "physical"),
+        "--json",
+    ]
+    rows = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert {"policy", "makespan_error", "mean_jct_error"} <= rows[0].keys()
+
+
+def test_jobs_are_drawn_in_the_published_order() -> None:
+    rates = RateTable({(kind, devices): {"v100": 1.0} for kind, _ in gavel.KINDS for devices in (1, 2, 4, 8)})
+    drawn = gavel.drawn(rates, 40, 2.0, 1, several=True)
+    random_ = random.Random(3)
+    first = random_.uniform(0, 1)
+    assert drawn[0].devices == (1 if first < 0.7 else 2 if first < 0.8 else 4 if first < 0.95 else 8)
+    long = random_.random() >= 0.8
+    assert drawn[0].run_s("v100") == pytest.approx(60 * 10 ** random_.uniform(*((3, 4) if long else (1.5, 3))))
+    distributed = dict(gavel.KINDS)
+    assert all(distributed[job.kind] for job in drawn if job.devices > 1)
+    assert all(job.devices == 1 for job in gavel.drawn(rates, 40, 2.0, 1))
+    assert {job.submit_s for job in gavel.drawn(rates, 5, 0.0, 1)} == {0.0}
+
+
+def test_the_port_of_allox_keeps_what_it_gave() -> None:
+    port = AlloXPort(alpha=1.0)
+    first = port(problem([[4.0, 1.0], [4.0, 2.0], [4.0, 1.0]], [1, 1], [100, 100, 10]))
+    assert first.sum(axis=0).tolist() == [1.0, 1.0]
+    given = problem([[4.0, 1.0], [4.0, 2.0], [4.0, 1.0]], [1, 1], [100, 100, 10])
+    numbered = type(given)(**{**given.__dict__, "numbers": (0, 1, 2)})
+    port = AlloXPort(alpha=1.0)
+    assert (port(numbered) == port(numbered)).all()
+
+
+def test_speed_counts_every_event() -> None:
+    rows = speed.rows(200, 64, 0.9, ["fifo", "srtf"])
+    assert rows[0].events == 400 and rows[1].events >= 400

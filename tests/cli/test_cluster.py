@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bricolage import errors
+from bricolage.cli.main import app
+
+run = CliRunner()
+CLUSTER = '[[group]]\nkind = "a100"\nnodes = 1\ndevices = 4\n'
+JOBS = "name,submit,duration,devices\nfirst,0,1000,3\nsecond,10,500,4\nthird,20,100,1\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    return [str(tmp_path / "jobs.csv"), "--cluster", str(tmp_path / "cluster.toml")]
+
+
+def test_replay(files: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = run.invoke(app, ["cluster", "replay", *files, "--policy", "fifo", "--policy", "easy", "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0] == "3 jobs on 4 a100" and lines[2].startswith("easy") and lines[3].startswith("fifo")
+    assert all(len(line) <= 80 for line in lines)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_replay_as_json_says_why(files: list[str]) -> None:
+    done = run.invoke(app, ["cluster", "replay", *files, "--policy", "fifo", "--why", "third", "--json"])
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["outcome"]["makespan_s"] == 1600
+    assert [one["job"] for one in result["waits"]] == ["third"]
+    told = run.invoke(app, ["cluster", "replay", *files, "--policy", "fifo", "--why", "third"]).stdout
+    assert "third under fifo: submitted at 20 s, started at 25 min" in told
+
+
+def test_whatif(files: list[str]) -> None:
+    done = run.invoke(app, ["cluster", "whatif", *files, "--add", "a100=4", "--policy", "fifo"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("3 jobs on 8 a100") and "-60.7%" in done.stdout
+    both = json.loads(
+        run.invoke(app, ["cluster", "whatif", *files, "--add", "h100=8", "--policy", "fifo", "--json"]).stdout
+    )
+    assert both["before"]["devices"] == {"a100": 4} and both["after"]["devices"] == {"a100": 4, "h100": 8}
+    assert both["after"]["results"][0]["outcome"]["makespan_s"] == 1000, "jobs of known run time run on new kinds, too"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--policy", "best"], "there is no policy 'best'"),
+        (["--format", "excel"], "Use one of auto, table"),
+        (["--why", "fourth"], "Give the name of a job of the history"),
+        (["--rates", "none.json"], "there is no file 'none.json'"),
+    ],
+)
+def test_bad_options(files: list[str], words: list[str], told: str) -> None:
+    done = run.invoke(app, ["cluster", "replay", *files, *words])
+    assert done.exit_code == errors.USAGE and told in done.output
+
+
+@pytest.mark.parametrize(
+    "add", [[], ["--add", "a100"], ["--add", "a100=x"], ["--add", "a100=-4"], ["--add", "h100=-4"]]
+)
+def test_bad_changes(files: list[str], add: list[str]) -> None:
+    assert run.invoke(app, ["cluster", "whatif", *files, *add]).exit_code == errors.USAGE
+
+
+def test_a_bad_line_is_named_and_nothing_is_written(files: list[str], tmp_path: Path) -> None:
+    Path(files[0]).write_text(JOBS + "fourth,x,1,1\n")
+    page = tmp_path / "page.html"
+    done = run.invoke(app, ["cluster", "replay", *files, "-o", str(page)])
+    assert done.exit_code == errors.USAGE and "line 5 of" in done.output and "column submit" in done.output
+    assert not page.exists()
