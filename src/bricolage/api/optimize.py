@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,32 +80,30 @@ def optimize(
         options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    path = None if output is None else Path(output)
-
-    def planned(*, believing: bool) -> tuple[Plan, Path]:
-        directory = working_folder()
-        with scratch.using(directory, keep=True):
-            opened = open_source(
-                source,
-                options,
-                directory,
-                example_inputs=example_inputs,
-                dynamic=dynamic,
-                given=inputs,
-                believing=believing,
-            )
-            with open_context(options, backends, device, progress, pool=pool, replan=replan) as context:
-                return _plan(context, opened, path), directory
-
+    opening = partial(open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
+    context = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
     try:
-        plan, directory = planned(believing=True)
+        plan, directory = _planned(opening, context, output)
     except StatedOtherwise as error:
         _LOG.warning("%s: what the model states of sizes that cannot be inferred is ignored", error.facts["reason"])
-        plan, directory = planned(believing=False)
+        plan, directory = _planned(partial(opening, believing=False), context, output)
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
     return Executable(plan, directory, temporary=True)
+
+
+def _planned(
+    opening: Callable[[Path], Source],
+    context: Callable[[], AbstractContextManager[DecisionContext]],
+    output: str | Path | None,
+) -> tuple[Plan, Path]:
+    """A plan and the folder of its files."""
+    directory = working_folder()
+    with scratch.using(directory, keep=True):
+        opened = opening(directory)
+        with context() as open_one:
+            return _plan(open_one, opened, None if output is None else Path(output)), directory
 
 
 def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan:

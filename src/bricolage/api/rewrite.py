@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -124,25 +126,36 @@ def rewrite(
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = taking_part(only, skip, own)
-    original = to_model(source, example_inputs=example_inputs)
-
-    def rewritten() -> Rewritten:
-        how = _ModelRewriter(
-            at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {}))
-        )
-        sizes = _sizes(original, shapes or {})
-        start = prepare(original, sizes)
-        made = how.make(limit)
-        if evaluate is not None:
-            return checked(original, start, how.simplified, made, sizes, seed, evaluate)
-        with references(start, budget_s or 0.0, memory_limit_mb) as there:
-            return checked(original, start, how.simplified, made, sizes, seed, there)
-
+    original, given = to_model(source, example_inputs=example_inputs), dict(shapes or {})
+    there = partial(references, budget_s=budget_s or 0.0, memory_limit_mb=memory_limit_mb)
+    here = None if evaluate is None else nullcontext(evaluate)
+    again = partial(
+        _rewritten, original, rules, search, cost, opset, given, limit, seed, lambda start: here or there(start)
+    )
     try:
-        return rewritten()
+        return again()
     except StatedOtherwise:
         forget_stated(original)
-        return rewritten()
+        return again()
+
+
+def _rewritten(
+    original: ir.Model,
+    rules: Sequence[Rule],
+    search: SearchOptions | None,
+    cost: OperatorCost | None,
+    opset: int | None,
+    shapes: Mapping[str, int],
+    limit: int | None,
+    seed: int,
+    references_of: Callable[[Graph], AbstractContextManager[Evaluate]],
+) -> Rewritten:
+    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes)))
+    sizes = _sizes(original, shapes)
+    start = prepare(original, sizes)
+    made = how.make(limit)
+    with references_of(start) as evaluate:
+        return checked(original, start, how.simplified, made, sizes, seed, evaluate)
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
