@@ -175,6 +175,13 @@ def test_who_cannot_run_an_operator_says_why(tmp_path: Path, model: Graph) -> No
         run(state, Baselines())
 
 
+def test_the_operator_that_a_backend_names_is_told(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(failures={"bold": ("refused", "in Relu::Relu(info): no such thing")})
+    state, _ = made_up_state(tmp_path, model, [Bold(), Partial()], answers)
+    with pytest.raises(Unclaimed, match=r"takes operator '.*' \(Relu of float32\): bold: in Relu"):
+        run(state, Baselines())
+
+
 def test_everything_fails(tmp_path: Path, model: Graph) -> None:
     failures = {"first": ("crashed", "SIGSEGV"), "second": ("refused", "not on Sundays")}
     state, _ = made_up_state(tmp_path, model, [First(), Second()], Answers(failures=failures))  # type: ignore[arg-type]

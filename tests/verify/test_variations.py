@@ -14,7 +14,7 @@ from bricolage.graph.store import Store
 from bricolage.verify import reference
 from bricolage.verify.bound import rounding_errors
 from bricolage.verify.tensors import load_limits, load_values
-from bricolage.verify.variations import Allowance, Variation, evaluated, kinds, written
+from bricolage.verify.variations import Allowance, Allowances, Variation, evaluated, kinds, written
 from tests.graph.models import graph
 
 POOL = "p = Constant <value_ints = [0,0,1,1,0,0,1,1]> () a = Pad (x, p) y = MaxPool <kernel_shape = [3,3], strides = [3,3]> (a)"
@@ -129,3 +129,12 @@ def test_plain_float32_is_right_on_all_of_them(name: str, tmp_path: Path) -> Non
     own = partial(reference.evaluate, network.model, dtype=np.float32)
     for one in varied(network, tmp_path).values():
         assert judged(one, [own(load_values(one.inputs))["y"]], ["y"]) <= 1e-6, one.kind
+
+
+def test_nothing_is_told_where_a_normalisation_divides_rounding_by_rounding() -> None:
+    network = graph("y = LayerNormalization (x, k)", "float[2,16] x", "float[2,16] y", k=np.ones(16, np.float32))
+    x = np.random.default_rng(0).standard_normal((2, 16)).astype(np.float32)
+    for inputs, told in (({"x": x}, True), ({"x": 1 + np.float32(1e-4) * x}, False)):
+        found = reference.evaluate(network.model, inputs)
+        (allowed,) = Allowances(network.model, inputs, found, {"y": 1e-7}, reference.evaluate)().values()
+        assert np.isfinite(allowed.limit) == told, inputs

@@ -116,14 +116,14 @@ class OneHotEncoder(OpRun):  # type: ignore[misc]
     op_domain = "ai.onnx.ml"
 
     def _run(
-        self, x: np.ndarray, cats_int64s: Any = None, cats_strings: Any = None, zeros: Any = None
+        self, x: np.ndarray, cats_int64s: list[int] | None = None, cats_strings: list[str] | None = None, zeros: int = 0
     ) -> tuple[np.ndarray]:
         """`x` of any shape; the result has an axis more.
 
         Raises:
             ValueError: an element is of no category, and `zeros` is not set.
         """
-        known = np.asarray(cats_int64s) if cats_int64s else np.asarray(list(cats_strings), object)
+        known = np.asarray(cats_int64s) if cats_int64s else np.asarray(list(cats_strings or ()), object)
         found = (x.astype(np.int64) if cats_int64s else x)[..., None] == known
         if not zeros and not found.any(-1).all():
             raise ValueError("an element is of no category")

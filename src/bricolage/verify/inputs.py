@@ -189,9 +189,9 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> ModelValue
         known = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
         return _draw(ir.Value(name=value.name, shape=known, type=value.type.elem_type), rng, attempt)
     if isinstance(value.type, ir.SequenceType) and isinstance(value.type.elem_type, ir.TensorType):
-        stated = value.shape if value.shape is not None else ir.Shape([2, 3])
-        sizes = [size if isinstance(size, int) else 3 for size in stated]
-        member = ir.Value(name=value.name, shape=ir.Shape(sizes), type=value.type.elem_type)
+        stated = (2, 3) if value.shape is None else value.shape
+        sizes = ir.Shape([size if isinstance(size, int) else 3 for size in stated])
+        member = ir.Value(name=value.name, shape=sizes, type=value.type.elem_type)
         return [_draw(member, rng, attempt) for _ in range(PARTS)]
     if not isinstance(value.type, ir.TensorType):
         raise UnsupportedType(
@@ -200,13 +200,10 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> ModelValue
             who="the generator of random inputs",
             advice="Tensors, sequences of tensors and optionals of these can be drawn; rewrite the input of the model",
         )
-    info = describe(value)
+    info, purpose = describe(value), role(value)
     shape = _sizes(info)
-    purpose = role(value)
-    if purpose.kind == "string":
-        return rng.choice(np.array(_WORDS, dtype=object), shape)
-    if purpose.kind == "choice":
-        return rng.choice(np.array(purpose.choices, dtype=info.numpy), shape)
+    if purpose.kind in ("string", "choice"):
+        return rng.choice(np.array(purpose.choices or _WORDS, dtype=info.numpy), shape)
     return _DRAWS[purpose.kind](rng, shape, purpose, attempt).astype(info.numpy)
 
 

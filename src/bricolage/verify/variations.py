@@ -41,6 +41,9 @@ COUNTS = ((1e8, 5), (4e9, 3), (float("inf"), 2))
 a few more only for an answer that is farther off than rounding moved it on the first inputs."""
 _UNTOLD = 0.1
 """Where rounding moves an output farther than this, a variation says nothing of it."""
+_WORSE = 1000.0
+"""Where rounding moves an output so many times farther than on the first inputs, neither: a few draws do not tell its limit there.
+(A normalisation of a row of equal numbers divides rounding by rounding.)"""
 _LARGE = 64.0
 
 
@@ -189,7 +192,7 @@ def _drawn_again(model: ir.Model) -> Inputs | None:
 
 
 def _holds_elements(value: ModelValue) -> bool:
-    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else bool(np.size(value))
+    return any(map(_holds_elements, value)) if isinstance(value, list | tuple) else np.asarray(value).size > 0
 
 
 def _changed(
@@ -298,10 +301,10 @@ class Allowances:
         return self._found
 
     def _allowance(self, name: str, moved: float) -> Allowance:
-        if not moved <= _UNTOLD:
+        before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
+        if not moved <= min(_UNTOLD, _WORSE * before):
             return Allowance(float("inf"))
         # Twice, since the reference may rest on a backend for operators without float64 semantics (`verify.reference.Values`).
-        before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
         return Allowance(2 * FACTOR * moved, max(1.0, moved / before))
 
     def _in_own_types(self) -> Mapping[str, float]:

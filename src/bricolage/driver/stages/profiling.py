@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -124,7 +125,7 @@ def check_baselines(profile: Profile) -> None:
     claimed = profile.candidates.claimed.values()
     unclaimed = [one for one in profile.graph.operators if not any(bits >> one.number & 1 for bits in claimed)]
     if unclaimed:
-        operator = _named_first(profile, unclaimed)
+        operator = _named([*unclaimed, *profile.graph.operators], profile) or unclaimed[0]
         raise Unclaimed(name=operator.name, op_type=_described(operator), reasons=_refusals(profile, operator))
     if not profile.candidates.whole and not profile.whole:
         raise NoBackend(why=" for the whole model")
@@ -132,10 +133,10 @@ def check_baselines(profile: Profile) -> None:
     raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
 
 
-def _named_first(profile: Profile, operators: Sequence[Operator]) -> Operator:
-    """The operator that a backend named when it refused the whole graph; the first where none did."""
-    told = " ".join(cost.reason or "" for cost in profile.whole.values()).lower().replace("_", "")
-    return next((one for one in operators if one.op_type.lower() in told), operators[0])
+def _named(operators: Sequence[Operator], profile: Profile) -> Operator | None:
+    """The first whose type a backend names that refuses the whole graph."""
+    told = " ".join(cost.reason or "" for cost in profile.whole.values())
+    return next((one for one in operators if re.search(rf"\b{re.escape(one.op_type)}\b", told)), None)
 
 
 def _described(operator: Operator) -> str:
