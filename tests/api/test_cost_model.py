@@ -47,7 +47,7 @@ def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path) -> None:
     from tests.backends import regions
 
     model = regions.conv_net(tmp_path).path
-    optimize(model, Options(backends=("native", "onnxruntime"), budget_s=4.0, threads=1))
+    optimize(model, Options(backends=("native", "onnxruntime"), budget_s=20.0, threads=1))
     with Database() as database:
         samples, (device,) = samples_of(database), database.devices().values()
     assert device == host() and {one.implementation.split()[0] for one in samples} == {"native", "onnxruntime"}

@@ -329,7 +329,9 @@ class KernelSearch:
         builds = [build for build in builds if build]
         found = {task.what.name: _Final() for task in self._tasks}
         tasks = {task.what.name: task for task in self._tasks}
-        trials = self._ran(builds, options.final_rounds, deadline) if builds and not deadline() else []
+        trials = (
+            self._ran(builds, options.final_rounds, deadline) if builds and not deadline() else [{} for _ in builds]
+        )
         for build, told in zip(builds, trials, strict=True):
             for name, choice in build.items():
                 trial = told.get(name)

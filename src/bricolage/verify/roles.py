@@ -100,14 +100,14 @@ def role(value: ir.Value) -> Role:
     """The role of a graph input from its type, its name and the operators that it reaches."""
     dtype = value.dtype
     if dtype is None or dtype == ir.DataType.STRING:
-        return Role("choice", choices=choices) if (choices := _choices(value, text=True)) else Role("string")
+        return Role("choice", choices=choices) if (choices := _choices(value, words=True)) else Role("string")
     if dtype.is_floating_point() or dtype.name.startswith("COMPLEX"):
         return Role("mask" if _MASK_NAME.search(value.name or "") else "float")
     uses = list(_uses(value))
     bounds = [bound for bound in (_index_bound(node, at) for node, at in uses) if bound is not None]
     if dtype == ir.DataType.BOOL:
         return Role("mask" if _MASK_NAME.search(value.name or "") else "bool")
-    if choices := _choices(value, text=False):
+    if choices := _choices(value, words=False):
         return Role("choice", choices=choices)
     if bounds:
         return Role("index", max(min(bounds), 1))
@@ -141,22 +141,22 @@ def _comes_from_saturation(value: ir.Value) -> bool:
     return False
 
 
-def _choices(value: ir.Value, *, text: bool) -> tuple[str | int, ...]:
+def _choices(value: ir.Value, *, words: bool) -> tuple[str | int, ...]:
     """What the operators that read a value know, and something else where they take it; of text that becomes numbers, numerals."""
     for node, at in _uses(value):
         attributes = node.attributes
-        if text and node.op_type == "Cast" and attributes.get_int("to", ir.DataType.STRING) != ir.DataType.STRING:
+        if words and node.op_type == "Cast" and attributes.get_int("to", ir.DataType.STRING) != ir.DataType.STRING:
             return _NUMERALS
         if at or node.op_type not in _KEYS:
             continue
         strings, integers = _KEYS[node.op_type]
         known: tuple[str | int, ...] = tuple(
-            attributes.get_strings(strings, ()) if text else attributes.get_ints(integers, ())
+            attributes.get_strings(strings, ()) if words else attributes.get_ints(integers, ())
         )
         if not known:
             continue
         if node.op_type in _OTHERS:
-            return (*known, "elsewhere") if text else (*known, max(int(one) for one in known) + 1)
+            return (*known, "elsewhere") if words else (*known, max(int(one) for one in known) + 1)
         return known
     return ()
 

@@ -133,7 +133,9 @@ def test_all_methods_learn_and_keep_their_bounds() -> None:
             assert sum(one.weight for one in workers) == pytest.approx(1.0, abs=1e-6)
         if method.similarity is not None:
             assert workers[0].batch != 8
-    sent = {method.label: answers[0].sent_bytes for method, (answers, _) in zip(methods, found, strict=True)}
+    # For each step: how many of them a worker takes depends on how fast the other one is.
+    each = {method.label: answers[0] for method, (answers, _) in zip(methods, found, strict=True)}
+    sent = {name: one.sent_bytes / one.steps for name, one in each.items() if one.steps}
     assert sent["gosgd probability=0.5"] < sent["asp"] > sent["local"]
 
 
