@@ -224,6 +224,7 @@ def test_the_work_of_a_node_that_goes_away_is_done_by_others(machines: Any, pool
     assert len(costs) == 12 and {cost.outcome for cost in costs.values()} == {"ok"}
 
 
+@pytest.mark.slow  # what becomes of work whose node goes away is tested above
 def test_without_any_node_left_the_rest_is_measured_here(machines: Any, pool: Pool, tmp_path: Path) -> None:
     nodes = [machines("one")]
     tasks = [task(tmp_path, elements, "honest 1") for elements in range(64, 72)]
