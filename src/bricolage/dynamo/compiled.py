@@ -29,6 +29,9 @@ calls at the earliest ..."""
 _MEASURED_FROM_S = 8.0
 """... and so is one with a smaller budget: workers, a reference and a race take some seconds in any case."""
 _ROUNDS, _RACING_S = 15, 1.0
+_RUNS, _WARMING = 4, 2
+"""Calls of a turn, after those that do not count: the first calls after another program take up to twice as long, and callers make
+many in a row."""
 _SETS = 16
 """Sets of weights with which one graph may be called, a layer's for example; beyond that the oldest is decided anew."""
 
@@ -129,7 +132,7 @@ class CompiledGraph:
             and as `optimize`.
         """
         start = time.monotonic()
-        eager = timed(lambda: self._module(*args))
+        eager = timed(lambda: self._module(*args), _RUNS, _WARMING)
         alone = time_in_turns({"eager": eager}, 7, least=3, seconds=_RACING_S / 4)
         eager_ms = alone.latency("eager").median_ms
         self._note(eager_ms=eager_ms)
@@ -139,7 +142,9 @@ class CompiledGraph:
         gains = list[float]()
 
         def win(ours: Callable[[], object]) -> None:
-            race = time_in_turns({"eager": eager, "bricolage": timed(ours)}, _ROUNDS, least=3, seconds=_RACING_S)
+            race = time_in_turns(
+                {"eager": eager, "bricolage": timed(ours, _RUNS, _WARMING)}, _ROUNDS, least=3, seconds=_RACING_S
+            )
             theirs_ms, ours_ms = (race.latency(name).median_ms for name in ("eager", "bricolage"))
             self._note(eager_ms=theirs_ms, bricolage_ms=ours_ms)
             if ours_ms >= theirs_ms:

@@ -104,12 +104,17 @@ def time_in_turns(
     return Turns(tuple(found))
 
 
-def timed(call: Callable[[], object]) -> Callable[[], Sequence[float]]:
-    """A turn of one run of `call`."""
+def timed(call: Callable[[], object], runs: int = 1, warming: int = 0) -> Callable[[], Sequence[float]]:
+    """A turn of some runs of `call`, after others that do not count: what ran before has the caches and the cores' threads."""
 
     def turn() -> Sequence[float]:
+        for _ in range(warming):
+            call()
+        return tuple(once() for _ in range(runs))
+
+    def once() -> float:
         begun = time.perf_counter()
         call()
-        return ((time.perf_counter() - begun) * 1e3,)
+        return (time.perf_counter() - begun) * 1e3
 
     return turn
