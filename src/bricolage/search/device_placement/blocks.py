@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from bricolage.search.device_placement.fold import fold
+from bricolage.search.device_placement.order import depth_first
 from bricolage.search.device_placement.problem import DevicePlacementProblem
 from bricolage.work.bits import members
 
@@ -66,7 +67,7 @@ def contract(problem: DevicePlacementProblem) -> PlacementBlocks:
     block, edges = fold(
         problem, block, {(label[one], label[other]) for one, other in edges if label[one] != label[other]}
     )
-    order = _depth_first(max(block, default=-1) + 1, edges)
+    order = depth_first(range(max(block, default=-1) + 1), sorted(edges))
     place = {one: index for index, one in enumerate(order)}
     operators: list[list[int]] = [[] for _ in order]
     for one, mine in enumerate(block):
@@ -111,25 +112,6 @@ def _strong(count: int, edges: set[tuple[int, int]]) -> list[int]:
     _, labels = connected_components(matrix, directed=True, connection="strong")
     found: list[int] = labels.tolist()
     return found
-
-
-def _depth_first(count: int, edges: set[tuple[int, int]]) -> list[int]:
-    """Blocks behind those that they read from; a chain is finished before its sibling begins."""
-    readers: list[list[int]] = [[] for _ in range(count)]
-    waiting = [0] * count
-    for one, other in sorted(edges):
-        readers[one].append(other)
-        waiting[other] += 1
-    stack = [one for one in reversed(range(count)) if not waiting[one]]
-    order = []
-    while stack:
-        one = stack.pop()
-        order.append(one)
-        for other in reversed(readers[one]):
-            waiting[other] -= 1
-            if not waiting[other]:
-                stack.append(other)
-    return order
 
 
 def downsets(blocks: PlacementBlocks, most: int) -> list[int] | None:

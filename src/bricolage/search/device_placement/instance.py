@@ -15,6 +15,7 @@ from typing import Annotated
 
 from bricolage.codec import DecodeError, Length, Within, decode, parse
 from bricolage.errors import BadPlacementInstance, MissingFile
+from bricolage.search.device_placement.order import depth_first
 from bricolage.search.device_placement.problem import DevicePlacementProblem
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 
@@ -161,19 +162,5 @@ def _known(data: object) -> object:
 
 
 def _order(instance: PlacementInstance) -> Sequence[int]:
-    """Ids in a depth-first topological order; those on a circle, and behind one, are missing."""
-    readers: dict[int, list[int]] = {one.id: [] for one in instance.nodes}
-    waiting = dict.fromkeys(readers, 0)
-    for edge in instance.edges:
-        readers[edge.sourceId].append(edge.destId)
-        waiting[edge.destId] += 1
-    stack = [one for one in reversed(readers) if not waiting[one]]
-    order = []
-    while stack:
-        one = stack.pop()
-        order.append(one)
-        for other in reversed(readers[one]):
-            waiting[other] -= 1
-            if not waiting[other]:
-                stack.append(other)
-    return order
+    """Ids; those on a circle, and behind one, are missing."""
+    return depth_first([one.id for one in instance.nodes], ((edge.sourceId, edge.destId) for edge in instance.edges))
