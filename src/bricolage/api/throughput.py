@@ -190,6 +190,7 @@ class _ServingRace(Stage[_Serving]):
     """The race of operating points."""
 
     name: ClassVar[str] = "race"
+    adds: ClassVar[frozenset[str]] = frozenset({"found"})
 
     def share(self, state: _Serving) -> float:
         """Never given to anybody else."""

@@ -102,10 +102,10 @@ def fastest(evidence: Sequence[Evidence]) -> str | None:
     return best.name if best is not None else None
 
 
-def weighed(name: str, other: str, ran: Race, through: str, evidence: Mapping[str, Evidence]) -> Ratio | None:
+def weighed(name: str, other: str, ran: Race, evidence: Mapping[str, Evidence]) -> Ratio | None:
     """Speed-up of one contestant over another by the race and by what was known before, each as far as it is sure; None
     where nothing compares them."""
-    raced = ran.ratio(name, other, through=through)
+    raced = ran.ratio(name, other, through=ran.incumbent)
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     sources = [UncertainValue(raced.value, raced.low, raced.high)] if raced is not None else []
     if raced is not None and (ran.shaken(name) or ran.shaken(other)):

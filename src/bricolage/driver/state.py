@@ -10,7 +10,7 @@ import numpy as np
 
 from bricolage.driver.profile import Profile, Session
 from bricolage.graph.network_kind import NetworkKind, network_kind
-from bricolage.perf.calibrated import Calibrated
+from bricolage.measure.race import Race
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
@@ -68,7 +68,8 @@ class State:
     challengers: list[Challenger] = field(default_factory=list)
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
     """By variant."""
-    calibrated: Calibrated | None = None
+    calibration_error: float | None = None
+    """Of the model of operators' costs by which rewrites were searched: median, relative."""
     attempts: list[ScheduleAttempt] = field(default_factory=list)
     """At running regions side by side."""
     tuned: dict[Implementation, TunedKernels] = field(default_factory=dict)
@@ -79,6 +80,8 @@ class State:
     """Variants whose regions have been measured, and not only the segments of two precisions."""
     mixtures_ms: list[float] = field(default_factory=list)
     """Of everything that was measured end to end beside whole graphs."""
+    race: Race | None = None
+    """The final one; None where none was held."""
     whole_s: float = 3.0
     """Seconds that the whole graph took on an implementation of a backend that compiles quickly: compiling, checking, timing."""
 

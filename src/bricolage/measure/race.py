@@ -48,6 +48,8 @@ class Race(Turns):
     """For each round, whose turn others disturbed; empty where nobody's was."""
     served: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Of contestants that answer several requests at a time: milliseconds that single calls took."""
+    incumbent: str = ""
+    """Who was in every heat."""
 
     def ratio(self, challenger: str, incumbent: str, through: str | None = None, seed: int = 0) -> Ratio | None:
         """Speed-up of the challenger over the incumbent in the rounds that both took part in.
@@ -152,7 +154,8 @@ def race(
         files=files or {},
         variations=tuple(variations),
     )
-    return _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    ran = _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    return replace(ran, incumbent=leader or "")
 
 
 def _in_parts(

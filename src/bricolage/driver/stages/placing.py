@@ -26,6 +26,8 @@ class Placing(Stage[State]):
     """Placements of the variants that could win."""
 
     name: ClassVar[str] = "placement"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "searches", "mixtures_ms"})
 
     def __init__(self, profiles: Sequence[Profile] | None = None) -> None:
         """`profiles`: of the variants; by default of all that could win."""
@@ -49,7 +51,7 @@ class Placing(Stage[State]):
         problem, variant = PlacementProblem(profile, deadline), profile.variant.name
         optimum = problem.solve()
         found = PlacementSearch(
-            problem.predictor, problem.transfer_table(), problem.proof(optimum), tuple(ms for _, ms in timed)
+            problem.predictor, problem.transfer_table, problem.proof(optimum), tuple(ms for _, ms in timed)
         )
         state.searches[variant] = found  # before refining, which may be interrupted
         refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []

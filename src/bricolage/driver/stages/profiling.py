@@ -29,6 +29,7 @@ class Reference(Stage[State]):
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
@@ -72,6 +73,8 @@ class Baselines(Stage[State]):
     """
 
     name: ClassVar[str] = "baselines"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
 
     def __init__(self, *, every: bool = False) -> None:
         """`every`: all configurations, and backends that compile slowly as far as the time reaches."""
@@ -169,6 +172,8 @@ class Regions(Stage[State]):
     """Regions of the variants that could win, the most promising first."""
 
     name: ClassVar[str] = "regions"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""

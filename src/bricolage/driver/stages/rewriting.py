@@ -42,6 +42,8 @@ class RewrittenVariants(Stage[State]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
@@ -59,6 +61,8 @@ class RewriteTuning(Stage[State]):
     the known ones."""
 
     name: ClassVar[str] = "rewrite tuning"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
@@ -96,17 +100,20 @@ class RewriteSearch(Stage[State]):
     like the others."""
 
     name: ClassVar[str] = "rewrite search"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers", "calibration_error"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Learns costs, searches, and adds what it finds."""
         if not self._applies(state) or deadline():
             return
-        state.calibrated = calibrate(
+        calibrated = calibrate(
             [sample for profile in state.profiles.values() for sample in samples(profile)],
             state.session.device.peaks,
         )
         operators = [operator_work(one) for one in state.oracle.graph.operators]
-        costs = state.calibrated.with_operators(measured_operators(state), operators)
+        state.calibration_error = calibrated.error
+        costs = calibrated.with_operators(measured_operators(state), operators)
         session = state.session
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left

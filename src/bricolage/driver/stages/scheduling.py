@@ -46,6 +46,8 @@ class Scheduling(Stage[State]):
     """Schedules for the fastest implementations of the whole graph, and for the best mixture."""
 
     name: ClassVar[str] = "schedules"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"attempts", "challengers"})
 
     def __init__(self) -> None:
         """Nothing is known of the variants yet."""
