@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from bricolage.api.sources import PreparedBucket, Source, measuring_inputs
-from bricolage.driver.profile import Profile, Session
+from bricolage.driver.profile import Profile
 from bricolage.driver.serving import Batch
+from bricolage.driver.session import Session
 from bricolage.driver.throughput import NotBatched
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare

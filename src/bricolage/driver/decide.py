@@ -13,7 +13,7 @@ from bricolage.driver.agenda import Agenda
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.items import items
-from bricolage.driver.profile import Session
+from bricolage.driver.session import Session
 from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, State

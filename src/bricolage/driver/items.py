@@ -24,6 +24,7 @@ from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import State
 from bricolage.driver.tries import by_tries
+from bricolage.driver.whole_models import measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
 from bricolage.perf.track_record import Tries
@@ -81,9 +82,8 @@ class WholeModelItem(Item):
         """Compiles, checks and times it."""
         state.session.progress.start(self.name, 1)
         state.original.measure_whole([self.implementation], deadline)
-        state.original.measure_dropped(
-            deadline
-        )  # a lower precision, too inaccurate for the whole, may suit some regions
+        # A lower precision, too inaccurate for the whole, may suit some regions.
+        measure_dropped(state.original, deadline)
         state.session.progress.finish()
 
 
@@ -114,7 +114,7 @@ class RewrittenGraph(Item):
         """By how often it gained."""
         if state.incumbent_ms is None:
             return None
-        near = state.original.near(state.original.times)
+        near = near_fastest(state.original, state.original.times)
         return by_tries("rewritten graphs", state, state.whole_s * len(near))
 
     def run(self, state: State, deadline: Deadline) -> None:

@@ -7,6 +7,7 @@ from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.expected import foreseen
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_regions
 from bricolage.driver.stages.placing import Placing, measure_precisions, place_precisions, precision_proposals
 from bricolage.driver.state import State
 from bricolage.driver.tries import by_tries
@@ -69,7 +70,7 @@ class RegionsItem(Item):
         for profile in _mixable(state):
             if profile.variant.name not in state.divided and not part():
                 state.divided.add(profile.variant.name)
-                profile.measure_regions(part)
+                measure_regions(profile, part)
 
     def again(self, state: State) -> bool:
         """Variants may be found later."""

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from bricolage.driver.profile import Profile, Session
+from bricolage.driver.profile import Profile
+from bricolage.driver.session import Session
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.race import Race
 from bricolage.plan.agenda import AgendaItem

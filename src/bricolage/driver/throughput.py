@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from bricolage.deadline import Deadline
 from bricolage.device import memory
-from bricolage.driver.profile import NEAR, Session
+from bricolage.driver.profile import NEAR
 from bricolage.driver.serving import Batch, ServingCandidate, of_backend, unique, usable_cores, weight_bytes
+from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import check_baselines
+from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import TimingPolicy
@@ -103,7 +105,7 @@ class ThroughputSearch:
         c cores cannot become more than c times as many; so whoever is that much slower is out of reach. Compilers that are
         slow have to come near."""
         profile = batch.profile
-        profile.measure_baselines(deadline.at_least(self.session.options.profile.shares.baselines_s))
+        measure_baselines(profile, deadline.at_least(self.session.options.profile.shares.baselines_s))
         check_baselines(profile)
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())

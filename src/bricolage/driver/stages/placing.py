@@ -11,6 +11,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.mixed_precision import PrecisionProposal, proposals
 from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placed, placement_name
@@ -67,7 +68,7 @@ class Placing(Stage[State]):
 def measure_precisions(profile: Profile, low: Implementation, deadline: Deadline) -> None:
     """Times what placements consist of that run some segments of the graph in a lower precision, which is too inaccurate for the
     whole, and the others in full: the segments in both, and nothing else."""
-    profile.measure_segments([low, *full_precisions(profile.times, low)], deadline)
+    measure_segments(profile, [low, *full_precisions(profile.times, low)], deadline)
 
 
 def place_precisions(state: State, profile: Profile, low: Implementation, deadline: Deadline) -> None:

@@ -13,9 +13,11 @@ from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_regions
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import placed
+from bricolage.driver.whole_models import measure_baselines, measure_dropped
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.options import BOUNDS
@@ -85,9 +87,9 @@ class Baselines(Stage[State]):
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            state.original.measure_baselines(given, every=self._every, first=_few(state) if not self._every else ())
+            measure_baselines(state.original, given, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
-            state.original.measure_dropped(deadline)
+            measure_dropped(state.original, deadline)
         except KeyboardInterrupt:
             if not state.original.times:
                 deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
@@ -179,4 +181,4 @@ class Regions(Stage[State]):
         """Measures as many as the time allows; what is known already costs nothing."""
         for profile in placed(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():
-                profile.measure_regions(deadline)
+                measure_regions(profile, deadline)

@@ -10,6 +10,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
+from bricolage.driver.whole_models import measure_near
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
@@ -26,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
     profile = _written(state, variant)
-    profile.measure_near(state.original.times, deadline)
+    measure_near(profile, state.original.times, deadline)
     return profile
 
 
@@ -52,7 +53,7 @@ class RewrittenVariants(Stage[State]):
                 _written(state, variant)
         for profile in state.profiles.values():
             if profile is not state.original:
-                profile.measure_near(state.original.times, deadline)
+                measure_near(profile, state.original.times, deadline)
                 state.challenge(*whole_challengers([profile]))
 
 

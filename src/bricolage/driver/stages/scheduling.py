@@ -12,6 +12,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_groups
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
@@ -212,7 +213,7 @@ def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> f
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
     group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
-    cost = Measurements(profile.measured([group], deadline, 1)).of(profile.key).get(one)
+    cost = Measurements(measure_groups(profile, [group], deadline, 1)).of(profile.key).get(one)
     return cost.ms if cost is not None else None
 
 
@@ -250,7 +251,7 @@ def _times(
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
         groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
-    measured = profile.measured(list(groups.values()), deadline, used)
+    measured = measure_groups(profile, list(groups.values()), deadline, used)
     if used == most:
         profile.regions.add(measured)
     costs = Measurements(measured)
