@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.operators.call import Call, Compute, Joined, Operand, Result, only
+from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
 from bricolage.train.fuse.operators.choose import choose
 from bricolage.train.fuse.operators.table import joined
 from bricolage.train.fuse.program import Choice, FusedProgram
@@ -158,30 +158,31 @@ class _Builder:
                     reason=f"{name} draws random numbers, and only dropout has a stream for each lane; {where(node)}"
                 )
             way = self._way(node, name, found, [self._values[one] for one in reads])
-            for mask in found.masks:
-                self.program.masks.append(mask)
-                self.program.start.append(None)
-                self._values.append(torch.ones((self.program.lanes, *mask.shape), dtype=mask.dtype))
-                self.program.mask_places.append(len(self._values) - 1)
-            extra = (
-                tuple(self.program.mask_places[len(self.program.mask_places) - len(found.masks) :])
-                if found.masks
-                else ()
-            )
+            given = (*reads, *map(self._mask, found.masks))
             root = self._infos[self._slot(written)].root if inside and written is not None else place
             root = self._root(node, place, reads) if written is None else root
             self._infos[place] = _Value(True, False, root)
             try:
                 if inside and written is not None:
-                    self._write(node, place, written, found.ways[way], (*reads, *extra))
+                    self._write(node, place, written, found.ways[way], given)
                 else:
-                    self._emit(node, place, found.ways[way], (*reads, *extra))
+                    self._emit(node, place, found.ways[way], given)
             except NotFusible:
                 raise
             except Exception as error:  # whatever PyTorch says of it
                 raise NotFusible(reason=f"{name} fails for several lanes: {_first(error)}; {where(node)}") from error
         if written is not None and not inside:
             self._bound[self._places[written]] = place
+
+    def _mask(self, mask: Mask) -> int:
+        """The place of a mask that each step draws; all ones on the example."""
+        import torch
+
+        self.program.masks.append(mask)
+        self.program.start.append(None)
+        self._values.append(torch.ones((self.program.lanes, *mask.shape), dtype=mask.dtype))
+        self.program.mask_places.append(len(self._values) - 1)
+        return self.program.mask_places[-1]
 
     def _take_out(self, node: torch.fx.Node, place: int) -> bool:
         """One of several results of an operator."""
