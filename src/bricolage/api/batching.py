@@ -95,7 +95,7 @@ class BatchedModel:
 
 
 def rows_of(opened: Source, rows: int) -> dict[str, np.ndarray] | None:
-    """So many rows of the inputs that the user gave, again and again where they are fewer; None where none were given."""
+    """That many rows of the inputs that the user gave, again and again where they are fewer; None where none were given."""
     if opened.inputs is None or not opened.batch:
         return None if opened.inputs is None else dict(opened.inputs)
     overridden = opened.buckets[0].overridden

@@ -242,12 +242,12 @@ class _Racing(Stage[_Search]):
             return
         planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
         as_planned = Executable(state.plan, state.directory)
-        beside = Executable(state.with_bucket(planned), state.directory)
-        results = as_planned.run(state.inputs), beside.run(state.inputs)  # which warms both
+        scheduled = Executable(state.with_bucket(planned), state.directory)
+        results = as_planned.run(state.inputs), scheduled.run(state.inputs)  # which warms both
         error = relative_error(list(results[1].values()), list(results[0].values()))
         contestants = {
             "planned": timed(lambda: as_planned.run(state.inputs)),
-            "scheduled": timed(lambda: beside.run(state.inputs)),
+            "scheduled": timed(lambda: scheduled.run(state.inputs)),
         }
         found = time_in_turns(contestants, state.effort.rounds)
         ratio = found.ratio("scheduled", "planned")

@@ -1,4 +1,4 @@
-"""What was known of a contestant besides the race, and who is fastest by all that is known.
+"""What was known of a contestant before the race, and who is fastest by all that is known.
 
 It decides where no race was held, and together with the race where other processes disturbed that one.
 """
@@ -18,20 +18,20 @@ from bricolage.work.implementation import Implementation, Placement
 _OF_A_PROCESS = 0.02
 """Standard deviation of a time, in logarithms, from one process to another that runs the same program."""
 _OF_NEIGHBOURS = 0.1
-"""... of a time that was measured beside other processes, however narrow its interval ..."""
+"""... of a time that was measured under load, however narrow its interval ..."""
 _OF_A_SUM = 0.1
 """... and of a whole that is estimated by the sum of its regions."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a contestant besides the race; milliseconds."""
+    """What is known of a contestant without the race; milliseconds."""
 
     name: str
     quiet: UncertainValue | None
     """From all that was measured undisturbed: as a whole in this run and in an earlier one, and the sum of its regions."""
     disturbed: UncertainValue | None = None
-    """From what was measured beside other processes. It counts only where one of two has nothing else."""
+    """From what was measured under load. It counts only where one of two has nothing else."""
 
     @staticmethod
     def of(name: str, costs: Iterable[Cost], regions_ms: float | None = None) -> Evidence:
@@ -79,7 +79,7 @@ def of_plan(name: str, placement: Placement, profile: Profile, cores: Sequence[t
 
 def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:
     """What an implementation takes for all segments of a graph, one after another, ms; None where one was not measured,
-    or only beside other processes."""
+    or only under load."""
     total = 0.0
     keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
     for segment in profile.candidates.segments:

@@ -62,8 +62,8 @@ def expected_fastest(
     return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
 
 
-def foreseen(profile: Profile) -> float | None:
-    """The share of time that the exact placement by predicted costs saves beside everything that runs the whole graph, where it is
+def predicted_saving(profile: Profile) -> float | None:
+    """The share of time that the exact placement by predicted costs saves over everything that runs the whole graph, where it is
     worth trying; None where it is not, or nothing is predicted."""
     if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
         return None

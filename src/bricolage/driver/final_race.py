@@ -167,7 +167,7 @@ def _decision(state: State, arrived: Mapping[str, float]) -> _Decision | None:
 
 
 def _table(state: State, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
-    """All contestants, the fastest first, and the baselines that nobody measured."""
+    """All contestants, the fastest first, and the baselines that were not measured."""
     original, ran = state.original, state.race
     by_name = {str(one): one for one in original.whole}
     challengers = {c.name: c for c in state.challengers}

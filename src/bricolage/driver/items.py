@@ -1,4 +1,4 @@
-"""What a decision can measure beside its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
+"""What a decision can measure after its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
 each with the grounds for the most that it could gain.
 
 | item | bound of its gain |
@@ -188,7 +188,7 @@ class KernelsItem(Item):
             return None
         seconds = self._seconds(state)
         if self._gained is not None:
-            return Promise(self._gained, seconds, "so much was gained by the seconds before")
+            return Promise(self._gained, seconds, "the slice before gained that share")
         return by_tries("tuned kernels", state, seconds, timed=True)
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -199,7 +199,7 @@ class KernelsItem(Item):
         self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
 
     def again(self, state: State) -> bool:
-        """As much again may be gained in as much time."""
+        """Another slice may gain again."""
         del state
         return bool(self._gained)
 

@@ -86,7 +86,7 @@ class PlacementProblem:
         return region_costs(self.candidates, fixed)
 
     def solve(self, seconds: float | None = None) -> PlacementResult:
-        """The exact op-level optimum, or after so many seconds, those of the profile by default, the best that was found.
+        """The exact op-level optimum, or after `seconds`, by default those of the profile, the best that was found.
 
         Raises:
             NoPlacement: nothing runs an operator.

@@ -62,7 +62,7 @@ class Runner(Generic[S]):
         meets and lets the others see that the time is over; the second one is raised.
 
         Raises:
-            ValueError: a stage reads what is filled only after it, or by nobody.
+            ValueError: a stage reads what is filled only after it, or never.
         """
         _check_order(self._stages, state)
         times: list[StageTime] = []

@@ -80,7 +80,7 @@ class State:
     divided: set[str] = field(default_factory=set)
     """Variants whose regions have been measured, and not only the segments of two precisions."""
     mixtures_ms: list[float] = field(default_factory=list)
-    """Of everything that was measured end to end beside whole graphs."""
+    """Of everything that was measured end to end, whole graphs aside."""
     race: Race | None = None
     """The final one; None where none was held."""
     whole_s: float = 3.0
@@ -104,7 +104,7 @@ class State:
 
     @property
     def incumbent(self) -> Implementation | None:
-        """Who runs a whole graph fastest, of what was measured so far; None where nobody does."""
+        """Who runs a whole graph fastest, of what was measured so far; None where none does."""
         found = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
         return min(found, key=lambda one: one[1])[0] if found else None
 

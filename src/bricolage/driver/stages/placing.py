@@ -48,7 +48,7 @@ class Placing(Stage[State]):
 
     @staticmethod
     def _search(state: State, profile: Profile, timed: list[Timed], deadline: Deadline) -> None:
-        """The exact op-level optimum, refined end to end; beside it, what is `timed` already."""
+        """The exact op-level optimum, refined end to end, together with what is `timed` already."""
         problem, variant = PlacementProblem(profile, deadline), profile.variant.name
         optimum = problem.solve()
         found = PlacementSearch(

@@ -34,7 +34,7 @@ PROMISE = 0.03
 _NEAR = 1.05
 """Implementations of the whole graph within this factor of the fastest are divided ..."""
 _MOST = 2
-"""... and so many of them at most."""
+"""... and this many of them at most."""
 _MOST_REGIONS = 256
 """More are not scheduled: measuring and scheduling them takes too long."""
 _TIME_UP = "the time was up"
@@ -237,7 +237,7 @@ def _that_run(
 
 
 def _costs(profile: Profile, placement: Placement, used: int, most: int, deadline: Deadline) -> list[float] | None:
-    """Milliseconds of every region on so many cores; None where one is not known."""
+    """Milliseconds of every region on `used` cores; None where one is not known."""
     times = [ms for ms in _times(profile, placement, used, most, deadline) if ms is not None]
     return times if len(times) == len(placement) else None
 
@@ -245,7 +245,7 @@ def _costs(profile: Profile, placement: Placement, used: int, most: int, deadlin
 def _times(
     profile: Profile, placement: Sequence[Assignment], used: int, most: int, deadline: Deadline
 ) -> list[float | None]:
-    """Milliseconds of each region on so many of `most` cores; None where they are not known."""
+    """Milliseconds of each region on `used` of `most` cores; None where they are not known."""
     keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):

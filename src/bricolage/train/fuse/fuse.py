@@ -1,6 +1,6 @@
 """Runs a sweep: lanes that can be one are grouped, the ways to train a group are timed while they train, and the fastest goes on.
 
-Whoever trains as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
+Training as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
 so.
 """
 

@@ -35,7 +35,7 @@ _CLIP_EPS = 1e-6
 
 
 def _nothing() -> None:
-    """Nobody asks when the backward phase begins."""
+    """It does not matter when the backward phase begins."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Fused:
         return made
 
     def run(self, steps: int) -> int:
-        """Trains all lanes at most so many steps; how many it were. Lanes that end leave a result and a state."""
+        """Trains all lanes at most that many steps; how many it were. Lanes that end leave a result and a state."""
         done = 0
         while done < steps and self.lanes:
             before = self._step

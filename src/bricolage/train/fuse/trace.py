@@ -223,7 +223,7 @@ def _traced(
     places = [node.name for node in graph.nodes if node.op == "placeholder"]
     rest = tuple(name for name in places if name not in known)
     if rest != tuple(signature.user_inputs):
-        raise NotFusible(reason="its graph has inputs beside weights and the batch")
+        raise NotFusible(reason="its graph has inputs other than weights and the batch")
     text, numbers = _write(graph, {**parameters, **buffers})
     state = [(name, tuple(one.shape), str(one.dtype)) for name, one in module.state_dict().items()]
     values = [(place, one.tolist()) for place, one in constants.items()]
