@@ -79,7 +79,7 @@ class Baselines(Stage[State]):
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
 
     def __init__(self, *, every: bool = False) -> None:
-        """`every`: all configurations, and backends that compile slowly as far as the time reaches."""
+        """`every`: all configurations, and within the budget backends that compile slowly."""
         self._every = every
 
     def run(self, state: State, deadline: Deadline) -> None:
