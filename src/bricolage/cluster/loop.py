@@ -63,7 +63,7 @@ class Scheduler(Protocol):
         ...
 
     def resized(self, kind: str, devices: int, now: float) -> None:
-        """So many devices of a kind are there now, free or not."""
+        """That many devices of a kind are there now, free or not."""
         ...
 
     def decide(self, now: float) -> Changes:

@@ -77,7 +77,7 @@ class OrderScheduler:
 
     @property
     def free(self) -> Mapping[str, int]:
-        """Devices of each kind that nobody holds; negative for a moment where a node has failed."""
+        """Devices of each kind that no job holds; negative for a moment where a node has failed."""
         return self._free
 
     def arrived(self, state: JobState, now: float) -> None:
