@@ -33,8 +33,9 @@ def problems(draw: st.DrawFn) -> ShardingProblem:
             if len(operators[other].signatures) == len(some) and not draw(st.integers(0, 4)):
                 like = other
         operators.append(DividedOperator(f"o{number}", reads, (number,), tuple(some), in_place, like))
+        root = reads[0] if reads and not draw(st.integers(0, 2)) else -1
         size = draw(st.sampled_from((0.0, 1e6, 4e6)))
-        tensors.append(DividedTensor(f"t{number}", size, draw(st.sampled_from((0.0, 0.0, size * 3)))))
+        tensors.append(DividedTensor(f"t{number}", size, draw(st.sampled_from((0.0, 0.0, size * 3))), root))
     ring = Ring.described(draw(st.sampled_from((2, 4))), Link(("0", "1"), 1.0, 100.0), draw(st.sampled_from((math.inf, 2.0))))
     memory = draw(st.sampled_from((math.inf, math.inf, 3e6, 6e6, 12e6)))
     return ShardingProblem(tuple(operators), tuple(tensors), ring, memory)
@@ -73,6 +74,15 @@ def least(problem: ShardingProblem) -> float:
     return best
 
 
+def last(problem: ShardingProblem, tensor: int) -> int:
+    """The last operator that needs a tensor's memory."""
+    if problem.tensors[tensor].lasting_bytes:
+        return len(problem.operators) - 1
+    readers = [n for n, other in enumerate(problem.operators) if tensor in other.reads]
+    views = [n for n, other in enumerate(problem.tensors) if other.root == tensor]
+    return max([tensor, *readers, *(last(problem, one) for one in views)])
+
+
 def cost(problem: ShardingProblem, choices: tuple[int, ...]) -> float:
     """Of one choice; infinite where it does not fit. Tensors have the numbers of their writers."""
     p, total = problem.ring.workers, 0.0
@@ -80,15 +90,19 @@ def cost(problem: ShardingProblem, choices: tuple[int, ...]) -> float:
     for now, one in enumerate(problem.operators):
         held = 0.0
         for tensor, facts in enumerate(problem.tensors):
-            readers = [n for n, other in enumerate(problem.operators) if tensor in other.reads]
-            if facts.lasting_bytes or tensor <= now <= max([tensor, *readers]):
+            if facts.root < 0 and (facts.lasting_bytes or tensor <= now <= last(problem, tensor)):
                 held += max(facts.bytes, facts.lasting_bytes) * share(ways[tensor].outputs[0], p)
         for argument, tensor in enumerate(one.reads):
             source, target = ways[tensor].outputs[0], ways[now].inputs[argument]
             if argument in one.in_place and source != target:
                 return math.inf
             total += conversion(source, target, problem.tensors[tensor].bytes, problem.ring)
-            held += problem.tensors[tensor].bytes * share(target, p) if source != target else 0.0
+        for reader in range(now + 1):
+            for argument, tensor in enumerate(problem.operators[reader].reads):
+                view = problem.tensors[reader].root == tensor
+                target = ways[reader].inputs[argument]
+                if (reader == now or (view and now <= last(problem, reader))) and target != ways[tensor].outputs[0]:
+                    held += problem.tensors[tensor].bytes * share(target, p)
         if held > problem.memory_bytes * (1 + 1e-9):
             return math.inf
         total += ways[now].ms

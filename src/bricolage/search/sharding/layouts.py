@@ -17,6 +17,9 @@ Layout: TypeAlias = str
 """On one axis of devices; on several axes one word for each."""
 REPLICATED: Layout = "R"
 PARTIAL: Layout = "P"
+MEAN: Layout = "P(avg)"
+"""Summands whose mean is wanted, as each device's loss is one of the whole."""
+_WORDS = (REPLICATED, PARTIAL, MEAN)
 
 
 def split(axis: int) -> Layout:
@@ -30,11 +33,16 @@ def split_axis(layout: Layout) -> int | None:
     Raises:
         ValueError: it is no layout.
     """
-    if layout in (REPLICATED, PARTIAL):
+    if layout in _WORDS:
         return None
     if layout.startswith("S(") and layout.endswith(")") and layout[2:-1].isdigit():
         return int(layout[2:-1])
-    raise ValueError(f"'{layout}' is no layout: use S(axis), R or P")
+    raise ValueError(f"'{layout}' is no layout: use S(axis), R, P or P(avg)")
+
+
+def is_partial(layout: Layout) -> bool:
+    """Whether each device has a summand."""
+    return layout in (PARTIAL, MEAN)
 
 
 def held_bytes(layout: Layout, size: float, workers: int) -> float:
@@ -52,9 +60,9 @@ def moved_bytes(source: Layout, target: Layout, size: float, workers: int) -> fl
 
     A summand is made from the whole tensor or a part of it without sending: the other devices hold zeros.
     """
-    if source == target or target == PARTIAL or source == REPLICATED:
+    if source == target or is_partial(target) or source == REPLICATED:
         return 0.0
-    if source == PARTIAL:
+    if is_partial(source):
         return (workers - 1) * size * (2 if target == REPLICATED else 1)
     return (workers - 1) * size if target == REPLICATED else (workers - 1) / workers * size
 
@@ -64,7 +72,7 @@ def moved_between(source: Layout, target: Layout, size: float, senders: int, rec
 
     From summands to a whole tensor the p₁ devices first add up (p₁ - 1) T, and the parts go to p₂ devices in a ring: (p₁ + p₂ - 1) T.
     """
-    if source == PARTIAL:
+    if is_partial(source):
         return (senders + receivers - 1) * size if target == REPLICATED else senders * size
     return receivers * size if target == REPLICATED else size
 
@@ -72,7 +80,7 @@ def moved_between(source: Layout, target: Layout, size: float, senders: int, rec
 def packed_bytes(source: Layout, target: Layout, size: float, workers: int) -> float:
     """Bytes that each device copies within its memory for a conversion: what is sent or received lies in one piece only if it is
     divided along the first axis (as Zhao et al., PPoPP 2021, lay out ghost zones so that nothing is packed)."""
-    if source == target or PARTIAL in (target,) or source == REPLICATED:
+    if source == target or is_partial(target) or source == REPLICATED:
         return 0.0
     ways_in, ways_out = split_axis(source), split_axis(target)
     if ways_in is not None and ways_out is not None:
@@ -87,12 +95,12 @@ def conversion_ms(source: Layout, target: Layout, size: float, ring: Ring) -> fl
     """
     if source == target:
         return 0.0
-    if target == PARTIAL:
+    if is_partial(target):
         return math.inf
     if source == REPLICATED:
         return 0.0
     packing = ring.copy_ms(packed_bytes(source, target, size, ring.workers))
-    if source == PARTIAL:
+    if is_partial(source):
         ms = ring.all_reduce_ms(size) if target == REPLICATED else ring.reduce_scatter_ms(size)
     else:
         ms = ring.all_gather_ms(size) if target == REPLICATED else ring.all_to_all_ms(size)

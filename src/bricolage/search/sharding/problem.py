@@ -30,6 +30,8 @@ class DividedTensor:
     lasting_bytes: float = 0.0
     """Of what lasts beyond the step and lies as it does: weights with their optimiser's state. 0: it is there from the operator that
     writes it to its last reader."""
+    root: int = -1
+    """The tensor whose memory it shares, as a view does; -1: it has its own."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class ShardingProblem:
             ):
                 raise ValueError(f"operator '{one.name}' chooses as one that does not have its choices")
             written.update(one.writes)
+        if any(one.root >= number for number, one in enumerate(self.tensors)):
+            raise ValueError("a view comes before the tensor whose memory it shares")
 
     @cached_property
     def writer(self) -> tuple[tuple[int, int], ...]:
@@ -87,11 +91,15 @@ class ShardingProblem:
 
     @cached_property
     def lifetimes(self) -> tuple[tuple[int, int], ...]:
-        """By tensor the operator that writes it and the last that reads it; the whole step where it lasts."""
+        """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it lasts."""
         found = [(first, first) for first, _ in self.writer]
         for number, one in enumerate(self.operators):
             for tensor in one.reads:
                 found[tensor] = (found[tensor][0], number)
+        for tensor in reversed(range(len(found))):
+            root = self.tensors[tensor].root
+            if root >= 0:
+                found[root] = (found[root][0], max(found[root][1], found[tensor][1]))
         end = len(self.operators) - 1
         return tuple(
             (0, end) if tensor.lasting_bytes else span for span, tensor in zip(found, self.tensors, strict=True)
@@ -117,17 +125,25 @@ class ShardingProblem:
         return conversion_ms(source, target, self.tensors[one.reads[argument]].bytes, self.ring)
 
     def bytes_of(self, tensor: int, layout: Layout) -> float:
-        """On each device: the tensor, or what lasts of it."""
+        """On each device: the tensor, or what lasts of it; 0 where its memory is another's."""
         one = self.tensors[tensor]
+        if one.root >= 0:
+            return 0.0
         return held_bytes(layout, max(one.bytes, one.lasting_bytes), self.ring.workers)
 
     def copy_bytes(self, edge: tuple[int, int, int, int], writes: int, reads: int) -> float:
-        """On each device: what a reader holds in the place of what lies otherwise, while it runs."""
+        """On each device: what a reader holds in the place of what lies otherwise (`copy_span`)."""
         writer, output, reader, argument = edge
         source = self.operators[writer].signatures[writes].outputs[output]
         target = self.operators[reader].signatures[reads].inputs[argument]
         size = self.tensors[self.operators[reader].reads[argument]].bytes
         return 0.0 if source == target else held_bytes(target, size, self.ring.workers)
+
+    def copy_span(self, edge: tuple[int, int, int, int]) -> tuple[int, int]:
+        """The first and the last operator while which that copy is there: its reader; for a view all that read the view."""
+        one = self.operators[edge[2]]
+        views = [self.lifetimes[made][1] for made in one.writes if self.tensors[made].root == one.reads[edge[3]]]
+        return edge[2], max([edge[2], *views])
 
 
 @dataclass(frozen=True)
@@ -175,8 +191,9 @@ def memory(problem: ShardingProblem, choices: Sequence[int]) -> list[float]:
         changes[last + 1] -= size
     for edge in problem.edges:
         size = problem.copy_bytes(edge, choices[edge[0]], choices[edge[2]])
-        changes[edge[2]] += size
-        changes[edge[2] + 1] -= size
+        first, last = problem.copy_span(edge)
+        changes[first] += size
+        changes[last + 1] -= size
     found, held = [], 0.0
     for change in changes[:-1]:
         held += change

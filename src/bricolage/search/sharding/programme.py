@@ -108,8 +108,10 @@ def _tables(
         if key not in known:
             known[key] = edge_table(problem, edge)
         table = known[key]
-        if prices is not None and prices[edge[2]]:
-            table = table + prices[edge[2]] * copy_table(problem, edge)
+        if prices is not None:
+            first, last = problem.copy_span(edge)
+            if sums[last + 1] > sums[first]:
+                table = table + (sums[last + 1] - sums[first]) * copy_table(problem, edge)
         a, b = leader[edge[0]], leader[edge[2]]
         if a == b:
             single[a] = single[a] + np.diagonal(table)
@@ -267,11 +269,12 @@ def _memory_rows(
             add(first, last, column, problem.bytes_of(tensor, way.outputs[output]))
     for edge in problem.edges:
         a, b = leader[edge[0]], leader[edge[2]]
+        span = problem.copy_span(edge)
         for (row, column), size in np.ndenumerate(copy_table(problem, edge)):
             if a == b:
                 if row == column:
-                    add(edge[2], edge[2], columns[at[a]][row], float(size))
+                    add(*span, columns[at[a]][row], float(size))
                 continue
             pair = flows[a, b][row, column] if (a, b) in flows else flows[b, a][column, row]
-            add(edge[2], edge[2], int(pair), float(size))
+            add(*span, int(pair), float(size))
     return found
