@@ -27,12 +27,8 @@ def problems(draw: st.DrawFn) -> ShardingProblem:
             # Summands come from operators alone, and one way takes what every other can be made into.
             inputs = tuple(draw(st.sampled_from(LAYOUTS if way else LAYOUTS[:3])) for _ in reads)
             some.append(Signature(inputs, outputs, draw(st.sampled_from((0.0, 1.0, 2.5)))))
-        like = -1
         in_place = (0,) if reads and not draw(st.integers(0, 5)) else ()
-        for other in range(number):
-            if len(operators[other].signatures) == len(some) and not draw(st.integers(0, 4)):
-                like = other
-        operators.append(DividedOperator(f"o{number}", reads, (number,), tuple(some), in_place, like))
+        operators.append(DividedOperator(f"o{number}", reads, (number,), tuple(some), in_place, draw(st.sampled_from((1.0, 1.0, 0.25)))))
         root = reads[0] if reads and not draw(st.integers(0, 2)) else -1
         size = draw(st.sampled_from((0.0, 1e6, 4e6)))
         tensors.append(DividedTensor(f"t{number}", size, draw(st.sampled_from((0.0, 0.0, size * 3))), root))
@@ -68,8 +64,6 @@ def least(problem: ShardingProblem) -> float:
     """Of all choices."""
     best = math.inf
     for choices in itertools.product(*(range(len(one.signatures)) for one in problem.operators)):
-        if any(one.like >= 0 and choices[one.like] != choices[n] for n, one in enumerate(problem.operators)):
-            continue
         best = min(best, cost(problem, choices))
     return best
 
@@ -96,7 +90,7 @@ def cost(problem: ShardingProblem, choices: tuple[int, ...]) -> float:
             source, target = ways[tensor].outputs[0], ways[now].inputs[argument]
             if argument in one.in_place and source != target:
                 return math.inf
-            total += conversion(source, target, problem.tensors[tensor].bytes, problem.ring)
+            total += one.weight * conversion(source, target, problem.tensors[tensor].bytes, problem.ring)
         for reader in range(now + 1):
             for argument, tensor in enumerate(problem.operators[reader].reads):
                 view = problem.tensors[reader].root == tensor
@@ -105,5 +99,5 @@ def cost(problem: ShardingProblem, choices: tuple[int, ...]) -> float:
                     held += problem.tensors[tensor].bytes * share(target, p)
         if held > problem.memory_bytes * (1 + 1e-9):
             return math.inf
-        total += ways[now].ms
+        total += one.weight * ways[now].ms
     return total

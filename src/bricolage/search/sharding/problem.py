@@ -45,8 +45,8 @@ class DividedOperator:
     signatures: tuple[Signature, ...]
     in_place: tuple[int, ...] = ()
     """Arguments that must come as they lie: what an update writes."""
-    like: int = -1
-    """Number of an earlier operator whose choice is this one's too, as layers that repeat have; -1: none."""
+    weight: float = 1.0
+    """How often it runs: an update after N micro-batches counts an Nth, and with it the conversions of what it reads."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ShardingProblem:
 
     def __post_init__(self) -> None:
         written: set[int] = set()
-        for number, one in enumerate(self.operators):
+        for one in self.operators:
             if not one.signatures:
                 raise ValueError(f"operator '{one.name}' has no layout in which it runs")
             for way in one.signatures:
@@ -72,10 +72,6 @@ class ShardingProblem:
                     raise ValueError(f"operator '{one.name}' has a layout for each tensor that it reads or writes")
             if not set(one.reads) <= written:
                 raise ValueError(f"operator '{one.name}' reads what no operator before it writes")
-            if one.like >= number or (
-                one.like >= 0 and len(self.operators[one.like].signatures) != len(one.signatures)
-            ):
-                raise ValueError(f"operator '{one.name}' chooses as one that does not have its choices")
             written.update(one.writes)
         if any(one.root >= number for number, one in enumerate(self.tensors)):
             raise ValueError("a view comes before the tensor whose memory it shares")
@@ -122,7 +118,7 @@ class ShardingProblem:
         target = one.signatures[reads].inputs[argument]
         if argument in one.in_place and source != target:
             return math.inf
-        return conversion_ms(source, target, self.tensors[one.reads[argument]].bytes, self.ring)
+        return one.weight * conversion_ms(source, target, self.tensors[one.reads[argument]].bytes, self.ring)
 
     def bytes_of(self, tensor: int, layout: Layout) -> float:
         """On each device: the tensor, or what lasts of it; 0 where its memory is another's."""
@@ -173,7 +169,7 @@ def judged(
     """What a choice takes."""
     moving = math.fsum(problem.conversion(edge, choices[edge[0]], choices[edge[2]]) for edge in problem.edges)
     ms = moving + math.fsum(
-        one.signatures[choice].ms for one, choice in zip(problem.operators, choices, strict=True)
+        one.weight * one.signatures[choice].ms for one, choice in zip(problem.operators, choices, strict=True)
     )
     peak = max(memory(problem, choices), default=0.0)
     return ShardingPlan(tuple(choices), ms, moving, peak, min(bound, ms), method, seconds)

@@ -63,44 +63,33 @@ def without_limit(problem: ShardingProblem, prices: Sequence[float] | None = Non
         prices: milliseconds for each byte that is held while each operator runs; then it is the time and the price that are least.
     """
     started = time.monotonic()
-    leader = _leaders(problem)
-    numbers = sorted(set(leader))
-    place = {one: number for number, one in enumerate(numbers)}
-    sizes = [len(problem.operators[one].signatures) for one in numbers]
-    single, pairs = _tables(problem, leader, prices)
-    factors = [Factor((place[one],), table) for one, table in single.items()]
-    factors += [Factor((place[a], place[b]), table) for (a, b), table in pairs.items()]
+    sizes = [len(one.signatures) for one in problem.operators]
+    single, pairs = _tables(problem, prices)
+    factors = [Factor((number,), table) for number, table in enumerate(single)]
+    factors += [Factor(ends, table) for ends, table in pairs.items()]
     order = elimination_order(sizes, [one.scope for one in factors])
     if order.largest > MAX_TABLE or order.entries > _MAX_ENTRIES:
         return None
     solved = minimise(sizes, factors, order)
     if solved is None:
         raise NoShardingPlan(workers=problem.ring.workers, memory="any size")
-    choices = [solved[1][place[one]] for one in leader]
-    return judged(problem, choices, solved[0] * (1.0 - _SLACK), "elimination", time.monotonic() - started)
-
-
-def _leaders(problem: ShardingProblem) -> list[int]:
-    found: list[int] = []
-    for number, one in enumerate(problem.operators):
-        found.append(found[one.like] if one.like >= 0 else number)
-    return found
+    return judged(problem, solved[1], solved[0] * (1.0 - _SLACK), "elimination", time.monotonic() - started)
 
 
 def _tables(
-    problem: ShardingProblem, leader: Sequence[int], prices: Sequence[float] | None
-) -> tuple[dict[int, np.ndarray], Tables]:
-    """Costs by choice, and by pairs of choices; operators that choose alike share one."""
+    problem: ShardingProblem, prices: Sequence[float] | None
+) -> tuple[list[np.ndarray], Tables]:
+    """Costs by choice, and by pairs of choices."""
     sums = np.zeros(len(problem.operators) + 1) if prices is None else np.concatenate([[0.0], np.cumsum(prices)])
-    single: dict[int, np.ndarray] = {}
-    for number, one in enumerate(problem.operators):
-        costs = np.array([way.ms for way in one.signatures])
+    single: list[np.ndarray] = []
+    for one in problem.operators:
+        costs = one.weight * np.array([way.ms for way in one.signatures])
         if prices is not None:
             for output, tensor in enumerate(one.writes):
                 first, last = problem.lifetimes[tensor]
                 price = sums[last + 1] - sums[first]
                 costs += price * np.array([problem.bytes_of(tensor, way.outputs[output]) for way in one.signatures])
-        single[leader[number]] = single[leader[number]] + costs if leader[number] in single else costs
+        single.append(costs)
     pairs: Tables = {}
     known: dict[tuple[object, ...], np.ndarray] = {}
     for edge in problem.edges:
@@ -112,13 +101,8 @@ def _tables(
             first, last = problem.copy_span(edge)
             if sums[last + 1] > sums[first]:
                 table = table + (sums[last + 1] - sums[first]) * copy_table(problem, edge)
-        a, b = leader[edge[0]], leader[edge[2]]
-        if a == b:
-            single[a] = single[a] + np.diagonal(table)
-        elif (b, a) in pairs:
-            pairs[b, a] = pairs[b, a] + table.T
-        else:
-            pairs[a, b] = pairs[a, b] + table if (a, b) in pairs else table
+        ends = edge[0], edge[2]
+        pairs[ends] = pairs[ends] + table if ends in pairs else table
     return single, pairs
 
 
@@ -131,6 +115,7 @@ def _edge_key(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> tupl
         tuple(way.inputs[argument] for way in one.signatures),
         problem.tensors[one.reads[argument]].bytes,
         argument in one.in_place,
+        one.weight,
     )
 
 
@@ -204,9 +189,7 @@ def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> Sha
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
     if result.x is None:
         return None
-    leader = _leaders(problem)
-    at = {one: number for number, one in enumerate(sorted(set(leader)))}
-    choices = [int(np.argmax(result.x[columns[at[one]]])) for one in leader]
+    choices = [int(np.argmax(result.x[some])) for some in columns]
     dual = result.mip_dual_bound
     bound = float(dual) * scale if dual is not None and math.isfinite(dual) else 0.0
     seconds = time.monotonic() - started
@@ -214,21 +197,18 @@ def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> Sha
 
 
 def _rows(problem: ShardingProblem) -> tuple[LinearRows, list[list[int]], float]:
-    """The programme: columns of choices come first, by operator that chooses for itself. Costs are in units of `scale`."""
-    leader = _leaders(problem)
-    single, pairs = _tables(problem, leader, None)
-    scale = max(math.fsum(float(one.max()) for one in single.values()) / 1000.0, 1e-12)
-    rows, columns, at = LinearRows([]), [], {}
-    for one in sorted(single):
-        at[one] = len(columns)
-        columns.append([rows.new_column(float(ms) / scale) for ms in single[one]])
+    """The programme: columns of choices come first, by operator. Costs are in units of `scale`."""
+    single, pairs = _tables(problem, None)
+    scale = max(math.fsum(float(one.max()) for one in single) / 1000.0, 1e-12)
+    rows = LinearRows([])
+    columns = [[rows.new_column(float(ms) / scale) for ms in one] for one in single]
     for some in columns:
         rows.add([(column, 1.0) for column in some], 1.0, 1.0)
     flows: dict[tuple[int, int], np.ndarray] = {}
     for (a, b), table in pairs.items():
-        flows[a, b] = _transport(rows, columns[at[a]], columns[at[b]], table / scale)
+        flows[a, b] = _transport(rows, columns[a], columns[b], table / scale)
     if math.isfinite(problem.memory_bytes):
-        for entries in _memory_rows(problem, leader, columns, at, flows):
+        for entries in _memory_rows(problem, columns, flows):
             rows.add(entries.items(), -math.inf, 1.0)
     return rows, columns, scale
 
@@ -247,9 +227,7 @@ def _transport(rows: LinearRows, sources: Sequence[int], targets: Sequence[int],
 
 def _memory_rows(
     problem: ShardingProblem,
-    leader: Sequence[int],
     columns: Sequence[Sequence[int]],
-    at: dict[int, int],
     flows: dict[tuple[int, int], np.ndarray],
 ) -> list[dict[int, float]]:
     """While each operator runs, by column the part of the memory that its choice takes."""
@@ -265,16 +243,9 @@ def _memory_rows(
         if writer < 0:
             continue
         for choice, way in enumerate(problem.operators[writer].signatures):
-            column = columns[at[leader[writer]]][choice]
-            add(first, last, column, problem.bytes_of(tensor, way.outputs[output]))
+            add(first, last, columns[writer][choice], problem.bytes_of(tensor, way.outputs[output]))
     for edge in problem.edges:
-        a, b = leader[edge[0]], leader[edge[2]]
         span = problem.copy_span(edge)
-        for (row, column), size in np.ndenumerate(copy_table(problem, edge)):
-            if a == b:
-                if row == column:
-                    add(*span, columns[at[a]][row], float(size))
-                continue
-            pair = flows[a, b][row, column] if (a, b) in flows else flows[b, a][column, row]
-            add(*span, int(pair), float(size))
+        for place, size in np.ndenumerate(copy_table(problem, edge)):
+            add(*span, int(flows[edge[0], edge[2]][place]), float(size))
     return found

@@ -104,7 +104,11 @@ def _call(
     def read(one: torch.fx.Node) -> object:
         value, layout = values[one], next(wanted)
         assert isinstance(value, DTensor)
-        there = value if to_layout(value.placements[0]) == layout else _converted(value, layout)
+        there = value
+        if to_layout(value.placements[0]) != layout:
+            there = _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
+        elif node.target is torch.ops.aten.view.default:
+            there = _in_one_piece(there)
         return there.to_local() if alone else there
 
     args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), read)
@@ -122,16 +126,15 @@ def _call(
     return several if isinstance(out, (list, tuple)) else several[0]
 
 
-def _converted(value: DTensor, layout: Layout) -> DTensor:
-    """In another layout, each part in one piece: a part that is cut out of a larger one could not be viewed as the graph views it."""
+def _in_one_piece(value: DTensor) -> DTensor:
+    """With parts that are contiguous: what is cut out of a larger one could not be viewed as the graph views the whole."""
     from torch.distributed.tensor import DTensor
 
-    made = value.redistribute(placements=[to_placement(layout)])
-    part = made.to_local()
+    part = value.to_local()
     if part.is_contiguous():
-        return made
+        return value
     return DTensor.from_local(
-        part.contiguous(), made.device_mesh, made.placements, run_check=False, shape=made.shape, stride=made.stride()
+        part.contiguous(), value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
     )
 
 

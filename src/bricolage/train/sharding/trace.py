@@ -91,13 +91,14 @@ def _check(node: torch.fx.Node) -> None:
     function = node.target
     if not isinstance(function, torch._ops.OpOverload):
         return
+    names = [one.name for one in function._schema.arguments]
+    defaults = {one.name: one.default_value for one in function._schema.arguments}
+    drops = {**defaults, **dict(zip(names, node.args, strict=False))}
+    if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
+        raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
     values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
     if mutated(function, *values):
         raise NotShardable(reason=f"{function} writes in place, as normalisation over a batch does with what it has seen")
-    names = [one.name for one in function._schema.arguments]
-    drops = {**{one.name: one.default_value for one in function._schema.arguments}, **dict(zip(names, node.args, strict=False))}
-    if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
-        raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
 
 
 def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
