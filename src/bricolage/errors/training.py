@@ -45,6 +45,20 @@ class NoPipelinePlan(UsageError):
     hint = "Describe devices with more memory, or more of them; or use a smaller batch"
 
 
+class NoShardingPlan(UsageError):
+    """Operators that no layouts fit into the memory of a group of devices, or of which none was found in time."""
+
+    what = "no layout was found in which the step fits on {workers} devices of {memory} each"
+    hint = "Describe devices with more memory, or more of them; use a smaller batch; or give the search more time"
+
+
+class NotShardable(UsageError):
+    """A training step that cannot be divided inside its operators."""
+
+    what = "this training step cannot be divided inside its operators: {reason}"
+    hint = "docs/parallel.md says which steps can; replicas and pipelines take any"
+
+
 class BadTrainingLog(UsageError):
     what = "'{path}' is no record of a training run: {reason}"
     hint = "Write a line for each step: its number, a comma, the loss; or for each run: workers, servers, batch, steps a second"
