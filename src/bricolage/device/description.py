@@ -116,6 +116,8 @@ class DeviceTables:
 
     here: Annotated[int, Within(1, 256)] | None = None
     """Processes on this machine, which share its cores."""
+    gbytes: Annotated[float, Within(1e-6, 1e9)] | None = None
+    """10⁹ bytes a second between processes here, where something holds their links to less than was measured."""
     count: Annotated[int, Within(1, 4096)] = 1
     """Of each described device as many, "name.0", "name.1" ...; a link from "name" to "name" is between any two of them."""
     device: Annotated[tuple[_DeviceTable, ...], Length(0, 8)] = ()
@@ -124,6 +126,8 @@ class DeviceTables:
     def __post_init__(self) -> None:
         if (self.here is None) != bool(self.device):
             raise ValueError("devices are either `here = N` processes, or tables [[devices.device]]")
+        if self.here is None and self.gbytes is not None:
+            raise ValueError("gbytes is of processes here; a described link has its own")
         if self.here is not None and (self.link or self.count != 1):
             raise ValueError("links and counts are of described devices; those of processes here are measured")
         if self.device:

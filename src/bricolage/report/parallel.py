@@ -90,8 +90,7 @@ def result_words(done: PlanResult) -> list[str]:
     against = [
         f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}] times {name}" for name, one in sorted(done.speedups.items())
     ]
-    if done.engine in _ENGINES:
-        told.append(f"The pipeline was run by {_ENGINES[done.engine]}")
+    told += [f"The {name} was run by {_ENGINES[one]}" for name, one in done.engines.items() if one in _ENGINES]
     return [*told, f"Kept: {done.kept}" + (f", as fast as {' and '.join(against)}" if against else "")]
 
 
@@ -175,5 +174,6 @@ def _measured(done: PlanResult | None, devices: int) -> str:
     """Of the first replica."""
     if done is None:
         return ""
-    lanes = [[(one.name, one.start_ms, one.end_ms) for one in some] for some in done.passes[:devices]]
+    ranks = done.passes.get("pipeline", ())[:devices]
+    lanes = [[(one.name, one.start_ms, one.end_ms) for one in some] for some in ranks]
     return timeline(lanes, "Measured passes")

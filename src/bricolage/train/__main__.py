@@ -24,12 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("plan", type=Path)
     run.add_argument("--seconds", type=float, default=8.0, help="for the race")
     run.add_argument("--timeout", type=float, default=120.0, help="seconds for which a process waits for another")
+    run.add_argument("--pipelines", type=int, default=1, help="in the race: the fastest as predicted")
     given = parser.parse_args(arguments)
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         parser.error("torchrun starts it; on this machine alone: bricolage train run PLAN")
     number = int(os.environ["RANK"])
     try:
-        return _run(given.plan, number, given.seconds, given.timeout)
+        return _run(given, number)
     except BricolageError as error:
         print(f"rank {number}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
@@ -43,12 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(plan: Path, number: int, seconds: float, timeout_s: float) -> int:
+def _run(given: argparse.Namespace, number: int) -> int:
     dist = load_torch().distributed
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout))
     folder = scratch.temporary()
     try:
-        found = run_plan(plan, seconds=seconds, timeout_s=timeout_s, rank=Rank(number, dist.get_world_size(), folder))
+        own = Rank(number, dist.get_world_size(), folder)
+        found = run_plan(
+            given.plan, seconds=given.seconds, timeout_s=given.timeout, pipelines=given.pipelines, rank=own
+        )
     finally:
         scratch.remove(folder)
     dist.barrier()

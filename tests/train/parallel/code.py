@@ -1,6 +1,9 @@
-"""What the specs of these tests name: a small Transformer, one with a skip connection and a mask, and one whose weights are tied."""
+"""What the specs of these tests name: a small Transformer, one with a skip connection and a mask, one whose weights are tied."""
 
 from __future__ import annotations
+
+import os
+import time
 
 import torch
 from torch import nn
@@ -55,3 +58,17 @@ def batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def total_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A sum, not a mean: micro-batches do not give its gradients."""
     return torch.nn.functional.cross_entropy(outputs, targets, reduction="sum")
+
+
+def dying(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last of several processes ends when it makes its batch."""
+    if os.environ.get("RANK", "0") != "0":
+        os._exit(7)
+    return batch(size, seed)
+
+
+def hanging(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last of several processes never makes its batch."""
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(600)
+    return batch(size, seed)

@@ -10,7 +10,9 @@ from bricolage.errors import BadPlan
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, build
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from bricolage.train.parallel.division import batch_names, divide_module
 

@@ -72,6 +72,9 @@ def run(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", min=1.0, help="Seconds for which a process waits for another.")
     ] = 120.0,
+    pipelines: Annotated[
+        int, typer.Option("--pipelines", metavar="N", min=0, help="Pipelines in the race: the fastest as predicted.")
+    ] = 1,
     as_json: a.Json = False,
 ) -> None:
     """Run a plan of a training step on this machine, beside plain data parallelism and a single process.
@@ -86,7 +89,7 @@ def run(
 
     output.check_writable(folder / RESULT)
     with output.stdout_kept():
-        done = run_plan(folder, seconds=seconds, timeout_s=timeout)
+        done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
     assert done is not None
     made, _ = read_plan(folder)
     output.write_text(folder / "report.html", parallel.page(made, done))

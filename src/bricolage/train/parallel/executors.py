@@ -16,7 +16,8 @@ from bricolage.errors import BadOption
 from bricolage.train.parallel.division import Division, Stage, batch_names, divide_module
 from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses
 from bricolage.train.plan.problem import PipelinePlan
-from bricolage.train.step import LossFunction, TrainingStep, make_optimiser, users_code
+from bricolage.train.spec import StepSpec
+from bricolage.train.step import LossFunction, TrainingStep, build, make_optimiser, users_code
 from bricolage.work.pipeline.csv import to_csv
 from bricolage.work.pipeline.table import Pass, PassKind, PipelineSchedule
 
@@ -37,10 +38,12 @@ class StepExecutor(Protocol):
 class SingleProcess:
     """The whole step in the first process, on all cores; the others do nothing."""
 
-    def __init__(self, step: TrainingStep, threads: int, *, takes_part: bool) -> None:
-        self._step, self._threads, self._takes_part = step, threads, takes_part
-        trained = [one for one in step.module.parameters() if one.requires_grad]
-        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained)
+    def __init__(self, spec: StepSpec, threads: int, *, takes_part: bool) -> None:
+        self._takes_part, self._threads = takes_part, threads
+        if takes_part:
+            self._step = build(spec)
+            trained = [one for one in self._step.module.parameters() if one.requires_grad]
+            self._optimiser = make_optimiser(replace(spec.optimiser, lr=0.0), trained)
 
     def run(self) -> TimedPasses:
         """See `StepExecutor`."""
@@ -184,8 +187,8 @@ class Pipeline:
         flat = torch.cat([one.reshape(-1) for one in found])
         torch.distributed.all_reduce(flat, group=group)
         flat /= self._plan.replicas
-        for one, part in zip(found, flat.split([one.numel() for one in found]), strict=True):
-            one.copy_(part.view_as(one))
+        for gradient, part in zip(found, flat.split([own.numel() for own in found]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`."""

@@ -94,6 +94,8 @@ def plan_step(
             ring, crowding = measure_ring(spec, number, work.threads, seconds) if number > 1 else (None, 1.0)
             crowding = max(1.0, crowding * min(1.0, work.cores / number))
             layers = tuple(_slower(one, crowding) for one in layers)
+            if ring is not None and spec.devices.gbytes is not None:
+                ring = _held(ring, spec.devices.gbytes)
             link = ring.link if ring is not None else Link(("0", "1"), 1e3)
         else:
             ring, crowding = None, 1.0
@@ -205,6 +207,13 @@ def _changes(problem: PipelineProblem) -> tuple[PlanChange, ...]:
 
 def _faster(link: Link, times: float) -> Link:
     return replace(link, gbytes=link.gbytes * times)
+
+
+def _held(ring: Ring, gbytes: float) -> Ring:
+    """The ring where links have less bandwidth than was measured: what takes time then is the slower of both."""
+    held = ring.among(ring.workers, gbytes)
+    link = replace(ring.link, gbytes=min(ring.link.gbytes, gbytes))
+    return replace(held, link=link, ms_per_byte=max(ring.ms_per_byte, held.ms_per_byte))
 
 
 def _ring(problem: PipelineProblem, times: float) -> Ring | None:

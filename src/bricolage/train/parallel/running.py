@@ -15,37 +15,39 @@ from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import Turns
 from bricolage.options import available_cores
 from bricolage.train.parallel.worker import (
-    Contestant,
+    SINGLE,
     GradientCheck,
     MeasuredPass,
     ParallelAnswer,
     ParallelJob,
+    PipelineJob,
     work,
 )
-from bricolage.train.plan.document import RESULT, TrainingPlan, read_plan
+from bricolage.train.plan.document import RESULT, TrainingPlan, read_plan, table_of
 from bricolage.train.process_group import run_group
 from bricolage.train.rank import Rank
 from bricolage.work.pipeline.csv import table_text
 
+PIPELINE = "pipeline"
+
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What came of a plan that was run. Times in milliseconds."""
+    """What came of a plan that was run. Times in milliseconds; by the way that was run: "pipeline", "data parallel" ..."""
 
     predicted_ms: Mapping[str, float]
     measured: Mapping[str, Latency]
-    """Of a step, by the way it was run."""
     checks: Mapping[str, GradientCheck]
     failures: Mapping[str, str]
     """Ways that were refused, and why."""
-    kept: Contestant
+    kept: str
     """The fastest."""
     speedups: Mapping[str, Ratio]
     """Of the way that is kept over the others."""
-    passes: tuple[tuple[MeasuredPass, ...], ...]
-    """By rank, those of the pipeline's last step."""
-    engine: str
-    """What ran the pipeline: "torch" (torch.distributed.pipelining) or "loop" (ours)."""
+    passes: Mapping[str, tuple[tuple[MeasuredPass, ...], ...]]
+    """By rank, those of a pipeline's last step."""
+    engines: Mapping[str, str]
+    """What ran a pipeline: "torch" (torch.distributed.pipelining) or "loop" (ours)."""
 
     def error(self, way: str) -> float | None:
         """Predicted over measured time, minus one."""
@@ -55,7 +57,7 @@ class PlanResult:
 
 
 def run_plan(
-    folder: Path, *, seconds: float = 8.0, timeout_s: float = 120.0, rank: Rank | None = None
+    folder: Path, *, seconds: float = 8.0, timeout_s: float = 120.0, pipelines: int = 1, rank: Rank | None = None
 ) -> PlanResult | None:
     """Runs a plan: checks its gradients against the single process, then races it with plain data parallelism and one process.
 
@@ -63,6 +65,7 @@ def run_plan(
         folder: the plan's.
         seconds: for the race.
         timeout_s: for which a process waits for another.
+        pipelines: that take part, the fastest as predicted; the first by the plan's `schedule.csv`.
         rank: this process, where somebody else has started the others; None: they are started here.
 
     Returns:
@@ -76,19 +79,17 @@ def run_plan(
     plan, schedule = read_plan(folder)
     count = plan.devices.count
     _check_devices(plan, count if rank is None else rank.size)
-    ways: list[Contestant] = ["single process"]
-    if count > 1 and plan.step.batch_size % count == 0:
-        ways.insert(0, "data parallel")
-    pipelined = plan.pipelined
-    if pipelined is not None:
-        ways.insert(0, "pipeline")
+    chosen = plan.pipelines[:pipelines]
+    jobs = {
+        PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
+            one, plan.begins(one), table_text(table_of(one) if number else schedule)
+        )
+        for number, one in enumerate(chosen)
+    }
     job = ParallelJob(
         plan.step,
-        pipelined,
-        () if pipelined is None else plan.begins(pipelined),
-        table_text(schedule),
-        tuple(ways),
-        True,
+        jobs,
+        count > 1 and plan.step.batch_size % count == 0,
         seconds,
         timeout_s,
         max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
@@ -105,7 +106,10 @@ def run_plan(
         if rank.number:
             return None
         answers = [one for one in several if one is not None]
-    result = _result(plan, answers)
+    predicted = {name: one.plan.step_ms for name, one in jobs.items()} | {SINGLE: plan.single_ms}
+    if plan.data_parallel_ms is not None:
+        predicted["data parallel"] = plan.data_parallel_ms
+    result = _result(predicted, answers)
     (folder / RESULT).write_text(json.dumps(encode(result), indent=1) + "\n", encoding="utf-8")
     return result
 
@@ -139,26 +143,19 @@ def _check_devices(plan: TrainingPlan, found: int) -> None:
         raise DifferentDevices(wanted=f"{wanted} of {wanted.cores} cores", found=f"{available_cores()} cores")
 
 
-def _result(plan: TrainingPlan, answers: Sequence[ParallelAnswer]) -> PlanResult:
+def _result(predicted: Mapping[str, float], answers: Sequence[ParallelAnswer]) -> PlanResult:
     first = answers[0]
     turns = Turns(first.rounds)
-    every: tuple[Contestant, ...] = ("pipeline", "data parallel", "single process")
-    names = [one for one in every if turns.samples(one)]
-    measured: dict[str, Latency] = {one: turns.latency(one) for one in names}
-    kept = min(names, key=lambda one: measured[one].median_ms)
-    predicted: dict[str, float] = {"single process": plan.single_ms}
-    if plan.data_parallel_ms is not None:
-        predicted["data parallel"] = plan.data_parallel_ms
-    if plan.pipelined is not None:
-        predicted["pipeline"] = plan.pipelined.step_ms
-    speedups = {one: turns.ratio(kept, one) for one in names if one != kept}
+    measured = {one: turns.latency(one) for one in (first.rounds[0] if first.rounds else ())}
+    kept = min(measured, key=lambda one: measured[one].median_ms, default=SINGLE)
+    speedups = {one: turns.ratio(kept, one) for one in measured if one != kept}
     return PlanResult(
         predicted,
         measured,
-        first.checks or {},
-        first.failures or {},
+        first.checks,
+        first.failures,
         kept,
         {name: one for name, one in speedups.items() if one is not None},
-        tuple(one.passes for one in answers),
-        first.engine,
+        {name: tuple(one.passes.get(name, ()) for one in answers) for name in first.engines},
+        first.engines,
     )

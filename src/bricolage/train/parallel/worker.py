@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
 
 import torch
 
+from bricolage.errors import BadPlan
 from bricolage.measure.turns import take_turns
 from bricolage.train.parallel.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
-from bricolage.train.parallel.loop import TimedPasses
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.rank import Rank
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import build
 from bricolage.work.pipeline.csv import from_text
 
-Contestant: TypeAlias = Literal["pipeline", "data parallel", "single process"]
+SINGLE = "single process"
 BOUND = 1e-6
 """Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
 _OF_ITSELF = 4.0
@@ -28,25 +27,31 @@ _TURN = 2
 
 
 @dataclass(frozen=True)
+class PipelineJob:
+    """A plan that divides the module."""
+
+    plan: PipelinePlan
+    begins: tuple[str, ...]
+    """Paths of the modules with which stages begin, but for the first."""
+    table: str
+    """Its schedule."""
+
+
+@dataclass(frozen=True)
 class ParallelJob:
     """What all processes are given."""
 
     spec: StepSpec
-    pipelined: PipelinePlan | None
-    """The plan that divides the module; None where there is none."""
-    begins: tuple[str, ...]
-    table: str
-    """Its schedule."""
-    contestants: tuple[Contestant, ...]
-    check: bool
-    """Whether gradients are compared with the single process's."""
+    pipelines: Mapping[str, PipelineJob]
+    """By the name under which they take part."""
+    data_parallel: bool
     seconds: float
     """For the race."""
     timeout_s: float
     """For which a process waits for another."""
-    threads: int = 1
+    threads: int
     """Of each process, but for one that runs alone."""
-    single_threads: int = 1
+    single_threads: int
     """Of that one."""
 
 
@@ -86,42 +91,50 @@ class ParallelAnswer:
     """What a process found."""
 
     rounds: tuple[Mapping[str, tuple[float, ...]], ...] = ()
-    """Milliseconds of steps by contestant, of the slowest process."""
-    checks: Mapping[str, GradientCheck] | None = None
-    """By contestant; of the first process."""
-    passes: tuple[MeasuredPass, ...] = ()
-    """Of the pipeline's last step, on this process."""
-    engine: str = ""
-    failures: Mapping[str, str] | None = None
+    """Milliseconds of steps by the way that was run, of the slowest process."""
+    checks: Mapping[str, GradientCheck] = field(default_factory=dict)
+    passes: Mapping[str, tuple[MeasuredPass, ...]] = field(default_factory=dict)
+    """Of each pipeline's last step, on this process."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """What runs each pipeline here: "torch" (torch.distributed.pipelining), "loop" (ours), "none"."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Ways that were refused, and why."""
 
 
 def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     """Checks gradients, then races."""
     torch.set_num_threads(job.threads)
     executors, failures = _made(job, rank)
-    checks = _checks(job, rank, executors) if job.check else {}
-    engine = getattr(executors.get("pipeline"), "engine", "")
+    checks = _checks(job, rank, executors)
+    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline)}
     for one, check in checks.items():
         if not check.accepted:
             failures[one] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
             executors.pop(one, None)
     rounds, passes = _race(executors, job.seconds, rank)
-    return ParallelAnswer(rounds, checks or None, passes, engine, failures or None)
+    return ParallelAnswer(rounds, checks, passes, engines, failures)
 
 
 def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[str, str]]:
+    """All ways to run the step, and why others cannot be; all processes agree."""
     found: dict[str, StepExecutor] = {}
-    for one in job.contestants:
-        step = build(job.spec)
-        if one == "pipeline":
-            assert job.pipelined is not None
-            schedule = from_text(job.pipelined.schedule, job.table)
-            found[one] = Pipeline(step, job.pipelined, schedule, job.begins, rank.number, job.timeout_s)
-        elif one == "data parallel":
-            found[one] = DataParallel(step, rank.number, rank.size)
-        else:
-            found[one] = SingleProcess(step, job.single_threads, takes_part=rank.number == 0)
-    return found, {}
+    failures: dict[str, str] = {}
+    for name, one in job.pipelines.items():
+        schedule = from_text(one.plan.schedule, one.table)
+        reason = ""
+        try:
+            found[name] = Pipeline(build(job.spec), one.plan, schedule, one.begins, rank.number, job.timeout_s)
+        except BadPlan as error:
+            reason = str(error.facts["reason"])
+        failed = torch.tensor([int(bool(reason))])
+        rank.dist.all_reduce(failed, op=rank.dist.ReduceOp.MAX)
+        if int(failed):
+            failures[name] = reason or "another process cannot divide the module"
+            found.pop(name, None)
+    if job.data_parallel:
+        found["data parallel"] = DataParallel(build(job.spec), rank.number, rank.size)
+    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0)
+    return found, failures
 
 
 # --- gradients ----------------------------------------------------------------------------------------------------------
@@ -133,7 +146,7 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
     exact, own = reference(job.spec, rank, names)
     found = {}
     for kind, executor in executors.items():
-        if kind == "single process":
+        if kind == SINGLE:
             continue
         executor.run()
         here = executor.gradients()
@@ -198,10 +211,10 @@ def compared(
 
 def _race(
     executors: Mapping[str, StepExecutor], seconds: float, rank: Rank
-) -> tuple[tuple[Mapping[str, tuple[float, ...]], ...], tuple[MeasuredPass, ...]]:
+) -> tuple[tuple[Mapping[str, tuple[float, ...]], ...], Mapping[str, tuple[MeasuredPass, ...]]]:
     """Rounds of turns: in each, every way runs some steps; a step takes what its slowest process takes."""
     rounds: list[dict[str, tuple[float, ...]]] = []
-    last = [0.0, TimedPasses()]
+    last: dict[str, tuple[MeasuredPass, ...]] = {}
     begun = time.perf_counter()
 
     def turn(name: str) -> None:
@@ -212,8 +225,9 @@ def _race(
             at = time.perf_counter()
             passes = executors[name].run()
             times.append((time.perf_counter() - at) * 1e3)
-            if name == "pipeline":
-                last[:] = [at, passes]
+            last[name] = tuple(
+                MeasuredPass(str(one), (start - at) * 1e3, (end - at) * 1e3) for one, start, end in passes.passes
+            )
         slowest = torch.tensor(times, dtype=torch.float64)
         rank.dist.all_reduce(slowest, op=rank.dist.ReduceOp.MAX)
         rounds[-1][name] = tuple(slowest.tolist())
@@ -229,10 +243,4 @@ def _race(
 
     if seconds > 0.0 and executors:
         take_turns(list(executors), turn, remaining)
-    at, passes = last
-    assert isinstance(at, float) and isinstance(passes, TimedPasses)
-    told = tuple(MeasuredPass(str(one), (a - at) * 1e3, (b - at) * 1e3) for one, a, b in passes.passes)
-    return tuple(rounds), told
-
-
-_: Callable[..., object] = work
+    return tuple(rounds), {name: some for name, some in last.items() if some}
