@@ -25,10 +25,22 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a job had before a loop began: of an earlier policy, or of a cluster that was another."""
+
+    done: float = 0.0
+    attained_s: float = 0.0
+    run_s: float = 0.0
+    first_start_s: float | None = None
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Arrived:
     """A job was submitted. It becomes the loop's next number."""
 
     job: TrainingJob
+    earlier: Earlier = Earlier()
 
 
 @dataclass(frozen=True, slots=True)
