@@ -7,7 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bricolage.cluster.engine import (
@@ -54,6 +54,16 @@ class Placed(Generic[H]):
     told: float = -1.0
     ran: bool = False
     seen: bool = False
+
+
+@dataclass(frozen=True)
+class Adopted(Generic[H]):
+    """A gang that runs from an earlier life of this process."""
+
+    gang: Gang
+    attempt: int
+    devices: tuple[tuple[int, ...], ...]
+    handle: H
 
 
 class GangEngine(ABC, Generic[H]):
@@ -108,9 +118,9 @@ class GangEngine(ABC, Generic[H]):
     def release(self, handle: H) -> None:
         """All processes have ended: what was reserved for them can go."""
 
-    def found(self, gangs: Mapping[int, Gang]) -> Mapping[int, tuple[Gang, int, H]]:
-        """Of the gangs that shall run, those that do run from an earlier life of this process: with attempt and handle."""
-        del gangs
+    def found(self, gangs: Mapping[int, Gang], attempts: Mapping[int, int]) -> Mapping[int, Adopted[H]]:
+        """Of the gangs that shall run, those that do run from an earlier life of this process."""
+        del gangs, attempts
         return {}
 
     # --- what a loop asks -------------------------------------------------------------------------------------------
@@ -123,12 +133,10 @@ class GangEngine(ABC, Generic[H]):
             attempts: how often each job was started so far.
         """
         self._attempts.update(attempts)
-        found = self.found(gangs)
-        for number, (gang, attempt, handle) in found.items():
-            devices = tuple(tuple(self._free[gang.kind, node][:count]) for node, count in gang.nodes)
-            self._take(gang, devices)
-            self._attempts[number] = max(attempt, attempts.get(number, 0))
-            self._placed[number] = Placed(gang, self.work(number), attempt, devices, handle)
+        found = self.found(gangs, attempts)
+        for number, one in found.items():
+            self._take(one.gang, one.devices)
+            self._placed[number] = Placed(one.gang, self.work(number), one.attempt, one.devices, one.handle)
         return [Evicted(number, self.work(number).saved()) for number in gangs if number not in found]
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:

@@ -35,8 +35,9 @@ class Journal:
         end = 0
         try:
             raw = path.read_bytes() if path.exists() else b""
-            for record, end in self._read(raw):
+            for record, until in self._read(raw):
                 self.records.append(record)
+                end = until
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             if end < len(raw):
                 os.ftruncate(self._file, end)

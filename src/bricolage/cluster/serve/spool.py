@@ -1,6 +1,7 @@
 """Requests to whoever serves a cluster, as files in a folder that only its owner may write to: the file system says who may ask.
 
-A request is a file in `requests`, its answer one of the same name in `answers`; both come whole, by renaming. Who serves holds a lock.
+A request is a file in `requests`, its answer one of the same name in `answers`; both come whole, by renaming. Who serves
+holds a lock.
 """
 
 from __future__ import annotations
