@@ -79,7 +79,7 @@ class NoAnswer(BricolageError):
 
 class BrokenJournal(BricolageError):
     what = "line {line} of the log '{path}' is not what was written: {reason}"
-    hint = "Nothing was changed. Bring the file back from a copy, or move the folder away and submit the jobs again: their checkpoints are in it"
+    hint = "Nothing was changed. Bring the file back from a copy, or serve from a new folder and submit the jobs again"
 
 
 class UnsafeState(UsageError):

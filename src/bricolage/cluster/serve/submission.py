@@ -3,7 +3,7 @@
     name = "digits"
     command = ["python", "train.py"]    # keeps the contract of docs/clusters.md
     devices = 2                         # of one kind, all or none
-    steps = 10000
+    steps = 10000                       # (or `step = "step.toml"` instead of a command)
     seconds = 3600.0                    # for all steps, on a kind whose speed is 1; or, kind by kind:
     rates = { a100 = 9.5, t4 = 2.1 }    # steps a second
 
@@ -13,6 +13,7 @@ or several of these as `[[job]]`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_
 from bricolage.errors import BadJob, JobRefused, MissingFile
 
 _MOST_S = 1e10
+_TRAINER = (sys.executable, "-m", "bricolage.train.job")
 JobName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", "name of a job")]
 Word: TypeAlias = Annotated[str, Matching(r"[^\0]{0,4000}", "word of a command")]
 Variable: TypeAlias = Annotated[str, Matching(r"[^\0]{0,30000}", "value of a variable")]
@@ -35,8 +37,10 @@ class JobSpec:
     """A job as its user describes it."""
 
     name: JobName
-    command: Annotated[tuple[Word, ...], Length(1, 1000)]
     steps: Annotated[float, Within(1.0, 1e15)]
+    command: Annotated[tuple[Word, ...], Length(0, 1000)] = ()
+    step: Word = ""
+    """Instead of a command: the file of a training step, which is trained by `bricolage.train.job`."""
     devices: Annotated[int, Within(1, 1 << 20)] = 1
     rates: Mapping[str, Rate] = field(default_factory=dict)
     """Steps a second of the gang on each kind that it can use."""
@@ -59,6 +63,8 @@ class JobSpec:
     """Seconds from being asked to save to being killed."""
 
     def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.step):
+            raise ValueError("it gives either 'command' or 'step'")
         if bool(self.rates) == bool(self.seconds):
             raise ValueError("it gives either 'rates' or 'seconds'")
         if any("=" in name or not name for name in self.environment):
@@ -117,8 +123,18 @@ def read_jobs(path: Path) -> list[JobSpec]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadJob(path=path, reason=f"two jobs have the name '{twice}'")
-    placed = [replace(spec, directory=str(folder / spec.directory)) for spec in specs]
+    placed = [_placed(spec, folder) for spec in specs]
     for spec in placed:
         if not Path(spec.directory).is_dir():
             raise BadJob(path=path, reason=f"there is no folder '{spec.directory}' for job {spec.name} to run in")
+        if spec.command[:-1] == _TRAINER and not Path(spec.command[-1]).is_file():
+            raise BadJob(
+                path=path, reason=f"there is no file '{spec.command[-1]}' of a training step for job {spec.name}"
+            )
     return placed
+
+
+def _placed(spec: JobSpec, folder: Path) -> JobSpec:
+    directory = folder / spec.directory
+    command = spec.command or (*_TRAINER, str(directory / spec.step))
+    return replace(spec, directory=str(directory), command=command, step="")
