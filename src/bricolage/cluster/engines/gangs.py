@@ -28,8 +28,8 @@ from bricolage.cluster.machines import ClusterSpec
 
 POLL_S = 0.1
 """Between two looks at processes."""
-REPORT_S = 10.0
-"""Between two reports of a job's progress."""
+SOON_S, LATE_S = 1.0, 60.0
+"""Between two reports of a job's progress: half of the time that it has run, within these bounds."""
 LOST = -1
 """The exit code of a process whose node is gone."""
 Node = tuple[str, int]
@@ -52,6 +52,7 @@ class Placed(Generic[H]):
     """Why it cannot go on, and whether by its own fault."""
     told_s: float = -math.inf
     told: float = -1.0
+    ran_s: float = 0.0
     ran: bool = False
     seen: bool = False
 
@@ -249,12 +250,13 @@ class GangEngine(ABC, Generic[H]):
             if not placed.ran:
                 placed.ran = True
                 return [Running(number, placed.work.saved())]
-            if done is not None and done > placed.told and now >= placed.told_s + REPORT_S:
+            due = placed.told_s + min(max((placed.told_s - placed.ran_s) / 2, SOON_S), LATE_S)
+            if done is not None and done > placed.told and now >= due:
                 placed.told_s, placed.told = now, done
                 return [Progressed(number, done)]
             return []
         placed.ran = placed.seen = True
-        placed.told_s, placed.told = now, done
+        placed.told_s, placed.told, placed.ran_s = now, done, now
         return [Running(number, done)]
 
     def _on(self, gang: Gang, kind: str, node: int) -> bool:

@@ -1,5 +1,5 @@
-"""What runs on a node of a Ray cluster: one actor that starts the node's processes of jobs and knows how they ended. It outlives the
-driver, so that jobs go on while there is none, and tells the next one what runs."""
+"""What runs on a node of a Ray cluster: one actor that starts the node's processes of jobs and knows how they ended. It outlives
+the driver, so that jobs go on while there is none, and tells the next one what runs."""
 
 from __future__ import annotations
 

@@ -113,12 +113,13 @@ class Service:
 
     def serve(self, over: Callable[[], bool] = lambda: False) -> None:
         """Until `over` says so; what ends the process ends this, too."""
+        self._turns.over = over
         self.loop.run(over)
 
     @property
     def idle(self) -> bool:
         """Whether every job that was submitted is over."""
-        return all(self._is_over(state) for state in self.loop.states)
+        return self._turns.begun and all(self._is_over(state) for state in self.loop.states)
 
     def work(self, number: int) -> JobWork:
         """A job's command."""
@@ -152,9 +153,8 @@ class Service:
         clock = RealClock(again.began, last)
         engine = self._engine = make_engine(self.cluster, clock, self.work)
         reports = engine.adopt(gangs, attempts)
-        self.loop.engine = JournalledEngine(
-            engine, self._journal, self._news, self._take, self.cluster, [*first, *reports]
-        )
+        self._turns = JournalledEngine(engine, self._journal, self._news, self._take, self.cluster, [*first, *reports])
+        self.loop.engine = self._turns
 
     def _chapter(self) -> tuple[_Opened | None, list[Turn]]:
         """The log's last chapter."""
@@ -250,9 +250,10 @@ class Service:
             if request in known:  # a driver died between the log and the answer
                 return {"submitted": [one.spec.name for one in self._submissions if one.request == request]}
             specs = decode(_Specs, {"specs": asked["submit"]}, "request").specs
-            waiting = [one for one in found if isinstance(one, Submission)]
+            names = {one.spec.name for one in found if isinstance(one, Submission)}
             for spec in specs:
-                self._check_new(spec, now, [one.spec.name for one in waiting])
+                self._check_new(spec, now, names)
+                names.add(spec.name)
             found += [Submission(request, spec, now) for spec in specs]
             return {"submitted": [spec.name for spec in specs]}
         if what == "cancel":
@@ -272,7 +273,7 @@ class Service:
             raise JobRefused(name="?", reason=f"there is no request '{what}'")
         return None
 
-    def _check_new(self, spec: JobSpec, now: float, others: Sequence[str]) -> None:
+    def _check_new(self, spec: JobSpec, now: float, others: set[str]) -> None:
         """Raises JobRefused, JobFitsNowhere or PolicyRefuses."""
         if spec.name in self._numbers or spec.name in others or (self.folder / "jobs" / spec.name).exists():
             raise JobRefused(name=spec.name, reason="there is, or was, a job of that name here")

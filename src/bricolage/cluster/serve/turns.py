@@ -149,6 +149,13 @@ class JournalledEngine:
         self._first = list(first)
         self._told: list[Submission | Report] = []
         self._answer: Callable[[], None] = lambda: None
+        self.over: Callable[[], bool] = lambda: False
+        """Where it says so, nothing is waited for any more."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first turn was told."""
+        return not self._first
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """Reports of the engine, and what users want."""
@@ -157,7 +164,7 @@ class JournalledEngine:
             now, reports = self._engine.wait(min(until, now + _SLICE_S))
             asked, self._answer = self._news(now)
             self._told = [*self._first, *reports, *asked]
-            if self._told or now >= until:
+            if self._told or now >= until or self.over():
                 break
         self._first = []
         told: list[Report] = []
