@@ -30,6 +30,8 @@ POLL_S = 0.1
 """Between two looks at processes."""
 SOON_S, LATE_S = 1.0, 60.0
 """Between two reports of a job's progress: half of the time that it has run, within these bounds."""
+SILENT_S = 10.0
+"""A job that has not said so long how far it is counts as running."""
 LOST = -1
 """The exit code of a process whose node is gone."""
 Node = tuple[str, int]
@@ -53,6 +55,7 @@ class Placed(Generic[H]):
     told_s: float = -math.inf
     told: float = -1.0
     ran_s: float = 0.0
+    began_s: float = 0.0
     ran: bool = False
     seen: bool = False
 
@@ -137,7 +140,9 @@ class GangEngine(ABC, Generic[H]):
         found = self.found(gangs, attempts)
         for number, one in found.items():
             self._take(one.gang, one.devices)
-            self._placed[number] = Placed(one.gang, self.work(number), one.attempt, one.devices, one.handle)
+            self._placed[number] = Placed(
+                one.gang, self.work(number), one.attempt, one.devices, one.handle, began_s=self.clock.now()
+            )
         return [Evicted(number, self.work(number).saved()) for number in gangs if number not in found]
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
@@ -247,7 +252,7 @@ class GangEngine(ABC, Generic[H]):
         now, number = self.clock.now(), placed.gang.number
         done = placed.work.done(placed.attempt)
         if done is None or placed.seen:
-            if not placed.ran:
+            if not placed.ran and now > placed.began_s + SILENT_S:
                 placed.ran = True
                 return [Running(number, placed.work.saved())]
             due = placed.told_s + min(max((placed.told_s - placed.ran_s) / 2, SOON_S), LATE_S)
@@ -284,4 +289,4 @@ class GangEngine(ABC, Generic[H]):
                 self._late.append(Failed(number, work.saved(), str(error)))
                 continue
             self._take(gang, devices)
-            self._placed[number] = Placed(gang, work, attempt, devices, handle)
+            self._placed[number] = Placed(gang, work, attempt, devices, handle, began_s=self.clock.now())
