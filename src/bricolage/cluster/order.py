@@ -96,6 +96,12 @@ class OrderScheduler:
         self._stop(state)
         self._wait(state, now)
 
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """It waits no more."""
+        del now
+        self._leave_queue(state)
+        del self._states[state.number], self._rank[state.number], self._versions[state.number]
+
     def changed(self, state: JobState, now: float) -> None:
         """Its place among the running ones is another."""
         kind = self._stop(state)
