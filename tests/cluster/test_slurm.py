@@ -336,25 +336,35 @@ def test_refusals() -> None:
         apply(SlurmClient(run=Made(*rows, refuses="Access/permission denied")), wanted)
 
 
-@pytest.mark.parametrize(
-    ("answers", "error", "told"),
-    [
-        ({"--version": Answer(0, "slurm 20.11.9\n")}, SlurmTooOld, "this is Slurm 20.11.9"),
-        ({"--version": Answer(0, "PBS Pro\n")}, SlurmAnswer, "it prints no version"),
-        ({"--version": Answer(1, "", "squeue: error: x\nsqueue: fatal: Could not establish one\n")}, SlurmUnavailable, "Could not establish"),
-        ({"--json": Answer(0, "JOBID PARTITION\n")}, SlurmAnswer, "it is no JSON"),
-        ({"--json": Answer(0, "[1]")}, SlurmAnswer, "it has no list 'jobs'"),
-        ({"--json": Answer(0, '{"jobs": 3, "errors": ["no access"]}')}, SlurmUnavailable, "no access"),
-        ({"--json": Answer(0, '{"jobs": [1], "nodes": []}')}, SlurmAnswer, "no object"),
-        ({"--json": Answer(0, '{"jobs": [{"name": "a"}], "nodes": []}')}, SlurmAnswer, "lacks job_id"),
-    ],
-)  # fmt: skip
-def test_another_slurm_is_refused(answers: dict[str, Answer], error: type[BricolageError], told: str) -> None:
-    def run(words: Sequence[str]) -> Answer:
-        return next((answer for word, answer in answers.items() if word in words), Answer(0, "slurm-wlm 23.11.4\n"))
+def asked(**answers: Answer) -> SlurmQueue:
+    """Of a Slurm whose version, or whose JSON, is another."""
+    client = SlurmClient(run=lambda words: answers.get(words[1].strip("-"), Answer(0, "slurm-wlm 23.11.4\n")))
+    return client.queue()
 
-    with pytest.raises(error, match=told):
-        SlurmClient(run=run).queue()
+
+def test_another_slurm_is_refused() -> None:
+    with pytest.raises(SlurmTooOld, match="this is Slurm 20.11.9"):
+        asked(version=Answer(0, "slurm 20.11.9\n"))
+    with pytest.raises(SlurmAnswer, match="it prints no version"):
+        asked(version=Answer(0, "PBS Pro\n"))
+    with pytest.raises(SlurmUnavailable, match="Could not establish one"):
+        asked(version=Answer(1, "", "squeue: error: x\nsqueue: fatal: Could not establish one\n"))
+    with pytest.raises(SlurmUnavailable, match="no access"):
+        asked(json=Answer(0, '{"jobs": [], "errors": ["no access"]}'))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("JOBID PARTITION\n", "it is no JSON"),
+        ("[1]", "it has no list 'jobs'"),
+        ('{"jobs": [1], "nodes": []}', "it has no list 'nodes'|no object"),
+        ('{"jobs": [{"name": "a"}], "nodes": []}', "it has no list 'nodes'|lacks job_id"),
+    ],
+)
+def test_other_json_is_refused(text: str, told: str) -> None:
+    with pytest.raises(SlurmAnswer, match=told):
+        asked(json=Answer(0, text), show=Answer(0, '{"nodes": []}'))
 
 
 def test_commands_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
