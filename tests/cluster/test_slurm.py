@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
+from bricolage.cluster.run_times import advised_limit_s, run_time
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
 from bricolage.cluster.slurm.changes import Levers, apply, changes, restored
 from bricolage.cluster.slurm.client import Answer, SlurmClient
-from bricolage.cluster.slurm.limits import advised_limit_s, run_time
 from bricolage.cluster.slurm.queue import Marked, SlurmQueue, hosts, marked_in, queue_of
 from bricolage.errors import (
-    BricolageError,
     PolicyRefuses,
     SlurmAnswer,
     SlurmEmpty,

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling, program
-from bricolage.cluster.forecast import Expected, Interval, RunningJob, forecast
-from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.forecast import Interval, Outlook, QueuedJob, outlook
+from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.slurm.limits import RunTime, advised_limit_s, run_time
+from bricolage.cluster.run_times import RunTime, advised_limit_s
 from bricolage.cluster.slurm.queue import ENDED, SlurmJob, SlurmNode, SlurmQueue
-from bricolage.cluster.why import lacks_now
-from bricolage.errors import PolicyRefuses, SlurmEmpty
+from bricolage.errors import SlurmEmpty
 
 DRAWS = 20
 """Forecasts with lengths drawn from history, for the intervals."""
 _LEAST_S = 0.5
 """Of a run: the controller counts whole seconds."""
-_NOW_S = 0.5
-"""A start within so many seconds is now."""
 
 
 @dataclass(frozen=True)
@@ -114,55 +111,24 @@ def advise(
         raise SlurmEmpty(reason=told or "it names no nodes")
     cluster = _cluster(queue.nodes, kinds)
     taken = _taken(queue, kinds, cluster, left_out)
-    times = [_time(job, queue.now, rolling) for job, _ in taken]
     limits = [_limit(job, queue.now, rolling, options) for job, _ in taken]
-    jobs = [
-        _training_job(job, on, time, limit, queue.now)
-        for (job, on), time, limit in zip(taken, times, limits, strict=True)
-    ]
-    running = {
-        number: RunningJob(on[0], min(job.start_s - queue.now, 0.0))
-        for number, (job, on) in enumerate(taken)
-        if job.state == "RUNNING"
-    }
-    expected: dict[int, tuple[Expected, str]] = {}
-    for kinds_together, numbers in _apart([on for _, on in taken]):
-        part = replace(cluster, group=tuple(group for group in cluster.group if group.kind in kinds_together))
-        some = [jobs[number] for number in numbers]
-        if reason := entry.refuses(some, part):
-            raise PolicyRefuses(name=entry.name, reason=reason)
-        holding = {at: running[number] for at, number in enumerate(numbers) if number in running}
-        draws = [[times[n].drawn(f"{options.seed}/{draw}/{n}") for n in numbers] for draw in range(options.draws)]
-        found, replayed = forecast(some, holding, part, entry, draws)
-        for number, one, state in zip(numbers, found, replayed.states, strict=True):
-            expected[number] = one, "" if number in running else lacks_now(state, replayed, part)
-    waiting = sorted(expected.keys() - running.keys(), key=lambda n: (expected[n][0].start_s, expected[n][0].place, n))
-    advised = tuple(
-        _advice(taken[number][0], times[number], *expected[number], place=place, limit_s=limits[number])
-        for place, number in [*((0, number) for number in running), *enumerate(waiting, 1)]
-    )
+    jobs = [_queued(job, on, limit, queue.now) for (job, on), limit in zip(taken, limits, strict=True)]
+    found = outlook(jobs, cluster, entry, rolling, options.draws, options.seed)
+    order = sorted(range(len(found)), key=lambda number: found[number].place)
+    advised = tuple(_advice(taken[number][0], found[number], limits[number]) for number in order)
     known = sum(len(runs) for names in rolling.known.values() for runs in names.values())
     return SlurmAdvice(entry.name, dict(cluster.capacity), known, advised, dict(left_out))
 
 
-def _apart(wanted: Sequence[Sequence[str]]) -> list[tuple[set[str], list[int]]]:
-    """Jobs that share no kinds of devices with others, apart: those of another partition neither block them nor help them."""
-    parts: list[set[str]] = []
-    for kinds in wanted:
-        joined = set(kinds).union(*(part for part in parts if part & set(kinds)))
-        parts = [part for part in parts if not part & joined] + [joined]
-    return [(part, [n for n, kinds in enumerate(wanted) if part & set(kinds)]) for part in parts]
-
-
-def _advice(job: SlurmJob, time: RunTime, expected: Expected, lack: str, *, place: int, limit_s: float) -> JobAdvice:
-    starts_now = place > 0 and expected.start_s <= _NOW_S
+def _advice(job: SlurmJob, found: Outlook, limit_s: float) -> JobAdvice:
+    time, expected = found.time, found.expected
     return JobAdvice(
         job=job.number,
         name=job.name,
         user=job.user,
         devices=job.devices,
-        running=place == 0,
-        place=place,
+        running=found.place == 0,
+        place=found.place,
         start_s=expected.start_s,
         start_interval_s=expected.start_interval_s,
         end_s=expected.end_s,
@@ -170,10 +136,10 @@ def _advice(job: SlurmJob, time: RunTime, expected: Expected, lack: str, *, plac
         run_s=time.seconds,
         run_interval_s=time.interval_s,
         because=_because(job, time),
-        waits_for="" if starts_now else lack,
+        waits_for="" if found.starts_now else found.waits_for,
         limit_s=job.limit_s,
         advised_limit_s=limit_s,
-        starts_now=starts_now,
+        starts_now=found.starts_now,
     )
 
 
@@ -193,26 +159,16 @@ def _elapsed(job: SlurmJob, now: float) -> float:
     return max(now - job.start_s, 0.0) if job.state == "RUNNING" else 0.0
 
 
-def _time(job: SlurmJob, now: float, rolling: Rolling) -> RunTime:
-    return run_time(rolling, job.user, job.name, job.devices, _elapsed(job, now), job.own_limit_s)
-
-
 def _limit(job: SlurmJob, now: float, rolling: Rolling, options: AdviceOptions) -> float:
     if not options.limits:
         return job.limit_s
     return advised_limit_s(rolling, job.user, job.name, job.devices, _elapsed(job, now), job.own_limit_s, options.risk)
 
 
-def _training_job(job: SlurmJob, kinds: Sequence[str], time: RunTime, limit_s: float, now: float) -> TrainingJob:
-    return TrainingJob(
-        name=job.number,
-        submit_s=min(job.submit_s - now, 0.0),
-        phases=(WorkPhase(max(time.seconds, 1e-3), dict.fromkeys(kinds, 1.0)),),
-        devices=job.devices,
-        user=job.user,
-        kind=job.name,
-        queue=job.partitions[0],
-        limit_s=limit_s,
+def _queued(job: SlurmJob, kinds: tuple[str, ...], limit_s: float, now: float) -> QueuedJob:
+    since = min(job.start_s - now, 0.0) if job.state == "RUNNING" else None
+    return QueuedJob(
+        job.number, job.user, job.name, job.devices, kinds, job.submit_s - now, limit_s, job.own_limit_s, since
     )
 
 

@@ -70,7 +70,9 @@ def changes(queue: SlurmQueue, advice: SlurmAdvice, levers: Levers) -> list[Slur
         limit = advised[job.number].advised_limit_s if levers.limits else job.limit_s
         nice = nices.get(job.number, job.nice)
         hold = levers.hold and job.state == "PENDING" and job.number not in starting
-        found.append(_change(job, limit, nice, hold if levers.hold else job.marked.held, queue.now))
+        if not levers.hold:
+            hold = job.held
+        found.append(_change(job, limit, nice, hold, queue.now))
     return [one for one in found if one is not None]
 
 
@@ -80,7 +82,8 @@ def restored(queue: SlurmQueue, holds_only: bool = False) -> list[SlurmChange]:
     for job in queue.jobs:
         if job.state in ("PENDING", "RUNNING") and job.marked != Marked():
             limit, nice = (job.limit_s, job.nice) if holds_only else (job.own_limit_s, job.own_nice)
-            found.append(_change(job, limit, nice if job.state == "PENDING" else job.nice, False, queue.now))
+            held = job.held and not job.marked.held
+            found.append(_change(job, limit, nice if job.state == "PENDING" else job.nice, held, queue.now))
     return [one for one in found if one is not None]
 
 
@@ -124,12 +127,12 @@ def _change(job: SlurmJob, limit_s: float, nice: int, held: bool, now: float) ->
     marked = Marked(
         None if limit_s == own else (round(own / 60.0) if math.isfinite(own) else 0),
         None if nice == job.own_nice or job.state != "PENDING" else job.own_nice,
-        held and job.state == "PENDING",
+        held and job.state == "PENDING" and (job.marked.held or not job.held),
     )
     if marked != job.marked:
         text = " ".join(part for part in (job.comment, marked.text()) if part)
         settings.append(("AdminComment", text))
-    hold, release = marked.held and not job.held, job.marked.held and not marked.held and job.held
+    hold, release = marked.held and not job.held, job.held and not held
     if not settings and not hold and not release:
         return None
     return SlurmChange(job.number, tuple(settings), hold, release)

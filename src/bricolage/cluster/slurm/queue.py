@@ -18,6 +18,8 @@ from bricolage.errors import SlurmAnswer
 ENDED = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED"}
 )
+GATE = "bricolage"
+"""The comment of jobs that wait for a watch to release them."""
 _AWAY = re.compile(
     r"DOWN|DRAIN|FAIL|ERROR|UNKNOWN|FUTURE|POWERED_DOWN|NOT_RESPONDING|INVALID|MAINT|REBOOT", re.IGNORECASE
 )
@@ -75,6 +77,8 @@ class SlurmJob:
     comment: str
     """AdminComment without our mark."""
     marked: Marked
+    gated: bool = False
+    """Submitted with `--hold --comment=bricolage`: its user wants it to be released when its turn comes."""
     nodes: tuple[str, ...] = ()
     """Of a running one."""
     tasks: int = 1
@@ -83,7 +87,7 @@ class SlurmJob:
     @property
     def waits(self) -> bool:
         """Whether it may start when its turn comes: it is pending, and not held or blocked by others than us."""
-        free = self.marked.held or not self.held
+        free = self.marked.held or self.gated or not self.held
         return self.state == "PENDING" and free and self.reason not in _WAITS_OTHERWISE
 
     @property
@@ -178,6 +182,7 @@ def _job(row: Mapping[str, Any], left_out: Counter[str]) -> SlurmJob | None:
         priority=_priority(row.get("priority")),
         comment=_MARK.sub("", comment),
         marked=marked_in(comment),
+        gated=str(row.get("comment") or "").strip() == GATE,
         nodes=hosts(str(row.get("nodes") or "")),
         tasks=_tasks(row) if state[0] == "PENDING" else 1,
     )

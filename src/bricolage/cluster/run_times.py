@@ -1,5 +1,5 @@
-"""How long Slurm's jobs take, from what jobs of the same user, name and number of GPUs took (Helios, SC'21), and what time limit
-that allows.
+"""How long jobs take, from what jobs of the same user, name and number of devices took (Helios, SC'21), and what time limit that
+allows.
 
 A limit that is too low kills a job, so it is not the mean. Of n past runs the r-th shortest, r = (n + 1)(1 - risk) rounded up, is
 exceeded by the next one with a probability of at most `risk`, whatever the distribution, as long as runs are exchangeable (split
