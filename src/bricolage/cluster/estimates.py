@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Literal, Protocol, cast
 
-from bricolage.cluster.jobs import JobState
+from bricolage.cluster.jobs import JobState, TrainingJob
 
 
 class Estimator(Protocol):
@@ -49,6 +50,14 @@ class Noisy:
         """Nothing is to be learnt."""
 
 
+def program(job: TrainingJob) -> str:
+    """What a user's jobs of one length share: the kind of job where a history names it (Slurm's job name), else its name."""
+    return job.kind or job.name
+
+
+Likeness = Literal["name", "similar name", "user", "nothing"]
+
+
 @dataclass
 class Rolling:
     """Run times from history (Helios, SC'21, its rolling estimate): the mean of what jobs of this user and name took, of the same
@@ -62,6 +71,7 @@ class Rolling:
     kept: int = 64
     """Lengths of one user and name, latest first."""
     _known: dict[str, dict[str, deque[tuple[int, float]]]] = field(default_factory=dict)
+    _latest: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1024))
     _similar: dict[tuple[str, str], tuple[int, list[str]]] = field(default_factory=dict)
     _sum: float = 0.0
     _count: int = 0
@@ -69,17 +79,31 @@ class Rolling:
     def steps(self, state: JobState) -> float:
         """The mean; the truth's order of magnitude is not known for the very first job, which counts as an hour."""
         job = state.job
-        return max(self.seconds(job.user, job.name, job.devices), 1.0) * state.rate_on(state.kinds[0])
+        return max(self.seconds(job.user, program(job), job.devices), 1.0) * state.rate_on(state.kinds[0])
 
     def seconds(self, user: str, name: str, devices: int) -> float:
         """Of a job on its fastest kind."""
+        if user not in self._known:
+            return self._sum / self._count if self._count else 3600.0
+        same = self.like(user, name, devices)[0]
+        return sum(same) / len(same)
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]:
+        """By user and name: (devices, seconds), oldest first."""
+        return self._known
+
+    def like(self, user: str, name: str, devices: int) -> tuple[Sequence[float], Likeness]:
+        """Seconds that the most similar jobs took, and in what they are similar. Of jobs of an unknown user: the latest of all."""
         mine = self._known.get(user)
         if mine is None:
-            return self._sum / self._count if self._count else 3600.0
+            return [seconds for _, seconds in self._latest], "nothing"
         names = [name] if name in mine else self._names(user, name, mine)
-        found = [one for other in names for one in mine[other]] or [one for some in mine.values() for one in some]
-        same = [seconds for count, seconds in found if count == devices] or [seconds for _, seconds in found]
-        return sum(same) / len(same)
+        found, likeness = [one for other in names for one in mine[other]], "name" if name in mine else "similar name"
+        if not found:
+            found, likeness = [one for some in mine.values() for one in some], "user"
+        same = [seconds for count, seconds in found if count == devices]
+        return same or [seconds for _, seconds in found], cast(Likeness, likeness)
 
     def _names(self, user: str, name: str, mine: dict[str, deque[tuple[int, float]]]) -> list[str]:
         number, names = self._similar.get((user, name), (-1, []))
@@ -92,8 +116,11 @@ class Rolling:
         """Its length on its fastest kind is known now."""
         job = state.job
         seconds = job.run_s(state.kinds[0])
-        self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append(
-            (job.devices, seconds)
-        )
+        self.learn(job.user, program(job), job.devices, seconds)
+
+    def learn(self, user: str, name: str, devices: int, seconds: float) -> None:
+        """A job has taken so long."""
+        self._known.setdefault(user, {}).setdefault(name, deque(maxlen=self.kept)).append((devices, seconds))
+        self._latest.append((devices, seconds))
         self._sum += seconds
         self._count += 1

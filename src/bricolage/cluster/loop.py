@@ -66,12 +66,15 @@ class Changes:
 class Scheduler(Protocol):
     """A policy at work. It is told of each event and asked once after all events of a time."""
 
+    preempts: bool
+    """Whether it may stop running jobs."""
+
     def begin(self, cluster: ClusterSpec) -> None:
         """Before the first event."""
         ...
 
     def arrived(self, state: JobState, now: float) -> None:
-        """A job was submitted."""
+        """A job was submitted. Where a forecast begins with running jobs (`cluster/forecast.py`), it may hold devices already."""
         ...
 
     def ended(self, state: JobState, now: float) -> None:
