@@ -18,7 +18,7 @@ from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.profiling import Baselines
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
@@ -51,7 +51,7 @@ def record(*ratios: float, ways: float = 0.0) -> TrackRecord:
 
 def decided(
     folder: Path, model: Graph, backends: list[Any], known: TrackRecord, answers: Answers | None = None, **more: Any
-) -> State:
+) -> DecisionState:
     """A decision's state after its baselines and its agenda."""
     options = more.pop("options", Options(threads=1))
     options = replace(options, rewrite=False)  # a tuner of rewrites wants a real measurer
@@ -65,7 +65,7 @@ def decided(
     return state
 
 
-def outcomes(state: State) -> dict[str, str]:
+def outcomes(state: DecisionState) -> dict[str, str]:
     return {one.name: one.outcome for one in state.agenda}
 
 

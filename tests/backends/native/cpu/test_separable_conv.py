@@ -153,7 +153,7 @@ def test_borders_between_blocks_hold(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_its_work_is_that_of_both(tmp_path: Path) -> None:
     model = separable(tmp_path, 32, 1, 16)
-    made = Native().anatomy(model, regions.F32, Resources(threads=1))
+    made = Native().kernel_report(model, regions.F32, Resources(threads=1))
     (kernel,) = [kernel for kernel in made.kernels if kernel.kind == "separable"]
     places = 9 * 29
     assert kernel.flops == places * (2 * 32 * 9 + 2 * 32 + 2 * 16 * 32 + 16)

@@ -26,7 +26,7 @@ def minimal_task(
     return RegionTask(inputs, vector(measurer.scratch, ("y",), 1, rectified=True), 2e-2, candidates, _MINIMAL_KEY)
 
 
-def fixed_costs(
+def dispatch_overheads(
     measurer: Measurer,
     engines: Iterable[Implementation],
     threads: int,
