@@ -55,8 +55,8 @@ class Made(Item):
         assert state.incumbent_ms is not None
         state.mixtures_ms.append(state.incumbent_ms * self.finds)
 
-    def again(self, state: DecisionState) -> bool:
-        del state
+    @property
+    def again(self) -> bool:
         return self.done < self.turns
 
 

@@ -205,7 +205,7 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     (mixed,) = (one for one in state.challengers if len(one.placement) == 2)
     assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
     assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
-    assert item.promise(state) is None and item.again(state)
+    assert item.promise(state) is None and item.again
 
 
 def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, model: Graph) -> None:
@@ -227,9 +227,9 @@ def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, mode
         assert promise is not None and promise.gain == gain and 12.0 < promise.seconds < 30.0
     item.run(state, Deadline(100.0))
     promise = item.promise(state)
-    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again(state)
+    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again
     item.run(state, Deadline(100.0))
-    assert not item.again(state), "the second slice found nothing more"
+    assert not item.again, "the second slice found nothing more"
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

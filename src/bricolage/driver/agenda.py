@@ -52,9 +52,9 @@ class Item(ABC):
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures, and adds to the state; when its deadline says so it ends, and what it has found counts."""
 
-    def again(self, state: DecisionState) -> bool:
+    @property
+    def again(self) -> bool:
         """Whether it goes on where it ended, once it has run."""
-        del state
         return False
 
 
@@ -91,7 +91,7 @@ class Agenda(Stage[DecisionState]):
                 item, promise = taken
                 waiting.remove(item)
                 self._run(item, promise, state, deadline)
-                if item.again(state):
+                if item.again:
                     waiting.append(item)
         except KeyboardInterrupt:
             interrupted = True

@@ -198,9 +198,9 @@ class KernelsItem(Item):
         after = state.incumbent_ms
         self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
 
-    def again(self, state: DecisionState) -> bool:
+    @property
+    def again(self) -> bool:
         """Another slice may gain again."""
-        del state
         return bool(self._gained)
 
     @staticmethod

@@ -34,6 +34,7 @@ class RegionsItem(Item):
     """Costs of regions, the most promising first: what placements and searches rest on."""
 
     name = "regions"
+    again = True  # variants may be found later
 
     def __init__(self) -> None:
         """No placement is predicted."""
@@ -72,17 +73,13 @@ class RegionsItem(Item):
                 state.divided.add(profile.variant.name)
                 measure_regions(profile, part)
 
-    def again(self, state: DecisionState) -> bool:
-        """Variants may be found later."""
-        del state
-        return True
-
 
 class TwoPrecisionsItem(Item):
     """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows: first the
     segments in both precisions, then what they promise, end to end."""
 
     name = "two precisions"
+    again = True  # its placements, and those of others that may be found to be too inaccurate
 
     def __init__(self) -> None:
         """Nothing is tried."""
@@ -115,11 +112,6 @@ class TwoPrecisionsItem(Item):
             self._segments.add(low)
             measure_precisions(state.original, low, deadline)
 
-    def again(self, state: DecisionState) -> bool:
-        """Its placements, and those of others that may be found to be too inaccurate."""
-        del state
-        return True
-
     def _next(self, state: DecisionState) -> Implementation | None:
         """The one whose segments are measured, else the fastest that is too inaccurate for the original."""
         if not state.mixing or not state.original.graph.static:
@@ -133,6 +125,7 @@ class Placements(Item):
     """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
 
     name = "placements"
+    again = True  # variants may be found later
 
     def __init__(self) -> None:
         """No variant is placed yet."""
@@ -158,11 +151,6 @@ class Placements(Item):
         waiting = self._waiting(state)
         self._placed |= {profile.variant.name for profile in waiting}
         Placing(waiting).run(state, deadline)
-
-    def again(self, state: DecisionState) -> bool:
-        """Variants may be found later."""
-        del state
-        return True
 
     def _waiting(self, state: DecisionState) -> list[Profile]:
         divided = state.divided - self._placed

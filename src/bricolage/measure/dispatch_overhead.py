@@ -1,4 +1,4 @@
-"""What entering an engine costs: the time of the smallest region there is, one Relu on one element."""
+"""Dispatch overhead of engines: the time of the smallest region there is, one Relu on one element."""
 
 from __future__ import annotations
 
@@ -14,28 +14,21 @@ from bricolage.work.implementation import Implementation
 _MINIMAL_KEY = "minimal region: Relu on one float32"
 
 
-def minimal_task(
-    measurer: Measurer, engines: Iterable[Implementation], threads: int, device: Device, alone: bool = False
-) -> RegionTask:
-    """The smallest region there is, Relu on one element, as a task for these engines."""
-    path = relu_region(measurer.scratch, "x", "y", 1)
-    candidates = tuple(
-        CandidateSpec(_MINIMAL_KEY, (Step(engine, path),), ("y",), threads, alone, device) for engine in engines
-    )
-    inputs = vector(measurer.scratch, ("x",), 1)
-    return RegionTask(inputs, vector(measurer.scratch, ("y",), 1, rectified=True), 2e-2, candidates, _MINIMAL_KEY)
-
-
 def dispatch_overheads(
     measurer: Measurer,
     engines: Iterable[Implementation],
     threads: int,
     device: Device,
-    alone: bool = False,
     should_stop: Stop = never,
 ) -> dict[Implementation, float]:
-    """Measured fixed costs in ms, from the database where known. Engines that cannot run the minimal region are
-    absent."""
-    task = minimal_task(measurer, engines, threads, device, alone)
+    """Measured times in ms of the smallest region there is, from the database where known. Engines that cannot run it are absent."""
+    path = relu_region(measurer.scratch, "x", "y", 1)
+    inputs = vector(measurer.scratch, ("x",), 1)
+    expected = vector(measurer.scratch, ("y",), 1, rectified=True)
+    asked = tuple(
+        CandidateSpec(_MINIMAL_KEY, (Step(engine, path),), ("y",), threads, alone=False, device=device)
+        for engine in engines
+    )
+    task = RegionTask(inputs, expected, 2e-2, asked, _MINIMAL_KEY)
     costs = measurer.measure([task], should_stop=should_stop)
     return {spec.steps[0].implementation: cost.ms for spec, cost in costs.items() if cost.ms is not None}
