@@ -21,7 +21,7 @@ def dispatch_overheads(
     device: Device,
     should_stop: Stop = never,
 ) -> dict[Implementation, float]:
-    """Measured times in ms of the smallest region there is, from the database where known. Engines that cannot run it are absent."""
+    """Measured times in ms of the smallest region, from the database where known. Engines that cannot run it are absent."""
     path = relu_region(measurer.scratch, "x", "y", 1)
     inputs = vector(measurer.scratch, ("x",), 1)
     expected = vector(measurer.scratch, ("y",), 1, rectified=True)
