@@ -124,9 +124,3 @@ class JobState:
     def left_s(self, kind: str) -> float:
         """Seconds that the policy believes are left on a kind, with its own number of devices and at the present rate."""
         return self.predicted_left() / self.rate_on(kind)
-
-    def fastest_left_s(self) -> float:
-        """The same on the kind that it runs on, else on its fastest; a restart under way counts."""
-        if self.held:
-            return max(self.resumes_s - self.at_s, 0.0) + self.predicted_left() / self.rate
-        return self.left_s(self.kinds[0])
