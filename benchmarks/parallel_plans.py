@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.2, help="milliseconds of each pass, whatever its samples")
     parser.add_argument("--schedule", help=f"among {', '.join(PLANNED)}, with commas")
     parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}")
+    parser.add_argument(
+        "--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}"
+    )
     parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
     parser.add_argument("--processes", type=int, default=2, help="with --links")
     parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")
