@@ -19,7 +19,9 @@ COSTS = st.one_of(
 )
 
 
-def least(costs: dict[tuple[int, int, int], StageCost | None], layers: int, devices: int, micro: int, memory: float) -> float:
+def least(
+    costs: dict[tuple[int, int, int], StageCost | None], layers: int, devices: int, micro: int, memory: float
+) -> float:
     best = math.inf
     for count in range(1, layers + 1):
         for cuts in itertools.combinations(range(1, layers), count - 1):

@@ -39,7 +39,9 @@ class Block(torch.nn.Module):
 def transformer() -> TrainingStep:
     """One block between an embedding and a layer of classes."""
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Embedding(12, 16), Block(16, 4), torch.nn.Linear(16, 8), torch.nn.Flatten(0, 1))
+    module = torch.nn.Sequential(
+        torch.nn.Embedding(12, 16), Block(16, 4), torch.nn.Linear(16, 8), torch.nn.Flatten(0, 1)
+    )
     words, targets = torch.randint(12, (4, 8)), torch.randint(8, (32,))
     return TrainingStep(module, torch.nn.functional.cross_entropy, (words,), (targets,), Optimiser("adam"))
 
@@ -103,7 +105,9 @@ def run(job: Job, rank: Rank) -> Ran:
         loss = step.loss(step.module(*step.inputs), *step.targets)
         loss.backward()
         try:
-            found = run_sharded(joint, case.plan, distribute(joint, case.plan, state, [*step.inputs, *step.targets], mesh))
+            found = run_sharded(
+                joint, case.plan, distribute(joint, case.plan, state, [*step.inputs, *step.targets], mesh)
+            )
             pairs = [(found.loss.to_local(), loss.detach())]
             pairs += [(found.gradients[name].full_tensor(), state[name].grad) for name in joint.parameters]
         except (RuntimeError, ValueError, NotImplementedError) as error:

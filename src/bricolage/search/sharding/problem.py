@@ -195,3 +195,14 @@ def memory(problem: ShardingProblem, choices: Sequence[int]) -> list[float]:
         held += change
         found.append(held)
     return found
+
+
+def least_memory(problem: ShardingProblem) -> float:
+    """Bytes on each device that no choice goes below: what lasts, each as little as any signature leaves."""
+    total = 0.0
+    for tensor, one in enumerate(problem.tensors):
+        writer, output = problem.writer[tensor]
+        if one.lasting_bytes and writer >= 0:
+            ways = problem.operators[writer].signatures
+            total += min(problem.bytes_of(tensor, way.outputs[output]) for way in ways)
+    return total

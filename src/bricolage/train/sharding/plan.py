@@ -159,7 +159,9 @@ class Described:
             return
         read = tensor_arguments(node)
         value = node.meta["val"]
-        made = {n: one for n, one in enumerate(value if isinstance(value, (list, tuple)) else [value]) if one is not None}
+        made = {
+            n: one for n, one in enumerate(value if isinstance(value, (list, tuple)) else [value]) if one is not None
+        }
         pairs = self._signatures.of(node, [tuple(one.shape) for one in made.values()])
         reads = tuple(self._of[one.name, 0] for one in read)
         view = is_view(node.target) and bool(reads)  # type: ignore[arg-type]

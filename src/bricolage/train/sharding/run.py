@@ -35,7 +35,11 @@ class ShardedRun:
 
 
 def distribute(
-    joint: JointStep, plan: LayoutPlan, state: Mapping[str, torch.Tensor], batch: Sequence[torch.Tensor], mesh: DeviceMesh
+    joint: JointStep,
+    plan: LayoutPlan,
+    state: Mapping[str, torch.Tensor],
+    batch: Sequence[torch.Tensor],
+    mesh: DeviceMesh,
 ) -> list[DTensor]:
     """Parameters, buffers and batch as planned, from whole ones that are the same in each process.
 
@@ -134,7 +138,12 @@ def _in_one_piece(value: DTensor) -> DTensor:
     if part.is_contiguous():
         return value
     return DTensor.from_local(
-        part.contiguous(), value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
+        part.contiguous(),
+        value.device_mesh,
+        value.placements,
+        run_check=False,
+        shape=value.shape,
+        stride=value.stride(),
     )
 
 

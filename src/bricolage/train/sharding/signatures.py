@@ -181,7 +181,9 @@ class Signatures:
         wanted = inputs
         if answer.needs_redistribute and answer.redistribute_schema is not None:
             schema = answer.redistribute_schema
-            leaves = [one for one in tree_leaves((schema.args_schema, schema.kwargs_schema)) if isinstance(one, DTensorSpec)]
+            leaves = [
+                one for one in tree_leaves((schema.args_schema, schema.kwargs_schema)) if isinstance(one, DTensorSpec)
+            ]
             wanted = tuple(to_layout(one.placements[0]) for one in leaves)
         several = answer.output_spec if isinstance(answer.output_spec, Sequence) else [answer.output_spec]
         written = tuple(to_layout(one.placements[0]) for one in several if isinstance(one, DTensorSpec))

@@ -98,7 +98,9 @@ def _check(node: torch.fx.Node) -> None:
         raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
     values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
     if mutated(function, *values):
-        raise NotShardable(reason=f"{function} writes in place, as normalisation over a batch does with what it has seen")
+        raise NotShardable(
+            reason=f"{function} writes in place, as normalisation over a batch does with what it has seen"
+        )
 
 
 def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
