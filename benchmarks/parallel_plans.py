@@ -4,7 +4,8 @@
     python -m benchmarks.parallel_plans --devices 8 --layers 24 --hidden 1024 --batch 64 --bandwidth 1.25 --memory 16
     python -m benchmarks.parallel_plans --devices 64 --layers 96 --hidden 4096 --batch 256
     python -m benchmarks.parallel_plans --sharding --devices 64 --layers 32 --hidden 4096 --batch 512 --memory 80 --json
-    python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 --clusters 16
+    python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
+        --micro-batches 512 --clusters 64 --groups 16,32,64
 
 With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices (Alpa's two
 levels); hosts have `--host` devices, joined by links of `--inside`.
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inner.add_argument("--sharding", action="store_true", help="operators are divided too")
     inner.add_argument("--micro-batches", type=int, default=8)
     inner.add_argument("--clusters", type=int, default=8, help="stages begin between so many clusters of layers")
+    inner.add_argument("--groups", default="1,2,4,8,16,32,64", help="numbers of devices that a stage may have")
     inner.add_argument("--host", type=int, default=8, help="devices of a host")
     inner.add_argument("--inside", type=float, default=100.0, help="10⁹ bytes a second between two devices of a host")
     inner.add_argument("--copying", type=float, default=1500.0, help="10⁹ bytes a second that a device reads or copies")

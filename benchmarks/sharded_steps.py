@@ -211,7 +211,7 @@ def report(given: argparse.Namespace) -> dict[str, Any]:
     rows = [_row("one group", lambda: _one_group(step, hosts, given.limit))] if given.layers <= given.whole else []
     if given.layers <= given.whole:
         rows.append(_row("data parallel", lambda: _replicas(step, hosts)))
-    groups = [1 << power for power in range(given.devices.bit_length()) if 1 << power <= given.devices]
+    groups = [int(one) for one in given.groups.split(",") if int(one) <= given.devices]
     stages = lambda: plan_sharded(step.row(min(given.layers, given.clusters)), hosts, micro, groups=groups)  # noqa: E731
     rows.append(_row("stages on groups", lambda: _staged(stages())))
     return {

@@ -43,13 +43,14 @@ def least(
 def test_the_least_of_all_ways(data: st.DataObject, layers: int, devices: int, micro: int, memory: float) -> None:
     keys = [(a, b, g) for a in range(layers) for b in range(a + 1, layers + 1) for g in (1, 2)]
     costs = {key: data.draw(COSTS) for key in keys}
-    found = best_stages(lambda a, b, g: costs[a, b, g], layers, devices, micro, [1, 2], memory)
+    # Groups of three and six of three times the devices are the same problem.
+    found = best_stages(lambda a, b, g: costs[a, b, g // 3], layers, 3 * devices, micro, [3, 6], memory)
     best = least(costs, layers, devices, micro, memory)
     if found is None:
         assert math.isinf(best)
         return
     assert found.ms == pytest.approx(best)
-    assert sum(one.devices for one in found.stages) <= devices
+    assert sum(one.devices for one in found.stages) <= 3 * devices
     assert [one.begin for one in found.stages] == [0, *(one.end for one in found.stages[:-1])]
 
 

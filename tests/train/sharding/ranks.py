@@ -10,9 +10,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
+from bricolage.search.sharding.sparse import blocks, radix_layer, residues, volume
 from bricolage.train.rank import Rank
 from bricolage.train.sharding.plan import Described, Group, LayoutPlan
 from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
+from bricolage.train.sharding.sparse import run_sparse
 from bricolage.train.sharding.trace import JointStep, trace_joint
 from bricolage.train.spec import Optimiser
 from bricolage.train.step import TrainingStep
@@ -85,6 +87,10 @@ class Ran:
     errors: tuple[float, ...]
     strayed: tuple[str, ...]
     refused: tuple[str, ...]
+    sparse_error: float
+    """Of a sparse network's outputs and gradients, of this process's rows."""
+    words: tuple[int, int]
+    """Numbers that this process sent for it, and numbers that all are counted to send."""
 
 
 def described(step: TrainingStep, where: Group) -> tuple[JointStep, Described]:
@@ -116,7 +122,7 @@ def run(job: Job, rank: Rank) -> Ran:
             continue
         errors.append(max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs))
         strayed += [f"{case.name}: {one}" for one in found.strayed]
-    return Ran(tuple(errors), tuple(strayed), tuple(refused))
+    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank))
 
 
 def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
@@ -128,3 +134,29 @@ def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
     pairs = [(total, loss.detach())]
     pairs += [(gradients[name].full_tensor(), one.grad) for name, one in alone.module.named_parameters()]
     return max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)
+
+
+def _sparse(rank: Rank) -> tuple[float, tuple[int, int]]:
+    """Two layers of RadiX, divided by blocks and by residues, on five samples."""
+    layers, samples = [radix_layer(32, 4, 1), radix_layer(32, 4, 8)], 5
+    parts, owners = [blocks(32, rank.size), residues(32, rank.size)], residues(32, rank.size)
+    torch.manual_seed(1)
+    weights = [torch.zeros(32, 32) for _ in layers]
+    for layer, weight in zip(layers, weights, strict=True):
+        for row, some in enumerate(layer.columns):
+            weight[row, list(some)] = torch.rand(len(some)) - 0.3
+    x, gradient = torch.rand(32, samples), torch.randn(32, samples)
+    found = run_sparse(layers, weights, parts, owners, x, gradient, rank)
+    leaves = [one.clone().requires_grad_() for one in (x, *weights)]
+    now = leaves[0]
+    for weight in leaves[1:]:
+        now = torch.relu(weight @ now)
+    now.backward(gradient)
+    pairs = [(found.outputs, now, parts[-1]), (found.input_gradient, leaves[0].grad, owners)]
+    pairs += [
+        (own, whole.grad * (whole != 0), rows)
+        for own, whole, rows in zip(found.weight_gradients, leaves[1:], parts, strict=True)
+    ]
+    error = max(float((own - whole)[torch.from_numpy(rows == rank.number)].abs().max()) for own, whole, rows in pairs)
+    words = sum(volume(*one) for one in zip(layers, parts, [owners, *parts], strict=False))
+    return error, (found.sent, 2 * samples * words)

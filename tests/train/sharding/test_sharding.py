@@ -48,6 +48,8 @@ def test_gradients_are_those_of_one_process() -> None:
     assert all(not one.refused and not one.strayed for one in found), found[0]
     errors = dict(zip(["FSDP2", *(one.name for one in cases)], found[0].errors, strict=True))
     assert max(errors.values()) < 1e-5, errors
+    assert max(one.sparse_error for one in found) < 1e-5
+    assert sum(one.words[0] for one in found) == found[0].words[1] > 0
 
 
 def test_dtensor_answers_which_layouts_a_product_takes() -> None:

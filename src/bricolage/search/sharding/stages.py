@@ -80,13 +80,14 @@ def best_stages(
         most_stages: at most so many; by default as many as layers or devices allow.
         tolerance: part of the step by which the plan may be longer than the best: limits that differ by less are not all tried.
     """
-    deepest = min(layers, devices, most_stages or layers)
+    unit = math.gcd(*groups)
+    deepest = min(layers, devices // unit, most_stages or layers)
     table = _Table(costs, layers, groups)
     if not len(table.limits):
         return None
 
     def solve(limit: float) -> tuple[float, list[tuple[int, int, int]]] | None:
-        return table.solve(limit, deepest, devices, micro_batches, memory_bytes)
+        return table.solve(limit, deepest, devices // unit, micro_batches, memory_bytes)
 
     free = solve(math.inf)
     if free is None:
@@ -123,10 +124,11 @@ class _Table:
 
     def __init__(self, costs: StageCosts, layers: int, groups: Sequence[int]) -> None:
         self.cost: dict[tuple[int, int, int], StageCost] = {}
-        self._layers, self._groups = layers, tuple(groups)
-        shape = (len(self._groups), layers + 1, layers + 1)
+        unit = math.gcd(*groups)
+        self._layers, self._unit, self._groups = layers, unit, [one // unit for one in groups]
+        shape = (len(groups), layers + 1, layers + 1)
         self._ms, self._kept, self._lasting = (np.full(shape, math.inf) for _ in range(3))
-        for place, group in enumerate(self._groups):
+        for place, group in enumerate(groups):
             for begin in range(layers):
                 for end in range(begin + 1, layers + 1):
                     one = costs(begin, end, group)
@@ -143,7 +145,8 @@ class _Table:
     def solve(
         self, limit: float, deepest: int, devices: int, micro_batches: int, memory: float
     ) -> tuple[float, list[tuple[int, int, int]]] | None:
-        """The least sum of stages of which none takes longer than the limit, and the stages."""
+        """The least sum of stages of which none takes longer than the limit, and the stages; devices count in what all groups
+        are multiples of."""
         layers = self._layers
         behind = np.full((layers + 1, devices + 1), math.inf)
         behind[layers] = 0.0  # devices may be left
@@ -170,7 +173,8 @@ class _Table:
                 behind = now
         if math.isinf(best[0]):
             return None
-        return best[0], _walk(chosen[: best[1]], layers, devices)
+        walked = _walk(chosen[: best[1]], layers, devices)
+        return best[0], [(begin, end, group * self._unit) for begin, end, group in walked]
 
 
 def _walk(chosen: Sequence[np.ndarray], layers: int, devices: int) -> list[tuple[int, int, int]]:
