@@ -104,9 +104,11 @@ def run(job: Job, rank: Rank) -> Ran:
     errors, strayed, refused = [], [], []
     for name in job.fully:
         errors.append(_fully(STEPS[name], mesh))
+    steps = {name: make() for name, make in STEPS.items()}
+    joints = {name: trace_joint(step) for name, step in steps.items()}
     for case in job.cases:
-        step = STEPS[case.step]()
-        joint = trace_joint(step)
+        step, joint = steps[case.step], joints[case.step]
+        step.module.zero_grad()
         state = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
         loss = step.loss(step.module(*step.inputs), *step.targets)
         loss.backward()

@@ -20,6 +20,10 @@ from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import StageTimes, run_times
 
 
+_SHARES = (1.0, 0.25, 1 / 16)
+"""Parts of a device's memory for one micro-batch: the more are on their way, the less each may keep."""
+
+
 @dataclass(frozen=True)
 class Hosts:
     """Devices in hosts: links within one, and between two."""
@@ -93,7 +97,7 @@ def plan_sharded(
     Raises:
         NoShardingPlan: no stages fit.
     """
-    solver = _Solver(row, hosts, limit_s)
+    solver = _Solver(row, hosts, micro_batches, limit_s)
     found = best_stages(
         solver.cost,
         row.count,
@@ -128,27 +132,36 @@ def plan_sharded(
 class _Solver:
     """Costs of stages; runs of layers that are alike are solved once."""
 
-    def __init__(self, row: LayerRow, hosts: Hosts, limit_s: float) -> None:
+    def __init__(self, row: LayerRow, hosts: Hosts, micro_batches: int, limit_s: float) -> None:
         self._row, self._hosts, self._limit_s = row, hosts, limit_s
-        self._known: dict[Hashable, StageCost | None] = {}
+        self._micro_batches = micro_batches
+        self._known: dict[Hashable, tuple[StageCost, ...]] = {}
         self.solved = 0
 
-    def cost(self, begin: int, end: int, devices: int) -> StageCost | None:
+    def cost(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
         key = (self._row.alike(begin, end), devices)
         if key not in self._known:
             self._known[key] = self._solve(begin, end, devices)
         return self._known[key]
 
-    def _solve(self, begin: int, end: int, devices: int) -> StageCost | None:
-        problem, times = self._row.problem(begin, end, self._hosts.ring(devices)), self._row.times(begin, end)
-        problem = replace(problem, memory_bytes=self._hosts.memory_bytes / times)
-        self.solved += 1
-        try:
-            found = best_sharding(problem, limit_s=self._limit_s)
-        except NoShardingPlan:
-            return None
-        lasting = lasting_bytes(problem, found)
-        return StageCost(times * found.ms, times * max(0.0, found.peak_bytes - lasting), times * lasting)
+    def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
+        """The fastest way that fits for one micro-batch; and where it would not for as many as may be on their way, ways in less memory."""
+        times = self._row.times(begin, end)
+        problem = self._row.problem(begin, end, self._hosts.ring(devices))
+        deepest = min(self._micro_batches, self._row.count - end + begin + 1)
+        found: list[StageCost] = []
+        for share in _SHARES:
+            try:
+                self.solved += 1
+                memory = share * self._hosts.memory_bytes / times
+                one = best_sharding(replace(problem, memory_bytes=memory), limit_s=self._limit_s)
+            except NoShardingPlan:
+                break
+            lasting = lasting_bytes(problem, one)
+            found.append(StageCost(times * one.ms, times * max(0.0, one.peak_bytes - lasting), times * lasting))
+            if found[-1].lasting_bytes + deepest * found[-1].kept_bytes <= self._hosts.memory_bytes:
+                break
+        return tuple(found)
 
 
 def lasting_bytes(problem: ShardingProblem, plan: ShardingPlan) -> float:
