@@ -7,8 +7,8 @@
     python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
         --micro-batches 512 --clusters 64 --groups 16,32,64
 
-With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices (Alpa's two
-levels); hosts have `--host` devices, joined by links of `--inside`.
+With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices
+(Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`.
 
 Layers take what their formulas say: for s tokens and h hidden units a sample's forward pass has s h (24 h + 4 s) FLOPs, the
 gradient of the input s h (24 h + 8 s), that of the weights 24 s h² (Qi et al., "Zero bubble pipeline parallelism"); activations are

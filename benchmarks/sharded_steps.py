@@ -162,7 +162,8 @@ class _Writer:
         return self.add(gradient, inner)
 
     def attention(self, qkv: int, output: str, *more: int) -> int:
-        """By samples and by heads: what it reads and writes is divided alike. 4 T operations a token and unit, twice as many back."""
+        """By samples and by heads: what it reads and writes is divided alike. 4 T operations a token and unit, twice as many
+        back."""
         made, workers = self.tensor(output), self.ring.workers
         reads = (qkv, *more)
         flops = (8.0 if more else 4.0) * self.sizes.tokens * self.length("n") * self.sizes.hidden
@@ -212,8 +213,8 @@ def report(given: argparse.Namespace) -> dict[str, Any]:
     if given.layers <= given.whole:
         rows.append(_row("data parallel", lambda: _replicas(step, hosts)))
     groups = [int(one) for one in given.groups.split(",") if int(one) <= given.devices]
-    stages = lambda: plan_sharded(step.row(min(given.layers, given.clusters)), hosts, micro, groups=groups)  # noqa: E731
-    rows.append(_row("stages on groups", lambda: _staged(stages())))
+    row = step.row(min(given.layers, given.clusters))
+    rows.append(_row("stages on groups", lambda: _staged(plan_sharded(row, hosts, micro, groups=groups))))
     return {
         "devices": given.devices,
         "operators": len(step.problem(1, hosts.ring(1)).operators) * given.layers,

@@ -12,7 +12,7 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.search.sharding.sparse import blocks, radix_layer, residues, volume
 from bricolage.train.rank import Rank
-from bricolage.train.sharding.plan import Described, Group, LayoutPlan
+from bricolage.train.sharding.plan import Described, DeviceGroup, LayoutPlan
 from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
 from bricolage.train.sharding.sparse import run_sparse
 from bricolage.train.sharding.trace import JointStep, trace_joint
@@ -58,10 +58,10 @@ def perceptron() -> TrainingStep:
 STEPS = {"transformer": transformer, "perceptron": perceptron}
 
 
-def group(workers: int, *, gbytes: float = 1e4, memory: float = float("inf"), latency_us: float = 0.0) -> Group:
+def group(workers: int, *, gbytes: float = 1e4, memory: float = float("inf"), latency_us: float = 0.0) -> DeviceGroup:
     """Slow devices: it pays to divide what little these networks compute."""
     ring = Ring.described(workers, Link(("0", "1"), gbytes, latency_us), gbytes)
-    return Group(workers, ring, Peaks(1.0, 1.0), memory, 0.0)
+    return DeviceGroup(workers, ring, Peaks(1.0, 1.0), memory, 0.0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Ran:
     """Numbers that this process sent for it, and numbers that all are counted to send."""
 
 
-def described(step: TrainingStep, where: Group) -> tuple[JointStep, Described]:
+def described(step: TrainingStep, where: DeviceGroup) -> tuple[JointStep, Described]:
     joint = trace_joint(step)
     return joint, Described(joint, step.optimiser, where)
 
@@ -101,9 +101,8 @@ def described(step: TrainingStep, where: Group) -> tuple[JointStep, Described]:
 def run(job: Job, rank: Rank) -> Ran:
     """Every case, against the step in one process."""
     mesh = init_device_mesh("cpu", (rank.size,))
-    errors, strayed, refused = [], [], []
-    for name in job.fully:
-        errors.append(_fully(STEPS[name], mesh))
+    strayed, refused = [], []
+    errors = [_fully(STEPS[name], mesh) for name in job.fully]
     steps = {name: make() for name, make in STEPS.items()}
     joints = {name: trace_joint(step) for name, step in steps.items()}
     for case in job.cases:

@@ -18,7 +18,7 @@ from bricolage.train.process_group import run_group
 from bricolage.train.sharding.plan import plan_layouts
 from bricolage.train.sharding.signatures import Signatures, check
 from bricolage.train.sharding.trace import trace_joint
-from bricolage.train.sharding.verify import Verified
+from bricolage.train.sharding.verify import VerifiedOperator
 from bricolage.train.spec import Optimiser
 from bricolage.train.step import TrainingStep
 from tests.train.sharding.ranks import STEPS, Case, Job, Ran, described, group, run
@@ -59,10 +59,12 @@ def test_dtensor_answers_which_layouts_a_product_takes() -> None:
 def test_a_mean_over_a_part_is_found_out() -> None:
     """DTensor divides the gradient of a mean of squares by samples; each part would divide by its own elements."""
     one, other = torch.empty(8, 4), torch.empty(8, 4)
-    mean, total = (Verified(aten.mse_loss_backward.default, (torch.empty(()), one, other, how), {}) for how in (1, 2))
+    mean, total = (
+        VerifiedOperator(aten.mse_loss_backward.default, (torch.empty(()), one, other, how), {}) for how in (1, 2)
+    )
     assert not mean.holds(("R", "S(0)", "S(0)"), ("S(0)",), WORKERS)
     assert total.holds(("R", "S(0)", "S(0)"), ("S(0)",), WORKERS)
-    assert not Verified(aten.relu.default, (one,), {}).holds(("P",), ("P",), WORKERS)
+    assert not VerifiedOperator(aten.relu.default, (one,), {}).holds(("P",), ("P",), WORKERS)
 
 
 def test_each_layout_of_a_product_gives_the_product() -> None:

@@ -21,7 +21,7 @@ class PlacementLoads:
         )
         self._move, self._memory = np.array(problem.move_ms, float), np.array(problem.memory, float)
         edges = [(source, reader) for source, some in enumerate(problem.readers) for reader in some]
-        self._source, self._reader = (np.array(one, int) for one in zip(*edges, strict=True)) if edges else ([], [])
+        self._edges = np.array(edges, int).reshape(-1, 2)
 
     def loads(self, placements: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Milliseconds of each device in each placement, and by placement how far it is from being one.
@@ -30,8 +30,9 @@ class PlacementLoads:
             placements: [placements, operators], devices. Colours count for nothing: operators of one are given one device.
 
         Returns:
-            Loads [placements, devices] as if memory sufficed; excess [placements]: bytes beyond memories, as part of one, and operators
-            that their device does not run. `max_load` is the largest load where the excess is 0, and infinite elsewhere.
+            Loads [placements, devices] as if memory sufficed; excess [placements]: bytes beyond memories, as part of one, and
+            operators that their device does not run. `max_load` is the largest load where the excess is 0, and infinite
+            elsewhere.
         """
         problem, (count, size) = self._problem, placements.shape
         row = np.arange(count)[:, None]
@@ -39,8 +40,7 @@ class PlacementLoads:
         np.add.at(loads, (row, placements), self._ms[np.arange(size), placements])
         np.add.at(held, (row, placements), np.broadcast_to(self._memory, placements.shape))
         read = np.zeros((count, size, self._devices), bool)
-        if len(self._source):
-            read[row, self._source, placements[:, self._reader]] = True
+        read[row, self._edges[:, 0], placements[:, self._edges[:, 1]]] = True
         read[row, np.arange(size), placements] = False
         moved = read * self._move[:, None]
         loads[:, : problem.accelerators] += moved.sum(axis=1)[:, : problem.accelerators]

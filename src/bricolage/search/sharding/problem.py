@@ -28,8 +28,8 @@ class DividedTensor:
     name: str
     bytes: float
     lasting_bytes: float = 0.0
-    """Of what lasts beyond the step and lies as it does: weights with their optimiser's state. 0: it is there from the operator that
-    writes it to its last reader."""
+    """Of what lasts beyond the step and lies as it does: weights with their optimiser's state. 0: it is there from the operator
+    that writes it to its last reader."""
     root: int = -1
     """The tensor whose memory it shares, as a view does; -1: it has its own."""
 
@@ -87,7 +87,8 @@ class ShardingProblem:
 
     @cached_property
     def lifetimes(self) -> tuple[tuple[int, int], ...]:
-        """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it lasts."""
+        """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it
+        lasts."""
         found = [(first, first) for first, _ in self.writer]
         for number, one in enumerate(self.operators):
             for tensor in one.reads:

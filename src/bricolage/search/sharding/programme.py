@@ -1,9 +1,10 @@
 """The layouts of a group of operators that take least: exactly, as far as time allows.
 
-The problem is that of Alpa (Zheng et al., OSDI 2022): one signature for each operator, its time, conversions on edges, and a limit of
-memory while each operator runs. Where memory is no matter the choice is that of a network of small tables, which bucket elimination
-solves exactly in time linear in the length of the graph (`search.elimination`). Where it is, an integer programme decides on HiGHS;
-edges have a transport of weight from the choices of the writer to those of the reader, as transfers have in `search.milp`.
+The problem is that of Alpa (Zheng et al., OSDI 2022): one signature for each operator, its time, conversions on edges, and a
+limit of memory while each operator runs. Where memory is no matter the choice is that of a network of small tables, which bucket
+elimination solves exactly in time linear in the length of the graph (`search.elimination`). Where it is, an integer programme
+decides on HiGHS; edges have a transport of weight from the choices of the writer to those of the reader, as transfers have in
+`search.milp`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Tables = dict[tuple[int, int], np.ndarray]
 
 
 def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0, gap: float = 0.0) -> ShardingPlan:
-    """The choice that takes least among those that fit into memory, or the best that was found in `limit_s` seconds, with the bound.
+    """The choice that takes least among those that fit into memory, or the best that was found in `limit_s` seconds, with the
+    bound.
 
     Args:
         problem: the problem.

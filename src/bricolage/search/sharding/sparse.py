@@ -1,17 +1,17 @@
 """A sparse network whose rows are divided between processors, so that little has to be sent: as hypergraphs, layer by layer.
 
-Demirci and Ferhatosmanoglu, "Partitioning sparse deep neural networks for scalable training and inference", ICS 2021. The owner of row i
-of a layer computes x(i); what a column of the next layer reads goes from the owner of its input to each part that has a non-zero in
-it. So the words sent forward are the sum over columns of (λ - 1), where λ counts the parts of the column's rows and of its owner; as
-many partial sums come back. A layer is a hypergraph: a vertex for each row, weighted by its non-zeros, a net for each column,
-and a fixed vertex for each owner. `mtkahypar` partitions it.
+Demirci and Ferhatosmanoglu, "Partitioning sparse deep neural networks for scalable training and inference", ICS 2021. The owner
+of row i of a layer computes x(i); what a column of the next layer reads goes from the owner of its input to each part that has a
+non-zero in it. So the words sent forward are the sum over columns of (λ - 1), where λ counts the parts of the column's rows and
+of its owner; as many partial sums come back. A layer is a hypergraph: a vertex for each row, weighted by its non-zeros, a net for
+each column, and a fixed vertex for each owner. `mtkahypar` partitions it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from bricolage.errors import MissingLibrary
 
 Parts = npt.NDArray[np.int64]
 """For each row or input the part that owns it."""
+_MACHINE = SimpleNamespace()
+"""Mt-KaHyPar's threads, which are made once for a process."""
 _UNIT = 100
 """Weight of a non-zero."""
 
@@ -126,11 +128,13 @@ def _partitioned(
         raise MissingLibrary(
             name="mtkahypar", purpose="to divide sparse networks", reason=error, extra="partition"
         ) from error
-    nets, weights = _hypergraph(layers, parts, owners)
+    nets, weights = _hypergraph(layers, owners)
     fixed = [-1] * len(weights) + (list(range(parts)) if owners is not None else [])
     # Mt-KaHyPar 1.7 dies of vertices without weight: fixed ones weigh a hundredth of a non-zero.
     weights = [_UNIT * one for one in weights] + [1] * (len(fixed) - len(weights))
-    machine = _machine(mtkahypar, threads)
+    if not hasattr(_MACHINE, "made"):
+        _MACHINE.made = mtkahypar.initialize(threads)
+    machine = _MACHINE.made
     context = machine.context_from_preset(mtkahypar.PresetType.HIGHEST_QUALITY)
     context.set_partitioning_parameters(parts, epsilon, mtkahypar.Objective.KM1)
     context.logging = False
@@ -142,19 +146,7 @@ def _partitioned(
     return np.array([divided.block_id(row) for row in range(layers[0].rows)])
 
 
-_MACHINES: dict[int, object] = {}
-
-
-def _machine(mtkahypar: Any, threads: int) -> Any:
-    """Mt-KaHyPar's threads, which are made once for a process."""
-    if not _MACHINES:
-        _MACHINES[0] = mtkahypar.initialize(threads)
-    return _MACHINES[0]
-
-
-def _hypergraph(
-    layers: Sequence[SparseLayer], parts: int, owners: Parts | None
-) -> tuple[list[list[int]], list[int]]:
+def _hypergraph(layers: Sequence[SparseLayer], owners: Parts | None) -> tuple[list[list[int]], list[int]]:
     """Nets, and weights of rows; fixed vertices have the numbers behind them."""
     begins = np.cumsum([0, *(layer.rows for layer in layers)]).tolist()
     weights = [len(some) for layer in layers for some in layer.columns]
@@ -185,7 +177,7 @@ def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Pa
         heavy = int(weights.argmax())
         free = weights + sizes.min() <= limit
         best: tuple[float, int, int] | None = None
-        for row in np.flatnonzero(found == heavy):
+        for row in np.flatnonzero(found == heavy).tolist():
             columns = list(layer.columns[row])
             loss = (reads[heavy, columns] == 1).sum()
             gains = (reads[:, columns] == 0).sum(axis=1).astype(float)
@@ -195,13 +187,13 @@ def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Pa
                 best = float(gains[to] - loss), int(row), to
         if best is None:
             break
-        _, row, to = best
-        columns = list(layer.columns[row])
+        _, moved, to = best
+        columns = list(layer.columns[moved])
         reads[heavy, columns] -= 1
         reads[to, columns] += 1
-        weights[heavy] -= sizes[row]
-        weights[to] += sizes[row]
-        found[row] = to
+        weights[heavy] -= sizes[moved]
+        weights[to] += sizes[moved]
+        found[moved] = to
     return found
 
 

@@ -1,9 +1,10 @@
 """A row of layers as stages of a pipeline, each on a group of devices that shares it: Alpa's outer dynamic programme.
 
-Zheng et al., OSDI 2022, section 5. For N micro-batches a pipeline takes the sum of its stages' times and N - 1 times that of the slowest.
-Limits of the slowest are tried in ascending order; for each the least sum is found by a dynamic programme over stages, first layer
-and devices that are left, in which a stage keeps the activations of as many micro-batches as there are stages from it on (1F1B). The
-search ends when no larger limit can pay: Alpa's rule, N t ≥ the best so far, with the least sum of all instead of t.
+Zheng et al., OSDI 2022, section 5. For N micro-batches a pipeline takes the sum of its stages' times and N - 1 times that of the
+slowest. Limits of the slowest are tried in ascending order; for each the least sum is found by a dynamic programme over stages,
+first layer and devices that are left, in which a stage keeps the activations of as many micro-batches as there are stages from it
+on (1F1B). The search ends when no larger limit can pay: Alpa's rule, N t ≥ the best so far, with the least sum of all instead of
+t.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class StageCost:
 
 
 StageCosts = Callable[[int, int, int], Sequence[StageCost]]
-"""First layer, the layer behind the last, devices: ways to run them, as one that is fast and one that keeps little; none where it does
-not run so."""
+"""First layer, the layer behind the last, devices: ways to run them, as one that is fast and one that keeps little; none where it
+does not run so."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def best_stages(
         micro_batches: in a step.
         groups: numbers of devices that a stage may have.
         memory_bytes: of each device.
-        most_stages: at most so many; by default as many as layers or devices allow.
+        most_stages: at most; by default as many as layers or devices allow.
         tolerance: part of the step by which the plan may be longer than the best: limits that differ by less are not all tried.
     """
     unit = math.gcd(*groups)

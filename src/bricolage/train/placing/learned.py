@@ -1,9 +1,9 @@
 """Placement by reinforcement learning: operators are grouped, groups are placed, and both learn from the largest load.
 
-In the manner of Mirhoseini et al., "A hierarchical model for device placement", ICLR 2018, and of EAGLE (IPDPS 2021), where the grouper is
-linked to the placer: what the placer reads of a group is the mean of its operators' features by the probabilities with which the
-grouper puts them there, so that gradients reach the grouper through the placer too. Rewards come from the cost model that all other
-searches use, not from runs; learning is REINFORCE with a moving mean as baseline, or PPO (Schulman et al., 2017).
+In the manner of Mirhoseini et al., "A hierarchical model for device placement", ICLR 2018, and of EAGLE (IPDPS 2021), where the
+grouper is linked to the placer: what the placer reads of a group is the mean of its operators' features by the probabilities with
+which the grouper puts them there, so that gradients reach the grouper through the placer too. Rewards come from the cost model
+that all other searches use, not from runs; learning is REINFORCE with a moving mean as baseline, or PPO (Schulman et al., 2017).
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _loss(now: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, options: 
 
 
 def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
-    """By operator its block of one colour; of each block what is known: times, memory, moves, neighbours, and where it is in the graph."""
+    """By operator its block of one colour; of each block what is known: times, memory, moves, neighbours, and where it is in the
+    graph."""
     blocks = coloured(problem)
     of, count = np.array(blocks.of), len(blocks)
     depth = np.zeros(len(problem))
@@ -159,6 +160,8 @@ def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
     forward = np.where(np.array(problem.backward), np.inf, depth)
     np.minimum.at(first, of, forward)
     first = np.where(np.isinf(first), depth.max(initial=0.0), first) / max(depth.max(initial=0.0), 1.0)
-    waves = [np.sin(first * math.pi * turns) for turns in (1, 2, 4, 8)] + [np.cos(first * math.pi * turns) for turns in (1, 2, 4, 8)]
+    waves = [np.sin(first * math.pi * turns) for turns in (1, 2, 4, 8)] + [
+        np.cos(first * math.pi * turns) for turns in (1, 2, 4, 8)
+    ]
     scaled = [one / max(float(one.std()), 1e-12) for one in sums]
     return of, np.stack([*scaled, first, *waves], axis=1)

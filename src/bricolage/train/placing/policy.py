@@ -8,20 +8,21 @@ import torch
 class Policy(torch.nn.Module):
     """Operators have logits over groups; groups, as the grouper would fill them, have logits over devices."""
 
+    near: torch.Tensor
+
     def __init__(self, facts: torch.Tensor, groups: int, devices: int, hidden: int) -> None:
         """`facts`: [operators, features]; their ninth column from behind is where an operator is in the graph, from 0 to 1."""
         super().__init__()
         self._facts = facts
-        self.grouper = torch.nn.Sequential(
-            torch.nn.Linear(facts.shape[1], hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, groups)
-        )
+        choice = torch.nn.Linear(hidden, groups)
+        with torch.no_grad():
+            choice.weight.mul_(0.1)  # so that groups begin along the graph, as `near` has them
+        self.grouper = torch.nn.Sequential(torch.nn.Linear(facts.shape[1], hidden), torch.nn.Tanh(), choice)
         self.enter = torch.nn.Linear(facts.shape[1] + 1, hidden)
         self.reader = torch.nn.GRU(hidden, hidden, bidirectional=True, batch_first=True)
         self.placer = torch.nn.Linear(2 * hidden, devices)
         centres = torch.linspace(0.0, 1.0, groups)
-        self.register_buffer("near", -((facts[:, -9:-8] - centres) ** 2) * groups**2 / 2)  # groups begin along the graph
-        with torch.no_grad():
-            self.grouper[-1].weight.mul_(0.1)
+        self.register_buffer("near", -((facts[:, -9:-8] - centres) ** 2) * groups**2 / 2)
 
     def _logits(self) -> tuple[torch.Tensor, torch.Tensor]:
         """[operators, groups] and [groups, devices], logarithms of probabilities."""

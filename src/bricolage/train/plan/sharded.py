@@ -1,7 +1,7 @@
 """The two levels joined: layers as stages on groups of devices, and inside each group the layouts that take least.
 
-Stages and groups are found by `search.sharding.stages`, from what `search.sharding.programme` predicts for each; what is returned ran
-on the simulator of pipelines as 1F1B, with transfers between stages, which the formula of the first level leaves out.
+Stages and groups are found by `search.sharding.stages`, from what `search.sharding.programme` predicts for each; what is returned
+ran on the simulator of pipelines as 1F1B, with transfers between stages, which the formula of the first level leaves out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from bricolage.search.sharding.programme import best_sharding
 from bricolage.search.sharding.stages import PlannedStage, StageCost, best_stages, submeshes
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import StageTimes, run_times
-
 
 _SHARES = (1.0, 0.25, 1 / 16)
 """Parts of a device's memory for one micro-batch: the more are on their way, the less each may keep."""
@@ -38,7 +37,7 @@ class Hosts:
     memory_bytes: float = math.inf
 
     def ring(self, devices: int) -> Ring:
-        """Of so many of them, on the slowest of its links."""
+        """Of a number of them, on the slowest of its links."""
         return Ring.described(devices, self.inside if devices <= self.host else self.across, self.copy_gbytes)
 
 
@@ -56,7 +55,8 @@ class LayerRow:
     sent_bytes: float
     """Of a micro-batch between two layers."""
     times: Callable[[int, int], float] = lambda _begin, _end: 1.0
-    """How often a run has what its problem has: of layers that repeat a few stand for all, in their share of the memory."""
+    """How often a run has what its problem has: of layers that repeat a few are solved in the place of all, in their share of the
+    memory."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def plan_sharded(
         hosts: the devices.
         micro_batches: of a step.
         groups: numbers of devices that a stage may have; by default powers of two and whole hosts.
-        most_stages: at most so many.
+        most_stages: at most.
         limit_s: seconds for each integer programme where memory is short; 0: prices for memory alone decide.
         tolerance: of the first level, a part of the step.
 
@@ -145,7 +145,8 @@ class _Solver:
         return self._known[key]
 
     def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
-        """The fastest way that fits for one micro-batch; and where it would not for as many as may be on their way, ways in less memory."""
+        """The fastest way that fits for one micro-batch; and where it would not for as many as may be on their way, ways in less
+        memory."""
         times = self._row.times(begin, end)
         problem = self._row.problem(begin, end, self._hosts.ring(devices))
         deepest = min(self._micro_batches, self._row.count - end + begin + 1)

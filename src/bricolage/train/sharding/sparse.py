@@ -71,9 +71,7 @@ def run_sparse(
     return SparseRun(outputs, back, found[::-1], sent)
 
 
-def _exchange(
-    values: torch.Tensor, ways: Mapping[tuple[int, int], Sequence[int]], rank: Rank, *, add: bool
-) -> int:
+def _exchange(values: torch.Tensor, ways: Mapping[tuple[int, int], Sequence[int]], rank: Rank, *, add: bool) -> int:
     """Sends rows of `values` along the ways, and puts those that come into it, or adds them. Returns how many numbers were sent."""
     import torch
 
