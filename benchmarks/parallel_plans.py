@@ -12,9 +12,9 @@ state take 16 bytes for each of 12 h² weights, exchanged gradients 2. Devices r
 predicts; nothing is measured but `seconds`, the time of planning.
 
 With `--links` steps of benchmarks/training_networks.py are planned for processes here, joined by links that are held to each
-bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of the
-best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times differ
-by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
+bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of
+the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times
+differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.2, help="milliseconds of each pass, whatever its samples")
     parser.add_argument("--schedule", help=f"among {', '.join(PLANNED)}, with commas")
     parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}")
+    parser.add_argument(
+        "--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}"
+    )
     parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
     parser.add_argument("--processes", type=int, default=2, help="with --links")
     parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")

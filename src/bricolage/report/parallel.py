@@ -34,7 +34,7 @@ def plan_words(one: PipelinePlan) -> str:
         return one.schedule
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:
-        parts.append(words.count(one.micro_batches, "micro-batch"))
+        parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
     return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
 
 

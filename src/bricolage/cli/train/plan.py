@@ -127,7 +127,7 @@ def _show_plan(made: TrainingPlan) -> None:
 
     print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
     output.show(parallel.plan_table(made))
-    print(f"\nNo plan takes less than {words.milliseconds(made.problem.bound_ms)}.")
+    print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
     for one in made.changes:
         print(f"With {one.change}: {words.milliseconds(one.step_ms)} ({parallel.plan_words(one.plan)})")
     for note in made.notes:

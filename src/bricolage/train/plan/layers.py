@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,23 +11,35 @@ from bricolage.train.plan.problem import PlannedLayer
 from bricolage.train.predict.pipeline import StepRow
 
 
+@dataclass(frozen=True)
+class PartTimes:
+    """Of a part of a step, for a micro-batch: milliseconds; or factors of these."""
+
+    forward: float
+    backward: float
+
+
 def planned_layers(
-    rows: Mapping[int, StepRow], handed_bytes: Sequence[float] | None = None
+    rows: Mapping[int, StepRow],
+    handed_bytes: Sequence[float] | None = None,
+    factors: Mapping[int, Sequence[PartTimes]] | None = None,
 ) -> tuple[PlannedLayer, ...]:
     """The parts of a step as layers: milliseconds a sample and a pass, by least squares over the sizes.
 
     Args:
         rows: by samples of a micro-batch, at least one.
         handed_bytes: that each part hands to the next for a sample, where that is known better than from the trace.
+        factors: by samples and part, what the part takes as a stage by what its operators take in the step; 1 by default.
     """
     sizes = sorted(rows)
     largest = rows[sizes[-1]]
     found = []
     for part in range(largest.count):
-        forward, forward_start = _line({size: one.forward[part] for size, one in rows.items()})
-        inner = {size: one.backward[part] - one.weight[part] for size, one in rows.items()}
+        by = {size: PartTimes(1.0, 1.0) if factors is None else factors[size][part] for size in sizes}
+        forward, forward_start = _line({size: by[size].forward * rows[size].forward[part] for size in sizes})
+        inner = {size: by[size].backward * (rows[size].backward[part] - rows[size].weight[part]) for size in sizes}
         gradient, gradient_start = _line(inner)
-        weight, weight_start = _line({size: one.weight[part] for size, one in rows.items()})
+        weight, weight_start = _line({size: by[size].backward * rows[size].weight[part] for size in sizes})
         stage = largest.stage(part, part + 1)
         found.append(
             PlannedLayer(
