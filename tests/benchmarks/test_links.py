@@ -12,7 +12,6 @@ from benchmarks.links import Networks, NoNetworks, link_of
 from bricolage.train.plan.document import write_plan
 from tests.train.parallel.made import plan
 
-
 SENT = 4_000_000
 _RECEIVER = """
 import socket, sys, time

@@ -68,6 +68,7 @@ def test_torchrun_starts_a_plan(tmp_path: Path) -> None:
     assert (folder / "result.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_in_vain_for_another_says_so(tmp_path: Path) -> None:
     folder = written(plan(2, batch="hanging"), tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
