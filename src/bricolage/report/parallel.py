@@ -57,7 +57,7 @@ def plan_table(made: TrainingPlan) -> Table:
 
 
 def result_table(done: PlanResult) -> Table:
-    """What was measured beside what was predicted."""
+    """What was predicted and what was measured."""
     heads = [("", "left"), ("Predicted", "right"), ("Measured", "right"), ("95 % interval", "right")]
     heads += [("Error", "right"), ("Gradients", "right"), ("", "left")]
     return plain_table(heads, _result_rows(done))

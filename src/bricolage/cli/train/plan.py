@@ -77,7 +77,7 @@ def run(
     ] = 1,
     as_json: a.Json = False,
 ) -> None:
-    """Run a plan of a training step on this machine, beside plain data parallelism and a single process.
+    """Run a plan of a training step on this machine, in turns with plain data parallelism and a single process.
 
     Gradients are compared with those of the single process. Then all ways take turns, and the fastest is kept. Weights are not
     trained: steps have a learning rate of zero. On several machines: `torchrun ... -m bricolage.train run PLAN` on each.

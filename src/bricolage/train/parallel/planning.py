@@ -51,9 +51,8 @@ def plan_step(
         TrainingWorkerFailed: a process that takes part in a measurement ends.
     """
     if spec.devices is None:
-        raise BadTrainingSpec(
-            path=spec.folder, reason="it names no devices: `[devices]` with `here = 4`, or tables of them"
-        )
+        reason = "it names no devices: `[devices]` with `here = 4`, or tables of them"
+        raise BadTrainingSpec(path=spec.folder, reason=reason)
     shown = progress if progress is not None else Silent()
     described = spec.devices.described() if spec.devices.here is None else None
     number = spec.devices.here or len(described.machine.devices if described else ())
@@ -62,36 +61,41 @@ def plan_step(
     shown.start("timing the step", 2 + len(work.sizes))
     threads = torch.get_num_threads()
     try:
-        single, alone = work.alone()
+        alone = work.alone()
         shown.advance(1)
         layers, notes = work.layers(shown)
-        if described is None:
-            ring, crowding = measure_ring(spec, number, work.threads, seconds) if number > 1 else (None, 1.0)
-            crowding = max(1.0, crowding * min(1.0, work.cores / number))
-            layers = tuple(_slower(one, crowding) for one in layers)
-            if ring is not None and spec.devices.gbytes is not None:
-                ring = _held(ring, spec.devices.gbytes)
-            link = ring.link if ring is not None else Link(("0", "1"), 1e3)
-        else:
-            ring, crowding = None, 1.0
+        problem = _problem_here(spec, work, layers) if link is None else _problem_there(spec, work, layers, link)
         shown.advance(1)
-        assert link is not None
-        problem = PipelineProblem(
-            layers,
-            number,
-            spec.batch_size,
-            link,
-            work.memory or math.inf,
-            cores=work.cores if described is None else math.inf,
-            beside=True,
-            ring=ring,
-        )
-        parallel = work.data_parallel_ms(problem, crowding)
         shown.finish()
     finally:
         torch.set_num_threads(threads)
-    found = best_plans(problem, schedules, count=count)
-    return _document(spec, work, problem, found, (single, alone), parallel, notes)
+    return _document(spec, work, problem, best_plans(problem, schedules, count=count), alone, notes)
+
+
+def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
+    """Processes of this machine: they slow each other, and their links are measured."""
+    number = work.devices
+    ring, together = measure_ring(spec, number, work.threads, work.seconds) if number > 1 else (None, 1.0)
+    # What running at once costs beyond that processes share cores.
+    work.crowding = max(1.0, together * min(1.0, work.cores / number))
+    assert spec.devices is not None
+    if ring is not None and spec.devices.gbytes is not None:
+        ring = _held(ring, spec.devices.gbytes)
+    return PipelineProblem(
+        tuple(_slower(one, work.crowding) for one in layers),
+        number,
+        spec.batch_size,
+        ring.link if ring is not None else Link(("0", "1"), 1e3),
+        work.memory,
+        cores=work.cores,
+        prefetch=True,
+        ring=ring,
+    )
+
+
+def _problem_there(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...], link: Link) -> PipelineProblem:
+    """Described devices: each by itself."""
+    return PipelineProblem(layers, work.devices, spec.batch_size, link, work.memory or math.inf, prefetch=True)
 
 
 def _document(
@@ -100,7 +104,6 @@ def _document(
     problem: PipelineProblem,
     found: Sequence[PipelinePlan],
     alone: tuple[float, int],
-    parallel: float | None,
     notes: tuple[str, ...],
 ) -> TrainingPlan:
     devices = PlanDevices(
@@ -116,6 +119,7 @@ def _document(
     )
     here = host()
     single, single_threads = alone
+    parallel = work.data_parallel_ms(problem)
     # What one process and DistributedDataParallel take was found from steps of their own; that of the planner is rougher.
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
     priced = [replace(_priced(one, problem, single, parallel), bound_ms=bound) for one in found]
@@ -129,14 +133,14 @@ def _document(
         devices,
         problem.layers,
         problem.ring,
-        problem.beside,
+        problem.prefetch,
         best,
         way,
         tuple(priced[1:]),
         single,
         single_threads,
         parallel,
-        _changes(problem),
+        _changes(problem, work, single),
         notes,
     )
 
@@ -150,7 +154,7 @@ def _priced(one: PipelinePlan, problem: PipelineProblem, single: float, parallel
     return replace(one, step_ms=parallel, micro_batches=1) if whole and parallel is not None else one
 
 
-def _changes(problem: PipelineProblem) -> tuple[PlanChange, ...]:
+def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tuple[PlanChange, ...]:
     """The best plans with other links and devices."""
     asked = [
         (
@@ -174,9 +178,11 @@ def _changes(problem: PipelineProblem) -> tuple[PlanChange, ...]:
     found = []
     for name, one in asked:
         try:
-            best = best_plans(one, count=1)[0]
+            plans = best_plans(one, count=1)
         except NoPipelinePlan:
             continue
+        parallel = work.data_parallel_ms(one)
+        best = min((_priced(plan, one, single, parallel) for plan in plans), key=lambda plan: plan.step_ms)
         found.append(PlanChange(name, best.step_ms, best))
     return tuple(found)
 

@@ -58,6 +58,8 @@ class StepTimings:
         chosen = {one for one in divisors(spec.batch_size) if one <= most} or {1}
         self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - spec.batch_size / 8))})
         """Samples of the micro-batches that are timed."""
+        self.crowding = 1.0
+        """A factor of all times where processes run at once, beyond that they share cores."""
         self._rows: dict[int, StepRow] = {}
 
     @property
@@ -154,9 +156,9 @@ class StepTimings:
         """The parts of the module as PyTorch runs it whole, not in stages."""
         return planned_layers(self._rows)
 
-    def data_parallel_ms(self, problem: PipelineProblem, crowding: float) -> float | None:
+    def data_parallel_ms(self, problem: PipelineProblem) -> float | None:
         """By DistributedDataParallel on all devices: buckets are exchanged while gradients are computed."""
-        workers = self.devices
+        workers = problem.devices
         if workers < 2 or self.spec.batch_size % workers:
             return None
         samples = self.spec.batch_size // workers
@@ -169,7 +171,7 @@ class StepTimings:
             + one.backward_start_ms
             for one in whole
         )
-        crowd = crowding * max(1.0, workers / problem.cores)
+        crowd = self.crowding * max(1.0, workers / problem.cores)
         scale = crowd * passes / (sum(ms[number] for number in numbers) or 1.0)
         ring = problem.ring if problem.ring is not None else _ring_of(problem)
         place = {number: index for index, number in enumerate(numbers)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -56,10 +57,27 @@ def planned_layers(
                 gradient_start + weight_start,
             )
         )
+    found = _alike(found)
     if handed_bytes is not None:
         ends = [*handed_bytes, 0.0]
         found = [replace(one, sent_bytes=size) for one, size in zip(found, ends, strict=True)]
     return tuple(found)
+
+
+def _alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
+    """Blocks that repeat keep and exchange the same bytes, and take the same time: the median of theirs."""
+    kinds: dict[tuple[float, ...], list[PlannedLayer]] = {}
+
+    def kind(one: PlannedLayer) -> tuple[float, ...]:
+        return one.sent_bytes, one.kept_bytes, one.gradient_bytes, one.lasting_bytes
+
+    for one in layers:
+        kinds.setdefault(kind(one), []).append(one)
+    times = [name for name in vars(layers[0]) if name.endswith("_ms")]
+    return [
+        replace(one, **{name: median(getattr(other, name) for other in kinds[kind(one)]) for name in times})
+        for one in layers
+    ]
 
 
 def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[PlannedLayer, ...]:
