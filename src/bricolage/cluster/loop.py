@@ -39,10 +39,10 @@ _DONE = 1e-9
 """Share of a phase below which it counts as finished: sums of floats."""
 ATTEMPTS = 3
 """A job that fails so often without a step more is given up."""
-_DRIFT = 0.05
-"""What is seen of a job's progress is believed to change its rate when it is off by so much."""
-_SOONEST_S = 1.0
-"""Of running, before a job's rate is judged by what it did."""
+_DRIFT = 0.1
+"""What is seen of a job's progress changes its rate when it is off by so much."""
+_SOONEST_S = 20.0
+"""Of running, before a job's rate is judged by what it did: jobs say now and then how far they are."""
 
 
 @dataclass(frozen=True, slots=True)
