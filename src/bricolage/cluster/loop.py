@@ -159,6 +159,8 @@ class ReplayLoop:
         if what == _ARRIVE:
             state = self.states[number]
             state.at_s = state.waits_since_s = self.now
+            if factors := self.estimator.rates(state):
+                state.believe(factors)
             state.predicted_steps = self.estimator.steps(state)
             self.scheduler.arrived(state, self.now)
         elif what == _END:
@@ -228,6 +230,7 @@ class ReplayLoop:
         state.nodes = pool.place(start.devices)
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        state.learn(start.kind)
         if math.isnan(state.first_start_s):
             state.first_start_s = state.resumes_s = self.now
         else:
@@ -238,7 +241,7 @@ class ReplayLoop:
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
         spread = len(state.nodes) > pool.fewest(state.held)
-        state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
         state.version += 1
         phase = state.job.phases[state.phase]
         left = phase.steps - state.done
