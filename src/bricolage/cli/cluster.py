@@ -11,6 +11,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
+from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ app = typer.Typer(
     help="Replay a cluster's jobs under other policies, or on other devices.",
     rich_markup_mode=None,
 )
+
+app.command()(estimate)
 
 History = Annotated[
     Path,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Protocol
 
-from bricolage.cluster.jobs import JobState
+from bricolage.cluster.jobs import JobState, TrainingJob
 
 
 class Estimator(Protocol):
@@ -112,13 +112,23 @@ class Rolling(_KnownRates):
 
     def seconds(self, user: str, name: str, devices: int) -> float:
         """Of a job on its fastest kind."""
+        found, _ = self.alike(user, name, devices)
+        if found:
+            return sum(found) / len(found)
+        return self._sum / self._count if self._count else 3600.0
+
+    def alike(self, user: str, name: str, devices: int) -> tuple[list[float], str]:
+        """Seconds of the jobs that say most of this one, and what they have in common with it; none of an unknown user."""
         mine = self._known.get(user)
         if mine is None:
-            return self._sum / self._count if self._count else 3600.0
+            return [], "nothing"
         names = [name] if name in mine else self._names(user, name, mine)
+        by = "user and name" if name in mine else "user and similar names" if names else "user"
         found = [one for other in names for one in mine[other]] or [one for some in mine.values() for one in some]
-        same = [seconds for count, seconds in found if count == devices] or [seconds for _, seconds in found]
-        return sum(same) / len(same)
+        same = [seconds for count, seconds in found if count == devices]
+        if same:
+            return same, "user, name and size" if name in mine else f"{by} and size"
+        return [seconds for _, seconds in found], by
 
     def _names(self, user: str, name: str, mine: dict[str, deque[tuple[int, float]]]) -> list[str]:
         number, names = self._similar.get((user, name), (-1, []))
@@ -129,8 +139,10 @@ class Rolling(_KnownRates):
 
     def ended(self, state: JobState) -> None:
         """Its length on its fastest kind is known now."""
-        job = state.job
-        seconds = job.run_s(state.kinds[0])
+        self.learn(state.job, state.job.run_s(state.kinds[0]))
+
+    def learn(self, job: TrainingJob, seconds: float) -> None:
+        """What a job took on its fastest kind."""
         self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append(
             (job.devices, seconds)
         )
