@@ -93,6 +93,8 @@ class JobState:
     version: int = 0
     """Events of older versions are void."""
     service: dict[str, float] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+    """Kinds that it has run on."""
     believed: dict[str, float] = field(default_factory=dict)
     """By kind of device: the rate that the policy believes in, by the true one. A kind that the job has run on is known, and is
     not there."""
@@ -124,6 +126,7 @@ class JobState:
 
     def learn(self, kind: str) -> None:
         """It runs there, and its rate is seen."""
+        self.ran.add(kind)
         if self.believed.pop(kind, None) is not None:
             self._order()
 

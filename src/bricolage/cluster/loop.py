@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +50,10 @@ class Scheduler(Protocol):
         """A job was submitted."""
         ...
 
+    def adopted(self, state: JobState, now: float) -> None:
+        """A job that holds devices already is there when the loop begins."""
+        ...
+
     def ended(self, state: JobState, now: float) -> None:
         """A job has finished; its devices are free."""
         ...
@@ -88,6 +92,44 @@ class Stay:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Where a job stands when a loop begins with it. Times are those of the loop, seconds."""
+
+    steps_done: float = 0.0
+    kind: str = ""
+    """Of the devices that it holds; empty for one that waits."""
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) that it holds."""
+    since_s: float = 0.0
+    """When it got them, or when it began to wait."""
+    first_start_s: float = math.nan
+    resumes_s: float = 0.0
+    """Until then a restart makes no progress."""
+    attained_s: float = 0.0
+    """Device-seconds that it has had."""
+    run_s: float = 0.0
+    restarts: int = 0
+    known: tuple[str, ...] = ()
+    """Kinds that it has run on."""
+
+    @staticmethod
+    def of(state: JobState) -> Standing:
+        """Of a job in a loop."""
+        return Standing(
+            state.steps_done,
+            state.held_kind,
+            state.nodes,
+            state.since_s if state.held else state.waits_since_s,
+            state.first_start_s,
+            state.resumes_s,
+            state.attained_s,
+            state.run_s,
+            state.restarts,
+            tuple(state.ran),
+        )
+
+
+@dataclass(frozen=True)
 class Replayed:
     """What a policy made of a history: jobs at their end in order of submission, and who was where when."""
 
@@ -109,6 +151,10 @@ class ReplayLoop:
     keep_stays: bool = True
     stop_after: frozenset[int] = frozenset()
     """Where not empty: the replay ends when these jobs, by number, have."""
+    begin_s: float = -math.inf
+    """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
+    standing: Mapping[int, Standing] = field(default_factory=dict)
+    """By number; a job that is not there has done nothing and waits since its submission."""
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -128,18 +174,42 @@ class ReplayLoop:
             JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
             ClusterStuck: jobs wait, and nothing will ever happen.
         """
-        self._fill()
-        self.scheduler.begin(self.cluster)
+        self._begin()
         awaited = len(self.stop_after) or len(self.jobs)
         while self._left < awaited:
             if not self._heap:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
-            self.now = self._heap[0][0]
-            while self._heap and self._heap[0][0] <= self.now:
-                self._handle(*heapq.heappop(self._heap)[1:])
-            self._apply(self.scheduler.decide(self.now))
+            self._step()
         return Replayed(self.states, self.stays, self._events, self._lost)
+
+    def run_until(self, until_s: float) -> Mapping[int, Standing]:
+        """All events up to a time, and where the jobs that are there then stand.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        while self._heap and self._heap[0][0] <= until_s:
+            self._step()
+        self.now = until_s
+        found = {}
+        for state in self.states:
+            if state.job.submit_s <= until_s and math.isnan(state.finish_s):
+                state.advance(until_s)
+                found[state.number] = Standing.of(state)
+        return found
+
+    def _begin(self) -> None:
+        self._fill()
+        self.scheduler.begin(self.cluster)
+
+    def _step(self) -> None:
+        """All events of the next time, and what is decided then."""
+        self.now = self._heap[0][0]
+        while self._heap and self._heap[0][0] <= self.now:
+            self._handle(*heapq.heappop(self._heap)[1:])
+        self._apply(self.scheduler.decide(self.now))
 
     def _fill(self) -> None:
         capacity = self.cluster.capacity
@@ -149,7 +219,7 @@ class ReplayLoop:
                 told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
                 raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
             self.states.append(JobState(number, job, job.steps, kinds))
-            self._heap.append((job.submit_s, _ARRIVE, number, 0))
+            self._heap.append((max(job.submit_s, self.begin_s), _ARRIVE, number, 0))
         for number, one in enumerate(self.cluster.failure):
             self._heap += [(one.at_s, _FAIL, number, 0), (one.until_s, _REPAIR, number, 0)]
         heapq.heapify(self._heap)
@@ -157,12 +227,7 @@ class ReplayLoop:
     def _handle(self, what: int, number: int, version: int) -> None:
         self._events += 1
         if what == _ARRIVE:
-            state = self.states[number]
-            state.at_s = state.waits_since_s = self.now
-            if factors := self.estimator.rates(state):
-                state.believe(factors)
-            state.predicted_steps = self.estimator.steps(state)
-            self.scheduler.arrived(state, self.now)
+            self._arrive(self.states[number])
         elif what == _END:
             state = self.states[number]
             if state.version == version:
@@ -176,6 +241,38 @@ class ReplayLoop:
             self._tell_size(one.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
+
+    def _arrive(self, state: JobState) -> None:
+        state.at_s = self.now
+        state.waits_since_s = min(self.now, state.job.submit_s)
+        if factors := self.estimator.rates(state):
+            state.believe(factors)
+        if (stood := self.standing.get(state.number)) is not None:
+            self._stand(state, stood)
+        state.predicted_steps = self.estimator.steps(state)
+        if state.held:
+            self._set_rate(state)
+            self.scheduler.adopted(state, self.now)
+        else:
+            self.scheduler.arrived(state, self.now)
+
+    def _stand(self, state: JobState, stood: Standing) -> None:
+        left = stood.steps_done
+        while state.phase + 1 < len(state.job.phases) and left >= state.job.phases[state.phase].steps:
+            left -= state.job.phases[state.phase].steps
+            state.before += state.job.phases[state.phase].steps
+            state.phase += 1
+        state.done, state.attained_s, state.run_s = left, stood.attained_s, stood.run_s
+        state.restarts, state.first_start_s = stood.restarts, stood.first_start_s
+        for kind in stood.known:
+            state.learn(kind)
+        if stood.kind:
+            self.pools[stood.kind].take(stood.nodes)
+            state.nodes, state.held_kind = stood.nodes, stood.kind
+            state.held = sum(count for _, count in stood.nodes)
+            state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
+        else:
+            state.waits_since_s = stood.since_s
 
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)

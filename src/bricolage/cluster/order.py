@@ -85,6 +85,13 @@ class OrderScheduler:
         self._states[state.number] = state
         self._wait(state, now)
 
+    def adopted(self, state: JobState, now: float) -> None:
+        """It runs already."""
+        self._states[state.number] = state
+        self._ranked(state, now)
+        self._run(state, state.held_kind, now)
+        self._expect(state, now)
+
     def ended(self, state: JobState, now: float) -> None:
         """Its devices are free."""
         del now

@@ -75,6 +75,10 @@ class TargetScheduler:
         self._active[state.number] = state
         self._news = True
 
+    def adopted(self, state: JobState, now: float) -> None:
+        """One more, that runs already."""
+        self.arrived(state, now)
+
     def ended(self, state: JobState, now: float) -> None:
         """One less."""
         del self._active[state.number]
