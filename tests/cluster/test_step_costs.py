@@ -1,4 +1,4 @@
-"""What a step takes on a kind of device, from another kind and from other jobs; how long a job takes, from its user's jobs."""
+"""What a step takes on a kind of device, from another kind and from other jobs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.run_lengths import run_length
 from bricolage.cluster.step_costs import FEWEST, MeasuredSteps, RatioModel, TransferredSteps
 from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import FirstKnown, Setting, Work
 from bricolage.work.workload import OperatorWork, Workload
-from tests.cluster.making import job
 
 FAST, SLOW = Peaks(10_000.0, 900.0), Peaks(2_000.0, 200.0)
 
@@ -73,20 +70,3 @@ def test_the_interval_of_a_process_holds_most_of_what_it_has_not_seen() -> None:
     model = RatioModel(x[:40], y[:40])
     off = [abs(model.predict(a)[0] - b) <= model.predict(a)[1] for a, b in zip(x[40:], y[40:], strict=True)]
     assert sum(off) >= 15
-
-
-def test_a_length_from_the_jobs_of_a_user() -> None:
-    def named(number: int, name: str, seconds: float, devices: int = 1) -> TrainingJob:
-        made = job(number, number, seconds, devices)
-        return TrainingJob(name, made.submit_s, made.phases, devices, user="ann")
-
-    history = [named(n, "bert", 100.0 + n) for n in range(10)] + [named(20, "bert", 50.0, 4), named(21, "gpt", 9000.0)]
-    alike = run_length(history, "ann", "bert", 1)
-    assert alike.by == "user, name and size" and alike.alike == 10 and alike.run.ms == pytest.approx(104_500)
-    assert 100_000 <= alike.run.low_ms < alike.run.ms < alike.run.high_ms <= 109_000
-    four = run_length(history, "ann", "bert", 4)
-    assert four.alike == 1 and four.run.ms == 50_000 and four.run.low_ms < 50_000 < four.run.high_ms
-    assert run_length(history, "ann", "bertt", 1).by == "user and similar names and size"
-    stranger = run_length(history, "bob", "bert", 1)
-    assert stranger.by == "nothing" and stranger.alike == len(history)
-    assert run_length([], "bob", "bert", 1).run.ms == 3_600_000

@@ -11,6 +11,7 @@ import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
+from bricolage.cli import slurm
 from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.guard import guarded
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Replay a cluster's jobs under other policies, or on other devices.",
     rich_markup_mode=None,
 )
+app.add_typer(slurm.app, name="slurm")
 
 app.command()(estimate)
 

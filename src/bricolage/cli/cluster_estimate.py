@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.api.job_estimates import JobOnDevices
+    from bricolage.cluster.run_times import RunTime
 
 
 @guarded
@@ -56,10 +58,14 @@ def estimate(
         raise errors.BadOption(option="STEP", value="", advice="Give a training step, or --history; not both")
     spec = read_cluster(cluster)
     if history is not None:
+        from bricolage.cluster.estimates import Rolling, program
         from bricolage.cluster.history.read import read_history
-        from bricolage.cluster.run_lengths import run_length
+        from bricolage.cluster.run_times import run_time
 
-        _show_length(run_length(read_history(history, spec).jobs, user, name, devices), as_json)
+        rolling = Rolling()
+        for job in read_history(history, spec).jobs:
+            rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+        _show_length(run_time(rolling, user, name, devices, 0.0, math.inf), as_json)
         return
     assert step is not None
     from bricolage.api.job_estimates import estimate_job
@@ -91,22 +97,19 @@ def _rates(words: list[str] | None) -> dict[str, float]:
     return found
 
 
-def _show_length(found: object, as_json: bool) -> None:
+def _show_length(found: RunTime, as_json: bool) -> None:
     from bricolage.cli import output
-    from bricolage.cluster.run_lengths import LengthEstimate
     from bricolage.codec import encode
     from bricolage.report import words
     from bricolage.report.cluster import span
 
-    assert isinstance(found, LengthEstimate)
     if as_json:
         output.show_json(encode(found))
         return
-    low, run, high = (span(ms / 1e3) for ms in (found.run.low_ms, found.run.ms, found.run.high_ms))
-    from_ = words.count(found.alike, "job")
-    alike = "of any kind, since nothing is known of its user" if found.by == "nothing" else f"of the same {found.by}"
-    print(errors.plain(f"{run} on its fastest kind of device, the mean of {from_} {alike}; nine in ten such jobs take"))
-    print(f"between {low} and {high}")
+    low, high = (span(seconds) for seconds in found.interval_s)
+    alike = "all users, since its user has none" if found.likeness == "nothing" else f"the same {found.likeness}"
+    print(f"{span(found.seconds)}, the mean of {words.count(found.all_runs, 'job')} of {alike}")
+    print(f"Eight of ten of them took between {low} and {high}")
 
 
 def _show(found: list[JobOnDevices]) -> None:

@@ -107,7 +107,7 @@ def compare(
         names: of policies; "all" for every one that can serve.
         error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
         rate_error: the same of the rates of a job on kinds of device that it has not run on yet.
-        seeds: so many draws of these errors.
+        seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
         left_out: what the reader of the history left out.
         told: called with each policy's name before its replay.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Literal, Protocol, cast
 
 from bricolage.cluster.jobs import JobState, TrainingJob
 
@@ -64,6 +64,14 @@ class Noisy(_KnownRates):
         """Nothing is to be learnt."""
 
 
+def program(job: TrainingJob) -> str:
+    """What a user's jobs of one length share: the kind of job where a history names it (Slurm's job name), else its name."""
+    return job.kind or job.name
+
+
+Likeness = Literal["name", "similar name", "user", "nothing"]
+
+
 @dataclass
 class BlurredRates:
     """Lengths as another estimator has them; rates times a log-normal factor, drawn for each job and kind of device."""
@@ -101,6 +109,7 @@ class Rolling(_KnownRates):
     kept: int = 64
     """Lengths of one user and name, latest first."""
     _known: dict[str, dict[str, deque[tuple[int, float]]]] = field(default_factory=dict)
+    _latest: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1024))
     _similar: dict[tuple[str, str], tuple[int, list[str]]] = field(default_factory=dict)
     _sum: float = 0.0
     _count: int = 0
@@ -108,27 +117,31 @@ class Rolling(_KnownRates):
     def steps(self, state: JobState) -> float:
         """The mean; the truth's order of magnitude is not known for the very first job, which counts as an hour."""
         job = state.job
-        return max(self.seconds(job.user, job.name, job.devices), 1.0) * state.rate_on(state.kinds[0])
+        return max(self.seconds(job.user, program(job), job.devices), 1.0) * state.rate_on(state.kinds[0])
 
     def seconds(self, user: str, name: str, devices: int) -> float:
         """Of a job on its fastest kind."""
-        found, _ = self.alike(user, name, devices)
-        if found:
-            return sum(found) / len(found)
-        return self._sum / self._count if self._count else 3600.0
+        if user not in self._known:
+            return self._sum / self._count if self._count else 3600.0
+        same = self.like(user, name, devices)[0]
+        return sum(same) / len(same)
 
-    def alike(self, user: str, name: str, devices: int) -> tuple[list[float], str]:
-        """Seconds of the jobs that say most of this one, and what they have in common with it; none of an unknown user."""
+    @property
+    def known(self) -> Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]:
+        """By user and name: (devices, seconds), oldest first."""
+        return self._known
+
+    def like(self, user: str, name: str, devices: int) -> tuple[Sequence[float], Likeness]:
+        """Seconds that the most similar jobs took, and in what they are similar. Of jobs of an unknown user: the latest of all."""
         mine = self._known.get(user)
         if mine is None:
-            return [], "nothing"
+            return [seconds for _, seconds in self._latest], "nothing"
         names = [name] if name in mine else self._names(user, name, mine)
-        by = "user and name" if name in mine else "user and similar names" if names else "user"
-        found = [one for other in names for one in mine[other]] or [one for some in mine.values() for one in some]
+        found, likeness = [one for other in names for one in mine[other]], "name" if name in mine else "similar name"
+        if not found:
+            found, likeness = [one for some in mine.values() for one in some], "user"
         same = [seconds for count, seconds in found if count == devices]
-        if same:
-            return same, "user, name and size" if name in mine else f"{by} and size"
-        return [seconds for _, seconds in found], by
+        return same or [seconds for _, seconds in found], cast(Likeness, likeness)
 
     def _names(self, user: str, name: str, mine: dict[str, deque[tuple[int, float]]]) -> list[str]:
         number, names = self._similar.get((user, name), (-1, []))
@@ -139,12 +152,13 @@ class Rolling(_KnownRates):
 
     def ended(self, state: JobState) -> None:
         """Its length on its fastest kind is known now."""
-        self.learn(state.job, state.job.run_s(state.kinds[0]))
+        job = state.job
+        seconds = job.run_s(state.kinds[0])
+        self.learn(job.user, program(job), job.devices, seconds)
 
-    def learn(self, job: TrainingJob, seconds: float) -> None:
-        """What a job took on its fastest kind."""
-        self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append(
-            (job.devices, seconds)
-        )
+    def learn(self, user: str, name: str, devices: int, seconds: float) -> None:
+        """A job has taken so long."""
+        self._known.setdefault(user, {}).setdefault(name, deque(maxlen=self.kept)).append((devices, seconds))
+        self._latest.append((devices, seconds))
         self._sum += seconds
         self._count += 1

@@ -57,6 +57,9 @@ class Stateless:
 class TargetScheduler:
     """Such a policy at work. In rounds, devices that a job leaves before a round is over stay idle until then: a lease."""
 
+    preempts = True
+    """Whether it may stop jobs: where not, who runs goes on, and the others share what is left."""
+
     def __init__(self, policy: TargetPolicy) -> None:
         self.policy = policy
         self._active: dict[int, JobState] = {}
@@ -75,10 +78,6 @@ class TargetScheduler:
         self._active[state.number] = state
         self._news = True
 
-    def adopted(self, state: JobState, now: float) -> None:
-        """One more, that runs already."""
-        self.arrived(state, now)
-
     def ended(self, state: JobState, now: float) -> None:
         """One less."""
         del self._active[state.number]
@@ -89,6 +88,10 @@ class TargetScheduler:
         """Its devices are away; the others go on until the next decision."""
         del state, now
         self._news = True
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """One less."""
+        self.ended(state, now)
 
     def changed(self, state: JobState, now: float) -> None:
         """It has another rate."""
@@ -116,6 +119,8 @@ class TargetScheduler:
             state.advance(now)
         view = ClusterView(now, states, dict(self._capacity), self._cluster)
         wanted = self.policy.target(view)
+        if not self.preempts:
+            wanted = _beside_running(states, wanted, self._capacity)
         stops = [state for state in states if state.held and wanted.get(state.number) != (state.held_kind, state.held)]
         starts = [
             JobStart(state, *wanted[state.number])
@@ -127,3 +132,16 @@ class TargetScheduler:
         )  # large gangs first, so that they stay on few nodes
         self._next = now + every if every else math.inf
         return Changes(stops, starts, self._next)
+
+
+def _beside_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
+    """The part of a target that stops nobody: running jobs as they are, then who is wanted and fits, in the target's order."""
+    kept = {state.number: (state.held_kind, state.held) for state in states if state.held}
+    free = dict(capacity)
+    for kind, devices in kept.values():
+        free[kind] = free.get(kind, 0) - devices
+    for number, (kind, devices) in wanted.items():
+        if number not in kept and devices <= free.get(kind, 0):
+            kept[number] = kind, devices
+            free[kind] -= devices
+    return kept
