@@ -237,6 +237,16 @@ class ReplayLoop:
                 found[state.number] = Standing.of(state)
         return found
 
+    def decide_once(self) -> Sequence[JobState]:
+        """The events at the beginning and what is decided then. Returns all jobs as they stand after it.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        self._step()
+        return self.states
+
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
