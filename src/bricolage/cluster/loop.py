@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -66,12 +66,15 @@ class Changes:
 class Scheduler(Protocol):
     """A policy at work. It is told of each event and asked once after all events of a time."""
 
+    preempts: bool
+    """Whether it may stop running jobs."""
+
     def begin(self, cluster: ClusterSpec) -> None:
         """Before the first event."""
         ...
 
     def arrived(self, state: JobState, now: float) -> None:
-        """A job was submitted."""
+        """A job was submitted. Where a loop begins with running jobs (`Standing`), it may hold devices already."""
         ...
 
     def ended(self, state: JobState, now: float) -> None:
@@ -91,7 +94,7 @@ class Scheduler(Protocol):
         ...
 
     def resized(self, kind: str, devices: int, now: float) -> None:
-        """So many devices of a kind are there now, free or not."""
+        """That many devices of a kind are there now, free or not."""
         ...
 
     def decide(self, now: float) -> Changes:
@@ -116,6 +119,47 @@ class Stay:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Where a job stands when a loop begins with it. Times are those of the loop, seconds."""
+
+    steps_done: float = 0.0
+    kind: str = ""
+    """Of the devices that it holds; empty for one that waits."""
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) that it holds; empty where only their number is known."""
+    devices: int = 0
+    """Of all nodes."""
+    since_s: float = 0.0
+    """When it got them, or when it began to wait."""
+    first_start_s: float = math.nan
+    resumes_s: float = 0.0
+    """Until then a restart makes no progress."""
+    attained_s: float = 0.0
+    """Device-seconds that it has had."""
+    run_s: float = 0.0
+    restarts: int = 0
+    known: tuple[str, ...] = ()
+    """Kinds that it has run on."""
+
+    @staticmethod
+    def of(state: JobState) -> Standing:
+        """Of a job in a loop."""
+        return Standing(
+            state.steps_done,
+            state.held_kind,
+            state.nodes,
+            state.held,
+            state.since_s if state.held else state.waits_since_s,
+            state.first_start_s,
+            state.resumes_s,
+            state.attained_s,
+            state.run_s,
+            state.restarts,
+            tuple(state.ran),
+        )
+
+
+@dataclass(frozen=True)
 class Replayed:
     """What a policy made of a history: jobs at their end in order of submission, and who was where when."""
 
@@ -137,6 +181,10 @@ class ReplayLoop:
     keep_stays: bool = True
     stop_after: frozenset[int] = frozenset()
     """Where not empty: the replay ends when these jobs, by number, have."""
+    begin_s: float = -math.inf
+    """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
+    standing: Mapping[int, Standing] = field(default_factory=dict)
+    """By number; a job that is not there has done nothing and waits since its submission."""
     engine: Engine = field(default_factory=Simulation)
     now: float = field(default=0.0, init=False)
 
@@ -163,22 +211,56 @@ class ReplayLoop:
             JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
             ClusterStuck: jobs wait, and nothing will ever happen.
         """
-        if not self._begun:
-            self._begun = True
-            self._fill()
-            self.scheduler.begin(self.cluster)
+        self._begin()
         awaited = len(self.stop_after) or len(self.jobs)
         while not over() if over is not None else self._left < awaited:
             if not self._heap and not self.engine.observes:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
-            self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
-            lost = [number for report in reports for number in self._hear(report)]
-            while self._heap and self._heap[0][0] <= self.now:
-                self._handle(*heapq.heappop(self._heap)[1:])
-            stops, starts = self._apply(self.scheduler.decide(self.now))
-            self.engine.carry_out(self.now, lost + stops, starts)
+            self._step()
         return Replayed(self.states, self.stays, self._events, self._lost)
+
+    def run_until(self, until_s: float) -> Mapping[int, Standing]:
+        """All events of a replay up to a time, and where the jobs that are there then stand.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        while self._heap and self._heap[0][0] <= until_s:
+            self._step()
+        self.now = until_s
+        found = {}
+        for state in self.states:
+            if state.job.submit_s <= until_s and math.isnan(state.finish_s):
+                state.advance(until_s)
+                found[state.number] = Standing.of(state)
+        return found
+
+    def decide_once(self) -> Sequence[JobState]:
+        """The events at the beginning and what is decided then. Returns all jobs as they stand after it.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        self._step()
+        return self.states
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._fill()
+            self.scheduler.begin(self.cluster)
+
+    def _step(self) -> None:
+        """All events of the next time, and what is decided then."""
+        self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
+        lost = [number for report in reports for number in self._hear(report)]
+        while self._heap and self._heap[0][0] <= self.now:
+            self._handle(*heapq.heappop(self._heap)[1:])
+        stops, starts = self._apply(self.scheduler.decide(self.now))
+        self.engine.carry_out(self.now, lost + stops, starts)
 
     def check_fits(self, job: TrainingJob) -> tuple[str, ...]:
         """The kinds of devices that a job can use here.
@@ -196,7 +278,7 @@ class ReplayLoop:
     def _fill(self) -> None:
         for number, job in enumerate(self.jobs):
             self.states.append(JobState(number, job, job.steps, self.check_fits(job)))
-            self._heap.append((job.submit_s, _ARRIVE, number, 0))
+            self._heap.append((max(job.submit_s, self.begin_s), _ARRIVE, number, 0))
         if self.engine.observes:
             return
         for number, one in enumerate(self.cluster.failure):
@@ -206,10 +288,7 @@ class ReplayLoop:
     def _handle(self, what: int, number: int, version: int) -> None:
         self._events += 1
         if what == _ARRIVE:
-            state = self.states[number]
-            state.at_s = state.waits_since_s = self.now
-            state.predicted_steps = self.estimator.steps(state)
-            self.scheduler.arrived(state, self.now)
+            self._arrive(self.states[number])
         elif what == _END:
             state = self.states[number]
             if state.version == version:
@@ -223,6 +302,38 @@ class ReplayLoop:
             self._tell_size(one.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
+
+    def _arrive(self, state: JobState) -> None:
+        state.at_s = self.now
+        state.waits_since_s = min(self.now, state.job.submit_s)
+        if factors := self.estimator.rates(state):
+            state.believe(factors)
+        if (stood := self.standing.get(state.number)) is not None:
+            self._stand(state, stood)
+        state.predicted_steps = self.estimator.steps(state)
+        if state.held:
+            self._set_rate(state)
+        self.scheduler.arrived(state, self.now)
+
+    def _stand(self, state: JobState, stood: Standing) -> None:
+        left = stood.steps_done
+        while state.phase + 1 < len(state.job.phases) and left >= state.job.phases[state.phase].steps:
+            left -= state.job.phases[state.phase].steps
+            state.before += state.job.phases[state.phase].steps
+            state.phase += 1
+        state.done, state.attained_s, state.run_s = left, stood.attained_s, stood.run_s
+        state.restarts, state.first_start_s = stood.restarts, stood.first_start_s
+        for kind in stood.known:
+            state.learn(kind)
+        if stood.kind:
+            pool = self.pools[stood.kind]
+            if stood.nodes:
+                pool.take(stood.nodes)
+            state.nodes = stood.nodes or pool.place(stood.devices)
+            state.held_kind, state.held = stood.kind, stood.devices
+            state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
+        else:
+            state.waits_since_s = stood.since_s
 
     # --- what an engine has seen ------------------------------------------------------------------------------------
 
@@ -400,6 +511,7 @@ class ReplayLoop:
         state.nodes = pool.place(start.devices)
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        state.learn(start.kind)
         if math.isnan(state.first_start_s):
             state.first_start_s = self.now
             state.resumes_s = self.now + self.cluster.start_s
@@ -411,7 +523,7 @@ class ReplayLoop:
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
         spread = len(state.nodes) > pool.fewest(state.held)
-        state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
         state.version += 1
         if self.engine.observes:
             return

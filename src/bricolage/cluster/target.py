@@ -57,6 +57,9 @@ class Stateless:
 class TargetScheduler:
     """Such a policy at work. In rounds, devices that a job leaves before a round is over stay idle until then: a lease."""
 
+    preempts = True
+    """Whether it may stop jobs: where not, who runs goes on, and the others share what is left."""
+
     def __init__(self, policy: TargetPolicy) -> None:
         self.policy = policy
         self._active: dict[int, JobState] = {}
@@ -116,6 +119,8 @@ class TargetScheduler:
             state.advance(now)
         view = ClusterView(now, states, dict(self._capacity), self._cluster)
         wanted = self.policy.target(view)
+        if not self.preempts:
+            wanted = _beside_running(states, wanted, self._capacity)
         stops = [state for state in states if state.held and wanted.get(state.number) != (state.held_kind, state.held)]
         starts = [
             JobStart(state, *wanted[state.number])
@@ -127,3 +132,16 @@ class TargetScheduler:
         )  # large gangs first, so that they stay on few nodes
         self._next = now + every if every else math.inf
         return Changes(stops, starts, self._next)
+
+
+def _beside_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
+    """The part of a target that stops nobody: running jobs as they are, then who is wanted and fits, in the target's order."""
+    kept = {state.number: (state.held_kind, state.held) for state in states if state.held}
+    free = dict(capacity)
+    for kind, devices in kept.values():
+        free[kind] = free.get(kind, 0) - devices
+    for number, (kind, devices) in wanted.items():
+        if number not in kept and devices <= free.get(kind, 0):
+            kept[number] = kind, devices
+            free[kind] -= devices
+    return kept

@@ -47,7 +47,18 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
 
 
 def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int) -> tuple[str, str]:
-    at, gang = state.job.submit_s, state.job.devices
+    return lack_at(state, replayed, cluster, ahead, state.job.submit_s)
+
+
+def lacks_now(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> str:
+    """What a job lacks at the beginning of a forecast, and what it waits behind."""
+    ahead = sum(one is not state and 0.0 <= one.first_start_s < state.first_start_s for one in replayed.states)
+    return lack_at(state, replayed, cluster, ahead, 0.0)[0]
+
+
+def lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
+    """What a job lacks at a time, and what would change that."""
+    gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:
         if stay.start_s <= at < stay.end_s:

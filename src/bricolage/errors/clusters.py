@@ -90,3 +90,30 @@ class UnsafeState(UsageError):
 class EngineUnusable(UsageError):
     what = "no jobs can be run there: {reason}"
     hint = "docs/clusters.md says what each engine needs"
+
+
+class SlurmUnavailable(BricolageError):
+    what = "Slurm does not answer `{command}`: {reason}"
+    hint = (
+        "Run it where Slurm's commands work (try `sinfo`), or name its configuration in SLURM_CONF; nothing was changed"
+    )
+
+
+class SlurmTooOld(UsageError):
+    what = "this is Slurm {found}, whose commands write no JSON"
+    hint = "Slurm {oldest} or later is needed; nothing was changed"
+
+
+class SlurmAnswer(BricolageError):
+    what = "what Slurm's `{command}` prints cannot be read: {reason}"
+    hint = "This version of Slurm may be newer than those that are known (docs/clusters.md); nothing was changed"
+
+
+class SlurmRefused(BricolageError):
+    what = "Slurm refused `{command}`: {reason}"
+    hint = "Changing limits and order of other users' jobs takes Slurm's operator rights{done}"
+
+
+class SlurmEmpty(UsageError):
+    what = "Slurm has no nodes with GPUs that can run jobs: {reason}"
+    hint = "Look at `sinfo -N -o '%N %G %T'`; a policy orders jobs with GPUs (gres/gpu)"

@@ -1,0 +1,185 @@
+"""The same jobs on a real Slurm and in the replay: 24 small training jobs on 8 node daemons of this machine.
+
+    python -m benchmarks.cluster.real_slurm --json
+
+A job fits a linear model by gradient steps, one each `PACE_S` seconds, so that eight of them run side by side on few cores. They
+are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage cluster slurm watch --hold` does. What a start
+costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged in the
+replay for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.cluster.slurm_daemons import LocalSlurm, local_slurm
+from bricolage.cluster.catalogue import named
+from bricolage.cluster.estimates import ExactLengths
+from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.outcome import outcome
+from bricolage.cluster.slurm.advice import AdviceOptions
+from bricolage.cluster.slurm.changes import Levers
+from bricolage.cluster.slurm.client import Answer, SlurmClient
+from bricolage.cluster.slurm.queue import GATE
+from bricolage.cluster.slurm.watch import SlurmWatch
+
+POLICIES = ("fifo", "easy", "sjf")
+PACE_S = 0.05
+_LOOK_S = 0.2
+_KIND = "v100"
+_STEPS = """
+import sys, time
+began = time.time()
+import numpy as np
+steps, pace, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
+x = rng.standard_normal((64, 16)); y = x @ rng.standard_normal(16); w = np.zeros(16)
+first = time.monotonic()
+for step in range(1, steps + 1):
+    w -= 0.05 * x.T @ (x @ w - y) / len(x)
+    time.sleep(max(first + step * pace - time.monotonic(), 0.0))
+with open(path, "w") as file:
+    file.write(f"{began} {time.time()} {float(np.abs(x @ w - y).mean())}")
+"""
+
+
+@dataclass(frozen=True)
+class RealRow:
+    """One policy: on machines, and in the replay. Times are in seconds."""
+
+    engine: str
+    policy: str
+    jobs: int
+    devices: int
+    makespan_s: float
+    simulated_makespan_s: float
+    makespan_error: float
+    """Replay over machines, less 1."""
+    mean_jct_s: float
+    simulated_mean_jct_s: float
+    mean_jct_error: float
+    start_cost_s: float
+    """That the replay charges for each start."""
+
+
+def workload(jobs: int, seed: int = 0) -> list[TrainingJob]:
+    """Jobs of 1, 2 and 4 nodes and 4 to 28 s, that come within a minute; seconds of the replay are seconds of the jobs."""
+    rng = random.Random(seed)
+    at, found = 0.0, []
+    for number in range(jobs):
+        devices = rng.choice((1, 1, 1, 2, 2, 4))
+        seconds = round(4.0 * 7.0 ** rng.random() / PACE_S) * PACE_S
+        found.append(
+            TrainingJob(
+                f"j{number}", at, (WorkPhase(seconds, {_KIND: 1.0}),), devices, user="any", kind=f"kind{number}"
+            )
+        )
+        at += rng.expovariate(1.0 / 2.0)
+    return found
+
+
+def rows(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES) -> Iterator[RealRow]:
+    """A row for each policy.
+
+    Raises:
+        NoSlurm: it cannot be started here.
+    """
+    work = workload(jobs)
+    for policy in policies:
+        with TemporaryDirectory(prefix="slurm") as folder, local_slurm(Path(folder), nodes, kind=_KIND) as slurm:
+            cost = _start_cost(slurm, policy)
+            done = _really(slurm, work, policy)
+            slowed = [replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),)) for job in work]
+            cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
+            scheduler = named(policy).make(slowed, cluster)
+            scheduler.preempts = False
+            told = outcome(policy, ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run(), cluster)
+            makespan = max(end for _, end in done) - min(begin for begin, _ in done)
+            mean = sum(end - begin for begin, end in done) / len(done)
+            yield RealRow(
+                "slurm", policy, jobs, nodes, makespan, told.makespan_s, told.makespan_s / makespan - 1.0,
+                mean, told.mean_jct_s, told.mean_jct_s / mean - 1.0, cost,
+            )  # fmt: skip
+
+
+def _start_cost(slurm: LocalSlurm, policy: str) -> float:
+    """What completions of jobs that never wait for nodes take more than their steps, in the mean."""
+    jobs = [
+        TrainingJob(f"c{n}", 1.0 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
+    ]
+    done = _really(slurm, jobs, policy)
+    return sum(end - begin - 3.0 for begin, end in done) / len(done)
+
+
+def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list[tuple[float, float]]:
+    """Submission and end of each job."""
+    script = slurm.folder / "steps.py"
+    script.write_text(_STEPS)
+    client = SlurmClient(run=lambda words: Answer(0, slurm.call(*words)))
+    user = slurm.call("id", "-un").strip()
+    history = tuple(replace(job, name=f"past {job.name}", user=user) for job in work)
+    watch = SlurmWatch(client, policy, AdviceOptions(limits=False, draws=0), Levers(limits=False, hold=True), history)
+    began, submitted, ends = time.time(), list[float](), dict[int, float]()
+
+    def more() -> bool:
+        while len(submitted) < len(work) and time.time() - began >= work[len(submitted)].submit_s:
+            number = len(submitted)
+            job = work[number]
+            out = slurm.folder / f"done-{began}-{number}"
+            steps = round(job.phases[0].steps / PACE_S)
+            slurm.submit(
+                f"#!/bin/sh\nexec {sys.executable} {script} {steps} {PACE_S} {out}\n",
+                f"--nodes={job.devices}", "--ntasks-per-node=1", "--gres=gpu:1", f"--job-name={job.kind}",
+                "--hold", f"--comment={GATE}",
+                "--export=ALL,OMP_NUM_THREADS=1,OPENBLAS_NUM_THREADS=1",
+            )  # fmt: skip
+            submitted.append(time.time())
+        for number in range(len(submitted)):
+            out = slurm.folder / f"done-{began}-{number}"
+            if number not in ends and out.exists() and len(words := out.read_text().split()) == 3:
+                ends[number] = float(words[1])
+        time.sleep(_LOOK_S)
+        return len(ends) < len(work)
+
+    more()
+    watch.watch(more, lambda *_: None)
+    return [(submitted[number], ends[number]) for number in range(len(work))]
+
+
+def main() -> None:
+    """Prints a row for each policy, and whether their order is the same."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    found = []
+    for row in rows(given.jobs, given.nodes, given.policies.split(",")):
+        found.append(row)
+        if not given.json:
+            print(row, flush=True)
+    if given.json:
+        print(json.dumps({"rows": [asdict(row) for row in found], "order_kept": order_kept(found)}, indent=1))
+    else:
+        print("order of policies kept:", order_kept(found))
+
+
+def order_kept(found: Sequence[RealRow]) -> bool:
+    """Whether the replay ranks the policies by mean completion time as the machines do."""
+    real = sorted(found, key=lambda row: row.mean_jct_s)
+    return real == sorted(found, key=lambda row: row.simulated_mean_jct_s)
+
+
+if __name__ == "__main__":
+    main()
