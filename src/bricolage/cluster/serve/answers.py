@@ -73,20 +73,20 @@ def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]
 
 def stands(loop: ReplayLoop, state: JobState, now: float) -> str:
     """One word of a job, or why it was given up."""
-    if state.number in loop.given_up:
-        return loop.given_up[state.number]
+    if state.number in loop.observed.given_up:
+        return loop.observed.given_up[state.number]
     if not math.isnan(state.finish_s):
         return "finished"
     if not state.held:
         return "waiting"
-    return "running" if loop.works(state) and now >= state.resumes_s else "starting"
+    return "running" if loop.observed.works(state) and now >= state.resumes_s else "starting"
 
 
 def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Outlook:
     """Why a job waits now."""
     state = loop.states[number]
     word = stands(loop, state, now)
-    if not math.isnan(state.finish_s) or number in loop.given_up:
+    if not math.isnan(state.finish_s) or number in loop.observed.given_up:
         return Outlook(state.job.name, word, "", "", None, None)
     start, end = _ahead(loop, entry, number, now)
     if state.held:
@@ -94,7 +94,7 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Ou
     free = {kind: loop.pools[kind].free for kind in state.kinds}
     there = {kind: loop.there(kind) for kind in state.kinds}
     ahead = sum(
-        not one.held and math.isnan(one.finish_s) and one.number not in loop.given_up and one.number < number
+        not one.held and math.isnan(one.finish_s) and one.number not in loop.observed.given_up and one.number < number
         for one in loop.states
     )
     reason, change = lacking(free, there, state.job.devices, ahead)
@@ -104,7 +104,7 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Ou
 def _ahead(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> tuple[float | None, float | None]:
     """When a job starts and ends if no other comes, by a replay of what is left under the same policy. What the policy remembers of
     the jobs does not enter: those that run come first, then the others in order."""
-    active = [one for one in loop.states if math.isnan(one.finish_s) and one.number not in loop.given_up]
+    active = [one for one in loop.states if math.isnan(one.finish_s) and one.number not in loop.observed.given_up]
     active.sort(key=lambda one: (not one.held, one.number))
     jobs, mine = [], 0
     for index, state in enumerate(active):

@@ -119,7 +119,7 @@ class Service:
     @property
     def idle(self) -> bool:
         """Whether every job that was submitted is over."""
-        return self._turns.begun and all(self._is_over(state) for state in self.loop.states)
+        return self._turns.begun and all(self.loop.observed.over(state) for state in self.loop.states)
 
     def work(self, number: int) -> JobWork:
         """A job's command."""
@@ -191,7 +191,7 @@ class Service:
         self._past = (*self._past, *past_of(self.loop, self._submissions))[-_PAST:]
         found: list[Submission] = []
         for state in self.loop.states:
-            if self._is_over(state):
+            if self.loop.observed.over(state):
                 continue
             state.advance(self.loop.now)
             started = None if math.isnan(state.first_start_s) else state.first_start_s
@@ -259,7 +259,7 @@ class Service:
         if what == "cancel":
             number = self._number(str(asked["cancel"]))
             state = self.loop.states[number]
-            if not self._is_over(state):
+            if not self.loop.observed.over(state):
                 found.append(Withdrawn(number))
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
@@ -286,9 +286,6 @@ class Service:
         if name not in self._numbers:
             raise UnknownJob(name=name)
         return self._numbers[name]
-
-    def _is_over(self, state: JobState) -> bool:
-        return not math.isnan(state.finish_s) or state.number in self.loop.given_up
 
 
 @dataclass(frozen=True)
