@@ -124,10 +124,10 @@ def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
         return
     told = f"{found['job']}: {found['state']}"
     told += f"; it waits for {found['reason']}" if found["reason"] else ""
-    if found["start_s"] is not None and found["state"] == "waiting":
-        told += f". It starts in {span(found['start_s'])}"
-    if found["end_s"] is not None:
-        told += f"{' and' if found['state'] == 'waiting' else '. It'} ends in {span(found['end_s'])}, if no other comes"
+    for what in ("start", "end"):
+        if found[f"{what}_s"] is not None:
+            low, high = found[f"{what}_interval_s"]
+            told += f". It {what}s in {span(found[f'{what}_s'])} ({span(low)} to {span(high)}) if no other comes"
     told += f". It would start now with {found['change']}" if found["change"] else ""
     print(errors.plain(told))
 

@@ -48,10 +48,6 @@ def test_a_short_job_stops_a_long_one_which_goes_on_elsewhere(tmp_path: Path) ->
         until(lambda: listed(state)["long"]["done"] >= 20)
         submit(state, job("short", 20))
         until(lambda: listed(state)["short"]["state"] != "waiting")
-        why: Any = ask(state, {"why": "long"})["why"]
-        if why["state"] == "waiting":
-            assert why["reason"].startswith("1 more a: 1 of 2 were free, and its gang needs 2")
-            assert why["end_s"] > why["start_s"] >= 0.0
 
     states = serving(state, one_kind(2), "srtf", talk)
     assert states["long"].restarts == 1 and states["short"].finish_s < states["long"].finish_s
@@ -100,6 +96,11 @@ def test_a_cancelled_job_saves_and_lets_its_device_go(tmp_path: Path) -> None:
     def talk() -> None:
         submit(state, job("first", 10_000), job("second", 20), job("third", 20))
         until(lambda: listed(state)["first"]["done"] >= 5)
+        why: Any = ask(state, {"why": "second"})["why"]
+        assert (why["state"], why["waits_for"], why["place"]) == ("waiting", "devices", 1)
+        assert why["reason"] == "1 more a: 0 of 1 are free, and its gang needs 1"
+        assert 0.0 < why["start_interval_s"][0] <= why["start_s"] < why["end_s"] <= why["end_interval_s"][1]
+        assert ask(state, {"why": "first"})["why"]["start_s"] is None
         assert ask(state, {"cancel": "first"}) == {"cancelled": "first"}
         assert ask(state, {"cancel": "third"}) == {"cancelled": "third"}
 
