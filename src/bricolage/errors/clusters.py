@@ -49,7 +49,7 @@ class PolicyRefuses(UsageError):
 
 class BadJob(UsageError):
     what = "'{path}' describes no job: {reason}"
-    hint = "docs/clusters.md lists what such a file may hold"
+    hint = "docs/serving.md lists what such a file may hold"
 
 
 class JobRefused(UsageError):
@@ -89,7 +89,7 @@ class UnsafeState(UsageError):
 
 class EngineUnusable(UsageError):
     what = "no jobs can be run there: {reason}"
-    hint = "docs/clusters.md says what each engine needs"
+    hint = "docs/serving.md says what it needs"
 
 
 class SlurmUnavailable(BricolageError):
