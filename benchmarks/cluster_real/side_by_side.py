@@ -90,9 +90,9 @@ def calibrated(folder: Path, nodes: Nodes) -> tuple[float, float]:
     for turn in told:
         for report in turn["reports"]:
             number = report.get("number", -1)
-            if report["what"] == "Stopped":
+            if report["what"] == "JobStopped":
                 stopped[number] = turn["at"] - stopped[number]
-            if report["what"] == "Running" and number in begun:
+            if report["what"] == "JobRunning" and number in begun:
                 took = turn["at"] - begun.pop(number)
                 (restarts if number in stopped else starts).append(took)
         for number in turn["stops"]:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bricolage.cluster.engine import Engine, Gang, Simulation, gang_of
+from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.observed import Observed
+from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
@@ -123,19 +123,11 @@ class Standing:
     @staticmethod
     def of(state: JobState) -> Standing:
         """Of a job in a loop."""
+        since_s = state.since_s if state.held else state.waits_since_s
         return Standing(
-            state.steps_done,
-            state.held_kind,
-            state.nodes,
-            state.held,
-            state.since_s if state.held else state.waits_since_s,
-            state.first_start_s,
-            state.resumes_s,
-            state.attained_s,
-            state.run_s,
-            state.restarts,
-            tuple(state.ran),
-        )
+            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
+            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -164,7 +156,7 @@ class ReplayLoop:
     """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
     standing: Mapping[int, Standing] = field(default_factory=dict)
     """By number; a job that is not there has done nothing and waits since its submission."""
-    engine: Engine = field(default_factory=Simulation)
+    engine: Engine = field(default_factory=ReplayEngine)
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -177,7 +169,7 @@ class ReplayLoop:
         self._events = 0
         self._left = 0
         self._begun = False
-        self.observed = Observed(self)
+        self.observed = Observations(self)
 
     def run(self, over: Callable[[], bool] | None = None) -> Replayed:
         """Until every job has finished, or `over` says so; then it may be run on.
@@ -352,12 +344,9 @@ class ReplayLoop:
 
     def tell_size(self, kind: str) -> None:
         """The scheduler hears how many devices of a kind are there."""
-        self.scheduler.resized(kind, self.there(kind), self.now)
-
-    def there(self, kind: str) -> int:
-        """Devices of a kind on nodes that are there."""
         pool = self.pools[kind]
-        return sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+        there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+        self.scheduler.resized(kind, there, self.now)
 
     def _apply(self, changes: Changes) -> tuple[list[int], list[Gang]]:
         for state in changes.stops:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bricolage.cluster.engine import (
-    Arrived,
-    Evicted,
-    Failed,
-    Finished,
+    JobArrived,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobRunning,
+    JobStopped,
+    JobWithdrawn,
     NodeBack,
     NodeGone,
-    Progressed,
     Report,
-    Running,
-    Stopped,
-    Withdrawn,
 )
-from bricolage.cluster.jobs import JobState, WorkPhase
-
-if TYPE_CHECKING:
-    from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
+from bricolage.cluster.placement import NodePool
 
 ATTEMPTS = 3
 """A job that fails so often without a step more is given up."""
@@ -32,10 +31,41 @@ _SOONEST_S = 20.0
 """Of running, before a job's rate is judged by what it did: jobs say now and then how far they are."""
 
 
-class Observed:
+class _Scheduler(Protocol):
+    def changed(self, state: JobState, now: float) -> None: ...
+    def evicted(self, state: JobState, now: float) -> None: ...
+    def withdrawn(self, state: JobState, now: float) -> None: ...
+
+
+class _Estimator(Protocol):
+    def ended(self, state: JobState) -> None: ...
+
+
+class _Loop(Protocol):
+    """What of a loop is changed here."""
+
+    states: list[JobState]
+    now: float
+    lost_steps: float
+
+    @property
+    def pools(self) -> Mapping[str, NodePool]: ...
+    @property
+    def scheduler(self) -> _Scheduler: ...
+    @property
+    def estimator(self) -> _Estimator: ...
+    def check_fits(self, job: TrainingJob) -> tuple[str, ...]: ...
+    def arrive(self, state: JobState) -> None: ...
+    def end(self, state: JobState) -> None: ...
+    def release(self, state: JobState) -> None: ...
+    def clear(self, kind: str, node: int) -> None: ...
+    def tell_size(self, kind: str) -> None: ...
+
+
+class Observations:
     """Changes a loop by reports."""
 
-    def __init__(self, loop: ReplayLoop) -> None:
+    def __init__(self, loop: _Loop) -> None:
         self._loop = loop
         self._from: dict[int, tuple[float, float]] = {}
         """By number, since when a job runs where it is, and with how many steps it began there."""
@@ -54,7 +84,7 @@ class Observed:
 
     def hear(self, report: Report) -> list[int]:
         """Takes a report. Returns the jobs that the engine has to stop for it."""
-        if isinstance(report, Arrived):
+        if isinstance(report, JobArrived):
             self._take_in(report)
             return []
         if isinstance(report, NodeGone | NodeBack):
@@ -63,21 +93,21 @@ class Observed:
         state = self._loop.states[report.number]
         if self.over(state):
             return []
-        if isinstance(report, Withdrawn):
+        if isinstance(report, JobWithdrawn):
             held = state.held > 0
             self._give_up(state, report.reason)
             return [state.number] if held else []
-        if isinstance(report, Running | Progressed):
+        if isinstance(report, JobRunning | JobProgressed):
             self._seen(state, report)
-        elif isinstance(report, Stopped):
+        elif isinstance(report, JobStopped):
             self._saved(state, report.steps)
-        elif isinstance(report, Finished):
+        elif isinstance(report, JobFinished):
             self._finished(state)
         else:
             self._evicted(state, report)
         return []
 
-    def _take_in(self, report: Arrived) -> None:
+    def _take_in(self, report: JobArrived) -> None:
         earlier, loop = report.earlier, self._loop
         state = JobState(len(loop.states), report.job, report.job.steps, loop.check_fits(report.job))
         state.done, state.attained_s, state.run_s = earlier.done, earlier.attained_s, earlier.run_s
@@ -96,13 +126,13 @@ class Observed:
             pool.repair(report.node)
         self._loop.tell_size(report.kind)
 
-    def _seen(self, state: JobState, report: Running | Progressed) -> None:
+    def _seen(self, state: JobState, report: JobRunning | JobProgressed) -> None:
         """Progress as it was seen; a rate that is off is mended."""
         if not state.held:
             return
         now = self._loop.now
         state.advance(now)
-        if isinstance(report, Running):
+        if isinstance(report, JobRunning):
             state.resumes_s = now
             self._from[state.number] = (now, report.steps)
             state.done = report.steps
@@ -135,10 +165,10 @@ class Observed:
         self._loop.estimator.ended(state)
         self._loop.scheduler.withdrawn(state, self._loop.now)
 
-    def _evicted(self, state: JobState, report: Failed | Evicted) -> None:
+    def _evicted(self, state: JobState, report: JobFailed | JobEvicted) -> None:
         self._saved(state, report.steps)
         self._take_back(state)
-        if isinstance(report, Failed):
+        if isinstance(report, JobFailed):
             count, before = self._failed.get(state.number, (0, -1.0))
             count = count + 1 if report.steps <= before else 1
             self._failed[state.number] = (count, report.steps)

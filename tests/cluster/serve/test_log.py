@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.engine import (
-    Evicted,
-    Failed,
-    Finished,
     Gang,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobRunning,
+    JobStopped,
+    JobWithdrawn,
     NodeBack,
     NodeGone,
-    Progressed,
     Report,
-    Running,
-    Stopped,
-    Withdrawn,
 )
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
@@ -112,20 +112,20 @@ class Machines:
             self.now = until if until < math.inf else self.now
             return self.now, ()
         self.now, _, report = heapq.heappop(self.events)
-        if isinstance(report, Finished):
+        if isinstance(report, JobFinished):
             self.leave(report.number, save=True)
-        elif isinstance(report, Failed | Evicted):
+        elif isinstance(report, JobFailed | JobEvicted):
             steps = self.leave(report.number, save=False)
             return self.now, [type(report)(report.number, steps, "chance")]
-        elif isinstance(report, Progressed):
-            return self.now, [Progressed(report.number, self.done(report.number))]
+        elif isinstance(report, JobProgressed):
+            return self.now, [JobProgressed(report.number, self.done(report.number))]
         elif isinstance(report, NodeGone):
             if self.down:
                 return self.now, ()
             self.down = True
             self.later(self.rng.uniform(1, 50), NodeBack("a", 0))
             hit = [number for number, gang in self.on.items() if any(node == 0 for node, _ in gang.nodes)]
-            return self.now, [*[Evicted(number, self.leave(number, save=False)) for number in hit], report]
+            return self.now, [*[JobEvicted(number, self.leave(number, save=False)) for number in hit], report]
         elif isinstance(report, NodeBack):
             self.down = False
         return self.now, [report]
@@ -134,18 +134,18 @@ class Machines:
         del now
         for number in stops:
             if number in self.on:
-                self.later(0.0, Stopped(number, self.leave(number, save=True)))
+                self.later(0.0, JobStopped(number, self.leave(number, save=True)))
         for gang in starts:
             number = gang.number
             assert number not in self.on, "a gang is in one place"
             self.on[number], self.since[number] = gang, self.now
-            self.later(0.0, Running(number, self.saved[number]))
+            self.later(0.0, JobRunning(number, self.saved[number]))
             left = (self.specs[number].steps - self.saved[number]) / self.rate[number]
-            self.later(left, Finished(number))
+            self.later(left, JobFinished(number))
             for report, limit in (
-                (Progressed(number, 0.0), 40.0),
-                (Evicted(number, 0.0), 300.0),
-                (Failed(number, 0.0, ""), 400.0),
+                (JobProgressed(number, 0.0), 40.0),
+                (JobEvicted(number, 0.0), 300.0),
+                (JobFailed(number, 0.0, ""), 400.0),
             ):
                 if (after := self.rng.uniform(0.0, limit)) < left:
                     self.later(after, report)
@@ -217,7 +217,7 @@ def served(
             found.append(Submission("r", waiting.pop(0)[1], now))
         if withdraw and taken and not withdrawn:
             withdrawn.append(0)
-            found.append(Withdrawn(0))
+            found.append(JobWithdrawn(0))
         return found, lambda: None
 
     withdrawn: list[int] = []

@@ -25,12 +25,12 @@ from tests.cluster.serve.trainer import trained
 
 
 def processes(state: Path, name: str) -> list[psutil.Process]:
-    """The trainer's, of a job: not their keepers."""
+    """The trainer's, of a job: not their supervisors."""
     return [
         one
         for one in psutil.process_iter(["cmdline", "environ"])
         if (one.info["environ"] or {}).get("BRICOLAGE_CHECKPOINT") == str(state / "jobs" / name / "checkpoint")
-        and "keeper.py" not in " ".join(one.info["cmdline"] or ())
+        and "supervisor.py" not in " ".join(one.info["cmdline"] or ())
     ]
 
 

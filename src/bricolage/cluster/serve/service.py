@@ -18,7 +18,7 @@ from typing import Protocol
 from bricolage import errors
 from bricolage._version import __version__
 from bricolage.cluster.catalogue import PolicyEntry, named
-from bricolage.cluster.engine import Earlier, Engine, Gang, RealClock, Report, Withdrawn, gang_of
+from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.loop import Changes, JobStart, ReplayLoop, Scheduler
@@ -30,9 +30,9 @@ from bricolage.cluster.serve.submission import JobSpec
 from bricolage.cluster.serve.turns import (
     DecidedOtherwise,
     JournalledEngine,
+    LoopTurn,
     RecordedEngine,
     Submission,
-    Turn,
     turns_of,
 )
 from bricolage.codec import DecodeError, JsonObject, decode, encode
@@ -156,7 +156,7 @@ class Service:
         self._turns = JournalledEngine(engine, self._journal, self._news, self._take, self.cluster, [*first, *reports])
         self.loop.engine = self._turns
 
-    def _chapter(self) -> tuple[_Opened | None, list[Turn]]:
+    def _chapter(self) -> tuple[_Opened | None, list[LoopTurn]]:
         """The log's last chapter."""
         records = list(enumerate(self._journal.records, 1))
         start = max((index for index, (_, one) in enumerate(records) if "opened" in one), default=None)
@@ -169,7 +169,7 @@ class Service:
             raise errors.BrokenJournal(path=path, line=records[start][0], reason=str(error)) from error
         return opened, list(turns_of(path, records[start + 1 :]))
 
-    def _retell(self, turns: Sequence[Turn], scheduler: _AsWritten | None, cluster: ClusterSpec) -> bool:
+    def _retell(self, turns: Sequence[LoopTurn], scheduler: _AsWritten | None, cluster: ClusterSpec) -> bool:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
@@ -205,7 +205,7 @@ class Service:
         self._journal.append({"opened": encode(replace(opened, past=self._past))})
         self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
 
-    def _attempts(self, turns: Sequence[Turn]) -> dict[int, int]:
+    def _attempts(self, turns: Sequence[LoopTurn]) -> dict[int, int]:
         count = {number: one.attempts for number, one in enumerate(self._submissions)}
         for turn in turns:
             for gang in turn.starts:
@@ -260,7 +260,7 @@ class Service:
             number = self._number(str(asked["cancel"]))
             state = self.loop.states[number]
             if not self.loop.observed.over(state):
-                found.append(Withdrawn(number))
+                found.append(JobWithdrawn(number))
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
         elif what == "list":
