@@ -1,4 +1,4 @@
-"""Real jobs on a cluster beside the replay of the same submissions, and kills that must lose nothing.
+"""Real jobs on a cluster, the replay of the same submissions, and kills that must lose nothing.
 
     python -m benchmarks.cluster_real --engine ray --json                 three policies, 24 jobs, 8 devices; six minutes
     python -m benchmarks.cluster_real --engine ray --kills 20 --json      kills of drivers, nodes and jobs; three minutes

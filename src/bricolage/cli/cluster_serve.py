@@ -71,11 +71,11 @@ def submit(
     from bricolage.cluster.serve.submission import read_jobs
     from bricolage.codec import encode
 
-    found = ask(state, {"submit": encode(read_jobs(job))})
+    found: Any = ask(state, {"submit": encode(read_jobs(job))})
     if as_json:
         output.show_json(found)
         return
-    print("submitted " + ", ".join(map(str, _some(found["submitted"]))))
+    print("submitted " + ", ".join(map(str, found["submitted"])))
 
 
 @guarded
@@ -87,7 +87,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     from bricolage.cluster.serve.spool import ask
     from bricolage.report.cluster import span
 
-    found = ask(state, {"list": {}})
+    found: Any = ask(state, {"list": {}})
     if as_json:
         output.show_json(found)
         return
@@ -100,8 +100,8 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
         ("since", "right"),
     ):
         table.add_column(head, justify="right" if side == "right" else "left")
-    now = float(str(found["now"]))
-    for one in _some(found["jobs"]):
+    now = found["now"]
+    for one in found["jobs"]:
         over = one["finish_s"] is not None
         since = one["finish_s"] if over else one["start_s"] if one["state"] == "running" else one["submit_s"]
         table.add_row(
@@ -139,10 +139,6 @@ def cancel(job: Job, state: State = FOLDER) -> None:
 
     found = ask(state, {"cancel": job})
     print(errors.plain(f"{job} is over already" if "over" in found else f"{job} is cancelled"))
-
-
-def _some(found: Any) -> list[Any]:
-    return list(found)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -180,7 +180,7 @@ class ReplayEngine:
 
 class RealClock:
     """Seconds since a cluster was first served. It goes on over ends of the process, and never goes back: within a process it
-    follows a clock that nobody sets, and it begins no earlier than the last time that is known.
+    follows a clock that is never set, and it begins no earlier than the last time that is known.
 
     Args:
         began: when the cluster was first served, by `time.time`.

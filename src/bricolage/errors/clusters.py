@@ -63,7 +63,7 @@ class UnknownJob(UsageError):
 
 
 class NotServed(UsageError):
-    what = "nobody serves a cluster from '{folder}'"
+    what = "no process serves a cluster from '{folder}'"
     hint = "Start it with `bricolage cluster serve`, or give the folder that it was given with --state"
 
 

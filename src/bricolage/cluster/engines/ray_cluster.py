@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bricolage.cluster.engine import Gang, RealClock
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
@@ -19,6 +19,8 @@ from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import EngineUnusable
 from bricolage.ray_session import LOCAL, RaySession, said
 
+RayObject: TypeAlias = Any
+"""Ray's actors, references and placement groups have no types here."""
 _LOG = logging.getLogger(__name__)
 _NODES_S = 0.5
 """Between two looks at the cluster's nodes."""
@@ -34,10 +36,10 @@ class _Station:
     """A node's actor."""
 
     ray_id: str
-    actor: Any
+    actor: RayObject
     slots: list[Node]
     address: str
-    asked: Any = None
+    asked: RayObject = None
     asked_s: float = 0.0
     codes: Mapping[str, int | None] = field(default_factory=dict)
     looks: int = 0
@@ -49,12 +51,12 @@ class _RayGang:
     """A gang's processes."""
 
     name: str
-    group: Any
+    group: RayObject
     stations: list[_Station]
-    start: list[list[Any]]
+    start: list[list[RayObject]]
     """For each process, what its station is told; empty where it was started before this driver."""
     began: float
-    started: list[Any] = field(default_factory=list)
+    started: list[RayObject] = field(default_factory=list)
     """Answers to come."""
     looks: list[int] = field(default_factory=list)
     """Of each station, the look from which on it knows the process."""
@@ -347,7 +349,7 @@ class RayEngine(GangEngine[_RayGang]):
         self._drop(groups)
         return found
 
-    def _groups(self) -> dict[str, Any]:
+    def _groups(self) -> dict[str, RayObject]:
         """Placement groups of earlier drivers, by job and attempt."""
         from ray.util import get_placement_group, placement_group_table
 
@@ -359,7 +361,7 @@ class RayEngine(GangEngine[_RayGang]):
                 found[name.removeprefix(prefix)] = get_placement_group(name)
         return found
 
-    def _drop(self, groups: Mapping[str, Any]) -> None:
+    def _drop(self, groups: Mapping[str, RayObject]) -> None:
         from ray.util.placement_group import remove_placement_group
 
         for group in groups.values():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bricolage.cluster import engine as reports_of
 from bricolage.cluster.engine import Earlier, Gang, JobArrived, Report
@@ -15,7 +14,7 @@ from bricolage.cluster.serve.submission import JobSpec
 from bricolage.codec import DecodeError, JsonObject, decode, encode
 from bricolage.errors import BrokenJournal
 
-_KINDS: dict[str, Any] = {
+_KINDS: dict[str, type[Report]] = {
     kind.__name__: kind
     for kind in (
         reports_of.JobWithdrawn, reports_of.JobRunning, reports_of.JobProgressed, reports_of.JobStopped, reports_of.JobFinished,
@@ -69,7 +68,9 @@ def read_turn(record: JsonObject) -> LoopTurn:
     reports = record.get("reports")
     for one in reports if isinstance(reports, list) else ():
         facts = {key: value for key, value in one.items() if key != "what"}
-        kind = Submission if one.get("what") == "Submission" else _KINDS.get(str(one.get("what")))
+        kind: type[Submission | Report] | None = (
+            Submission if one.get("what") == "Submission" else _KINDS.get(str(one.get("what")))
+        )
         if kind is None:
             raise DecodeError(f"it has the unknown report '{one.get('what')}'")
         told.append(decode(kind, facts, "report"))
