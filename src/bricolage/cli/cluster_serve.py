@@ -36,7 +36,7 @@ def serve(
     ] = None,
     state: State = FOLDER,
 ) -> None:
-    """Run jobs on a cluster, until this is ended; started again, it goes on from its log."""
+    """Run jobs under a policy; started again, it goes on."""
     from bricolage.cli import output
     from bricolage.cluster.engines.local import LocalEngine
     from bricolage.cluster.machines import read_cluster
@@ -65,7 +65,7 @@ def submit(
     state: State = FOLDER,
     as_json: a.Json = False,
 ) -> None:
-    """Submit the jobs of a file to a served cluster: all of them, or none."""
+    """Submit the jobs of a file: all of them, or none."""
     from bricolage.cli import output
     from bricolage.cluster.serve.spool import ask
     from bricolage.cluster.serve.submission import read_jobs
@@ -113,7 +113,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
 
 @guarded
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
-    """Say why a job waits, and when it will start and end if no other comes."""
+    """Say why a job waits, and when it starts and ends."""
     from bricolage.cli import output
     from bricolage.cluster.serve.spool import ask
     from bricolage.report.cluster import span
@@ -134,7 +134,7 @@ def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
 
 @guarded
 def cancel(job: Job, state: State = FOLDER) -> None:
-    """Take a job back; where it runs, it saves and ends."""
+    """Take a job back; if it runs, it saves and ends."""
     from bricolage.cluster.serve.spool import ask
 
     found = ask(state, {"cancel": job})

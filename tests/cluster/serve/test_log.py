@@ -171,7 +171,7 @@ def steps_of(loop: ReplayLoop) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "las-2d", "max-min", "themis"])
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_log_that_is_told_again_brings_the_policy_to_where_it_was(
     tmp_path_factory: pytest.TempPathFactory, policy: str, seed: int
 ) -> None:

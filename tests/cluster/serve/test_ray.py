@@ -16,7 +16,7 @@ from bricolage.cluster.engines.ray_cluster import RayEngine
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.errors import EngineUnusable, UnreachableCluster
 from tests.cluster.making import one_kind
-from tests.cluster.serve.making import job, listed, serving, submit, until, weight
+from tests.cluster.serve.making import job, listed, saved, serving, submit, until, weight
 from tests.cluster.serve.trainer import trained
 from tests.ray_nodes import ROOT, imports, ray_network
 
@@ -60,8 +60,8 @@ def test_jobs_outlive_their_driver_and_give_way_under_the_next(tmp_path: Path) -
         with driver(state, network.address, "srtf"):
             submit(state, job("long", 300, devices=2))
             until(lambda: listed(state)["long"]["state"] == "running")
-        before = weight_or(state, "long")
-        until(lambda: weight_or(state, "long") > before)  # nobody drives
+        before = saved(state, "long")
+        until(lambda: saved(state, "long") > before)  # nobody drives
 
         def talk() -> None:
             assert listed(state)["long"]["state"] == "running", "it was found, not started again"
@@ -71,14 +71,6 @@ def test_jobs_outlive_their_driver_and_give_way_under_the_next(tmp_path: Path) -
         states = serving(state, one_kind(2), "srtf", talk, make)
         assert states["long"].restarts == 1 and states["short"].finish_s < states["long"].finish_s
     right(state, long=300, short=20)
-
-
-def weight_or(state: Path, name: str) -> int:
-    """Steps that a job has saved."""
-    try:
-        return weight(state, name)[1]
-    except FileNotFoundError:
-        return 0
 
 
 def busy(node: str) -> bool:
@@ -96,7 +88,7 @@ def test_a_node_that_vanishes_is_replaced_by_one_that_was_to_spare(tmp_path: Pat
 
         def talk() -> None:
             submit(state, job("gang", 300, devices=4))
-            until(lambda: weight_or(state, "gang") >= 50)
+            until(lambda: saved(state, "gang") >= 50)
             used = {one["NodeID"] for one in ray.nodes() if one["Resources"].get("a") and busy(one["NodeID"])}
             network.remove_node(next(one for one in nodes if one.node_id in used), allow_graceful=False)
 

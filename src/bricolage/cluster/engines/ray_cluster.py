@@ -27,6 +27,8 @@ _NODES_S = 0.5
 _RESERVE_S = 60.0
 """A gang whose devices others have, of this Ray cluster's, is given up for now after so long."""
 _JOINING_S = 60.0
+_AGAIN_S = 5.0
+"""After so long a node whose station did not start is asked again."""
 _ANSWER_S = 30.0
 """A station that has not answered for so long is lost."""
 
@@ -99,6 +101,8 @@ class RayEngine(GangEngine[_RayGang]):
         self._coming: dict[str, _Station] = {}
         self._offers: dict[str, dict[str, float]] = {}
         """Of each node, the devices of each kind."""
+        self._later: dict[str, float] = {}
+        """When a node whose station did not start is asked again."""
         self._looked = -_NODES_S
         try:
             end = time.monotonic() + _JOINING_S
@@ -141,6 +145,8 @@ class RayEngine(GangEngine[_RayGang]):
             del self._coming[ray_id]
         for ray_id, facts in sorted(alive.items()):
             offers = {kind: float(facts["Resources"].get(kind, 0.0)) for kind in self.cluster.kinds}
+            if time.monotonic() < self._later.get(ray_id, 0.0):
+                continue
             if ray_id not in self._stations and ray_id not in self._coming and any(offers.values()):
                 self._offers[ray_id] = offers
                 if self._vacant(ray_id, {slot for station in self._stations.values() for slot in station.slots}):
@@ -174,6 +180,7 @@ class RayEngine(GangEngine[_RayGang]):
                 known = {(str(kind), int(node)) for kind, node in self._ray.get(station.asked)}
             except self._session.errors as error:
                 _LOG.warning("node %s of the Ray cluster is left out for now: %s", ray_id[:8], said(error))
+                self._later[ray_id] = time.monotonic() + _AGAIN_S
                 continue
             taken = {slot for other in self._stations.values() for slot in other.slots}
             station.slots = sorted((known & self._free.keys()) - taken) or self._vacant(ray_id, taken)

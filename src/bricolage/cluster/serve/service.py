@@ -67,7 +67,13 @@ class _Opened:
     policy: str
     cluster: ClusterSpec
     version: str
-    past: tuple[JobRow, ...]
+    past: tuple[JobRow, ...] = ()
+    carried: tuple[Submission, ...] = ()
+    """Jobs that were there before. The first turn after this record tells the loop of them."""
+
+    def same(self, other: _Opened) -> bool:
+        """Whether it was served in the same way."""
+        return (self.policy, self.cluster, self.version) == (other.policy, other.cluster, other.version)
 
 
 class Service:
@@ -133,24 +139,25 @@ class Service:
 
     def _open(self, make_engine: MakeEngine) -> None:
         chapter, turns = self._chapter()
-        again = _Opened(chapter.began if chapter else time.time(), self.entry.name, self.cluster, __version__, ())
+        again = _Opened(chapter.began if chapter else time.time(), self.entry.name, self.cluster, __version__)
         first: list[Submission] = []
         gangs: dict[int, Gang] = {}
         same = False
         if chapter is not None:
             self._past = chapter.past
-            same = replace(chapter, past=()) == again and self._retell(turns, None, self.cluster)
-            if not same:
+            same = chapter.same(again) and self._retell(turns, None, self.cluster)
+            if same and not turns:
+                first = list(chapter.carried)
+            elif not same:
                 self._retell(turns, _AsWritten(), chapter.cluster)
-                first = self._carried(self._attempts(turns))
-        last = turns[-1].at if turns else 0.0
+                first = self._carried(self._attempts(turns)) if turns else list(chapter.carried)
+        attempts = {number: one.attempts for number, one in enumerate(first)}
         if chapter is None or not same:
-            self._begin(again)
-            attempts = {number: one.attempts for number, one in enumerate(first)}
+            self._begin(again, first)
         else:
             gangs = {state.number: gang_of(state) for state in self.loop.states if state.held}
-            attempts = self._attempts(turns)
-        clock = RealClock(again.began, last)
+            attempts |= self._attempts(turns)
+        clock = RealClock(again.began, turns[-1].at if turns else 0.0)
         engine = self._engine = make_engine(self.cluster, clock, self.work)
         reports = engine.adopt(gangs, attempts)
         self._turns = JournalledEngine(engine, self._journal, self._news, self._take, self.cluster, [*first, *reports])
@@ -199,11 +206,17 @@ class Service:
             found.append(replace(self._submissions[state.number], earlier=earlier, attempts=attempts[state.number]))
         return found
 
-    def _begin(self, opened: _Opened) -> None:
-        """A new chapter."""
+    def _begin(self, opened: _Opened, carried: Sequence[Submission]) -> None:
+        """A new chapter.
+
+        Raises:
+            JobRefused, JobFitsNowhere, PolicyRefuses: a job that is there already cannot be served like this.
+        """
         self._submissions, self._numbers = [], {}
-        self._journal.append({"opened": encode(replace(opened, past=self._past))})
         self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
+        for one in carried:
+            self._check_serves(one.spec, one.submit_s)
+        self._journal.append({"opened": encode(replace(opened, past=self._past, carried=tuple(carried)))})
 
     def _attempts(self, turns: Sequence[LoopTurn]) -> dict[int, int]:
         count = {number: one.attempts for number, one in enumerate(self._submissions)}
@@ -277,6 +290,9 @@ class Service:
         """Raises JobRefused, JobFitsNowhere or PolicyRefuses."""
         if spec.name in self._numbers or spec.name in others or (self.folder / "jobs" / spec.name).exists():
             raise JobRefused(name=spec.name, reason="there is, or was, a job of that name here")
+        self._check_serves(spec, now)
+
+    def _check_serves(self, spec: JobSpec, now: float) -> None:
         job = spec.training_job(now, self.cluster)
         self.loop.check_fits(job)
         if reason := self.entry.refuses([job], self.cluster):
@@ -305,7 +321,17 @@ class _AsWritten:
     def arrived(self, state: JobState, now: float) -> None:
         """As it is written."""
 
-    ended = evicted = changed = withdrawn = arrived
+    def ended(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def evicted(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def changed(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """As it is written."""
 
     def resized(self, kind: str, devices: int, now: float) -> None:
         """As it is written."""
