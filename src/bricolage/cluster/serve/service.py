@@ -180,12 +180,10 @@ class Service:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
-        chosen: Scheduler = self.entry.make((), cluster) if scheduler is None else scheduler
+        policy = scheduler or self.entry.make((), cluster)
+        self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
-            scheduler.engine = engine
-        self.loop = ReplayLoop((), cluster, chosen, self.entry.estimator(0.0, 0), engine=engine)
-        if scheduler is not None:
-            scheduler.states = self.loop.states
+            scheduler.engine, scheduler.states = engine, self.loop.states
         try:
             self.loop.run(engine.over)
         except DecidedOtherwise:
