@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bricolage.cluster.estimates import Estimator, ExactLengths, Noisy, Rolling
+from bricolage.cluster.estimates import BlurredRates, Estimator, ExactLengths, Noisy, Rolling
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Scheduler
 from bricolage.cluster.machines import ClusterSpec
@@ -50,11 +50,14 @@ class PolicyEntry:
     slow: bool = False
     """Whether it looks at every active job in every round."""
 
-    def estimator(self, error: float, seed: int) -> Estimator:
-        """What it believes: `error` is the standard deviation of the logarithm of predicted lengths."""
+    def estimator(self, error: float, seed: int, rate_error: float = 0.0) -> Estimator:
+        """What it believes: errors are standard deviations of the logarithm of predicted lengths, and of rates."""
+        found: Estimator = ExactLengths()
         if self.knows == "history":
-            return Rolling()
-        return Noisy(error, seed) if error else ExactLengths()
+            found = Rolling()
+        elif error:
+            found = Noisy(error, seed)
+        return BlurredRates(found, rate_error, seed) if rate_error else found
 
 
 def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:

@@ -51,6 +51,7 @@ class ClusterComparison:
     restart_s: float
     round_s: float
     error: float
+    rate_error: float
     seeds: int
     left_out: Mapping[str, int]
     """Lines of the history without a job, by the reason."""
@@ -92,6 +93,7 @@ def compare(
     names: Sequence[str],
     *,
     error: float = 0.0,
+    rate_error: float = 0.0,
     seeds: int = 1,
     why: Sequence[str] = (),
     left_out: Mapping[str, int] | None = None,
@@ -104,6 +106,7 @@ def compare(
         cluster: with the devices.
         names: of policies; "all" for every one that can serve.
         error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
+        rate_error: the same of the rates of a job on kinds of device that it has not run on yet.
         seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
         left_out: what the reader of the history left out.
@@ -117,15 +120,14 @@ def compare(
     runs: list[tuple[PolicyEntry, Replayed, PolicyOutcome, tuple[float, float] | None]] = []
     for entry in entries:
         told(entry.name)
-        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
+        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error)).run()
         first = outcome(entry.name, found, cluster)
         interval = None
-        if error and seeds > 1 and entry.knows == "lengths":
+        if seeds > 1 and (rate_error or (error and entry.knows == "lengths")):
             means = [first.mean_jct_s]
             for seed in range(1, seeds):
-                again = ReplayLoop(
-                    jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, seed), keep_stays=False
-                ).run()
+                beliefs = entry.estimator(error, seed, rate_error)
+                again = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep_stays=False).run()
                 means.append(outcome(entry.name, again, cluster).mean_jct_s)
             interval = min(means), max(means)
         runs.append((entry, found, first, interval))
@@ -137,6 +139,7 @@ def compare(
         cluster.restart_s,
         cluster.round_s,
         error,
+        rate_error,
         seeds,
         left_out or {},
         refused,

@@ -67,6 +67,7 @@ class JobState:
     predicted_steps: float
     """What the policy may believe that the whole job has."""
     kinds: tuple[str, ...] = ()
+    """That have room for its gang, the one that is believed to be the fastest first."""
     phase: int = 0
     done: float = 0.0
     """Steps of the present phase."""
@@ -92,6 +93,11 @@ class JobState:
     version: int = 0
     """Events of older versions are void."""
     service: dict[str, float] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+    """Kinds that it has run on."""
+    believed: dict[str, float] = field(default_factory=dict)
+    """By kind of device: the rate that the policy believes in, by the true one. A kind that the job has run on is known, and is
+    not there."""
 
     @property
     def running(self) -> bool:
@@ -104,9 +110,29 @@ class JobState:
         return self.before + self.done
 
     def rate_on(self, kind: str, devices: int | None = None) -> float:
-        """Steps a second in the present phase."""
+        """Steps a second in the present phase, as the policy believes."""
+        rate = self.true_rate_on(kind, devices)
+        return rate * self.believed.get(kind, 1.0) if self.believed else rate
+
+    def true_rate_on(self, kind: str, devices: int | None = None) -> float:
+        """Steps a second in the present phase, as the loop knows."""
         speed = 1.0 if devices is None else self.job.speed(devices)
         return self.job.phases[self.phase].rates.get(kind, 0.0) * speed
+
+    def believe(self, factors: Mapping[str, float]) -> None:
+        """From now on the policy believes in other rates on these kinds; `kinds` stand in the order of what it believes."""
+        self.believed = {kind: factor for kind, factor in factors.items() if kind in self.kinds}
+        self._order()
+
+    def learn(self, kind: str) -> None:
+        """It runs there, and its rate is seen."""
+        self.ran.add(kind)
+        if self.believed.pop(kind, None) is not None:
+            self._order()
+
+    def _order(self) -> None:
+        rates = self.job.phases[0].rates
+        self.kinds = tuple(sorted(self.kinds, key=lambda kind: (-rates[kind] * self.believed.get(kind, 1.0), kind)))
 
     def advance(self, now: float) -> None:
         """Brings progress and service up to `now`."""

@@ -92,7 +92,12 @@ def fairness(states: Sequence[JobState], cluster: ClusterSpec) -> np.ndarray[tup
     contending = np.maximum((np.interp(finish, at, whole) - np.interp(submit, at, whole)) / jct, 1.0)
     devices = sum(cluster.capacity.values())
     gangs = np.array([state.job.devices for state in states])
-    alone = np.array([state.job.run_s(state.kinds[0]) for state in states])
+    alone = np.array([state.job.run_s(_fastest(state)) for state in states])
     share = np.minimum(1.0, devices / (contending * gangs))
     found: np.ndarray[tuple[int], np.dtype[np.float64]] = jct / (alone / share)
     return found
+
+
+def _fastest(state: JobState) -> str:
+    """The kind that is, among those with room for its gang; what the policy believed of them does not count."""
+    return next(kind for kind in state.job.kinds if kind in state.kinds) if len(state.kinds) > 1 else state.kinds[0]
