@@ -4,8 +4,8 @@
 
 A job fits a linear model by gradient steps, one each `PACE_S` seconds, so that eight of them run side by side on few cores. They
 are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage cluster slurm watch --hold` does. What a start
-costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged in the
-replay for each.
+costs on this machine (the look, the release, Slurm's and Python's start) is measured with three waves of jobs before, and charged
+in the replay for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.cluster.slurm_daemons import LocalSlurm, local_slurm
+from benchmarks.cluster.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
@@ -29,7 +29,7 @@ from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.outcome import outcome
 from bricolage.cluster.slurm.advice import AdviceOptions
 from bricolage.cluster.slurm.changes import Levers
-from bricolage.cluster.slurm.client import Answer, SlurmClient
+from bricolage.cluster.slurm.client import CommandAnswer, SlurmClient
 from bricolage.cluster.slurm.queue import GATE
 from bricolage.cluster.slurm.watch import SlurmWatch
 
@@ -97,9 +97,9 @@ def rows(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES) -> 
     work = workload(jobs)
     for policy in policies:
         with TemporaryDirectory(prefix="slurm") as folder, local_slurm(Path(folder), nodes, kind=_KIND) as slurm:
-            cost = _start_cost(slurm, policy)
+            cost = _start_cost(slurm, policy, nodes)
             done = _really(slurm, work, policy)
-            slowed = [replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),)) for job in work]
+            slowed = [_slowed(job, cost) for job in work]
             cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
             scheduler = named(policy).make(slowed, cluster)
             scheduler.preempts = False
@@ -112,20 +112,26 @@ def rows(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES) -> 
             )  # fmt: skip
 
 
-def _start_cost(slurm: LocalSlurm, policy: str) -> float:
-    """What completions of jobs that never wait for nodes take more than their steps, in the mean."""
+def _slowed(job: TrainingJob, cost: float) -> TrainingJob:
+    """With what its start costs, and the time limit that Slurm gives it: backfilling trusts it."""
+    return replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),), limit_s=LONGEST_S)
+
+
+def _start_cost(slurm: LocalSlurm, policy: str, nodes: int) -> float:
+    """What a start keeps a node from steps: three waves of jobs that fill all nodes, in the mean."""
     jobs = [
-        TrainingJob(f"c{n}", 1.0 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
+        TrainingJob(f"c{n}", 0.0, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}")
+        for n in range(3 * nodes)
     ]
     done = _really(slurm, jobs, policy)
-    return sum(end - begin - 3.0 for begin, end in done) / len(done)
+    return (max(end for _, end in done) - min(begin for begin, _ in done)) / 3.0 - 3.0
 
 
 def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list[tuple[float, float]]:
     """Submission and end of each job."""
     script = slurm.folder / "steps.py"
     script.write_text(_STEPS)
-    client = SlurmClient(run=lambda words: Answer(0, slurm.call(*words)))
+    client = SlurmClient(run=lambda words: CommandAnswer(0, slurm.call(*words)))
     user = slurm.call("id", "-un").strip()
     history = tuple(replace(job, name=f"past {job.name}", user=user) for job in work)
     watch = SlurmWatch(client, policy, AdviceOptions(limits=False, draws=0), Levers(limits=False, hold=True), history)

@@ -13,6 +13,7 @@ from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli import slurm
 from bricolage.cli.guard import guarded
+from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
     from bricolage.cluster.compare import ClusterComparison
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(slurm.app, name="slurm")
+app.command()(kueue)
 
 History = Annotated[
     Path,
