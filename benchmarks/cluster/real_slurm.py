@@ -4,7 +4,7 @@
 
 A job fits a linear model by gradient steps, one each `PACE_S` seconds, so that eight of them run side by side on few cores. They
 are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage cluster slurm watch --hold` does. What a start
-costs on this machine (the look, the release, Slurm's and Python's start) is measured with three waves of jobs before, and charged
+costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged
 in the replay for each.
 """
 
@@ -97,7 +97,7 @@ def rows(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES) -> 
     work = workload(jobs)
     for policy in policies:
         with TemporaryDirectory(prefix="slurm") as folder, local_slurm(Path(folder), nodes, kind=_KIND) as slurm:
-            cost = _start_cost(slurm, policy, nodes)
+            cost = _start_cost(slurm, policy)
             done = _really(slurm, work, policy)
             slowed = [_slowed(job, cost) for job in work]
             cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
@@ -117,14 +117,14 @@ def _slowed(job: TrainingJob, cost: float) -> TrainingJob:
     return replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),), limit_s=LONGEST_S)
 
 
-def _start_cost(slurm: LocalSlurm, policy: str, nodes: int) -> float:
-    """What a start keeps a node from steps: three waves of jobs that fill all nodes, in the mean."""
+def _start_cost(slurm: LocalSlurm, policy: str) -> float:
+    """What completions of jobs that never wait for nodes take more than their steps, in the mean. They come one by one, as ends of
+    jobs do: starts at once would wait for each other's."""
     jobs = [
-        TrainingJob(f"c{n}", 0.0, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}")
-        for n in range(3 * nodes)
+        TrainingJob(f"c{n}", 1.5 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
     ]
     done = _really(slurm, jobs, policy)
-    return (max(end for _, end in done) - min(begin for begin, _ in done)) / 3.0 - 3.0
+    return sum(end - begin - 3.0 for begin, end in done) / len(done)
 
 
 def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list[tuple[float, float]]:
