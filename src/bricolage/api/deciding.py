@@ -57,7 +57,7 @@ def make_plan(
 
 @dataclass(frozen=True)
 class Start:
-    """What a decision starts from beside the model: a decision for a looser target, and a limit that costs do not know."""
+    """What a decision starts from in addition to the model: a decision for a looser target, and a limit that costs do not know."""
 
     without: frozenset[str] = frozenset()
     """Items of the agenda that gained nothing there."""

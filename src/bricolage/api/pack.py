@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Packed:
 
 
 def pack(
-    source: Any,
+    source: object,
     targets: Sequence[PackTarget],
     output: str | Path,
     options: Options | None = None,
@@ -127,7 +127,7 @@ def _options(target: PackTarget, options: Options, shown: str | Path) -> Options
     """Of a target's decision.
 
     Raises:
-        BadTargets: this machine has not so many threads, or not these instructions.
+        BadTargets: this machine has fewer threads, or not these instructions.
     """
     threads = target.threads or min(options.threads, available_cores())
     if threads > available_cores():

@@ -33,7 +33,7 @@ def pack(
 ) -> int:
     """Find the fastest verified way to run MODEL on each of several kinds of devices, and write all of them as one file.
 
-    Loading the file takes the plan for the machine at hand, and says which and why. Targets are decided from loose to tight; a
+    Loading the file takes the plan for the machine that does so, and says which and why. Targets are decided from loose to tight; a
     tighter one starts from what is known of a looser one.
     """
     from bricolage.api.pack import pack as run

@@ -88,13 +88,13 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
     names = [MODEL, *dict.fromkeys(bucket.graph for one in every for bucket in one.buckets)]
     names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
     files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
-    texts = {file: json.dumps(encode(one), indent=1).encode() for file, one in zip(files, every, strict=True)}
+    texts = {at: json.dumps(encode(one), indent=1).encode() for at, one in zip(files, every, strict=True)}
     if pack is not None:
         texts[INDEX] = json.dumps(encode(pack), indent=1).encode()
     members = {name: _Member(len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()}
     try:
-        for file in files:
-            contents.check(decode(Plan, parse(texts[file])), directory, names)
+        for at in files:
+            contents.check(decode(Plan, parse(texts[at])), directory, names)
     except (DecodeError, contents.WrongContents) as error:
         raise UnreadableArtifact(path=path, reason=error) from error
     for name in names:
@@ -255,8 +255,9 @@ def _compare(entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Memb
             raise zipfile.BadZipFile(f"member '{name}' is missing")
         if entries[name].file_size != member.size:
             raise zipfile.BadZipFile(f"member '{name}' has another size than the manifest says")
-    if members[_PLAN].size > _LARGEST_TEXT:
-        raise zipfile.BadZipFile(f"{_PLAN} has {members[_PLAN].size} bytes")
+    for name, member in members.items():
+        if name.endswith(".json") and member.size > _LARGEST_TEXT:
+            raise zipfile.BadZipFile(f"{name} has {member.size} bytes")
 
 
 def _unpacked(

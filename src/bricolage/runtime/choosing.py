@@ -10,14 +10,13 @@ from bricolage.errors import NoTarget
 from bricolage.options import BOUNDS, Precision
 from bricolage.plan.pack import Pack, PackEntry
 
-
 _NEAR = 1.1
 """Times of two targets were not measured in turns: what is as near as that to the fastest may be as fast, and the one that leaves
 less of the machine unused is taken."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class PackChoice:
     """A plan of a pack."""
 
     entry: PackEntry
@@ -33,7 +32,7 @@ def choose(
     target: str = "",
     precision: Precision | None = None,
     free: int | None = None,
-) -> Choice:
+) -> PackChoice:
     """The entry that is to run here: of those that this machine can run as planned the fastest, of the tightest precision unless a
     looser one will do.
 
@@ -54,7 +53,7 @@ def choose(
             raise NoTarget(
                 reason=f"it has no target '{target}', only {', '.join(one.target.name for one in pack.entries)}"
             )
-        return Choice(entry, "it was asked for by name")
+        return PackChoice(entry, "it was asked for by name")
     free = available_bytes() if free is None else free
     refused = {entry.target.name: lacks(entry, here, threads, free) for entry in pack.entries}
     able = [entry for entry in pack.entries if not refused[entry.target.name]]
@@ -71,7 +70,7 @@ def choose(
     best = min(near, key=lambda one: (-one.threads, -len(one.instructions), one.median_ms or 0.0))
     others = "; ".join(f"not {name}: {why}" for name, why in refused.items() if why)
     what = "the only one that runs here" if len(able) == 1 else f"the fastest of {len(able)} that run here"
-    return Choice(best, what + (f" ({others})" if others else ""))
+    return PackChoice(best, what + (f" ({others})" if others else ""))
 
 
 def lacks(entry: PackEntry, here: Device, threads: int, free: int) -> str:

@@ -16,7 +16,7 @@ from bricolage.graph.extract import graph_of
 from bricolage.options import Precision, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
-from bricolage.runtime.choosing import Choice, choose
+from bricolage.runtime.choosing import PackChoice, choose
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import first_implementation, ranked_baselines
 
@@ -51,7 +51,7 @@ def load(
         return _loaded(Path(path), any_machine, wanted, elsewhere=True)
 
 
-def _chosen(directory: Path, path: Path, target: str, precision: Precision | None) -> Choice | None:
+def _chosen(directory: Path, path: Path, target: str, precision: Precision | None) -> PackChoice | None:
     """Which plan of a pack; None of an artifact with one plan."""
     pack = artifact.packed(directory)
     if pack is None:
@@ -63,7 +63,7 @@ def _chosen(directory: Path, path: Path, target: str, precision: Precision | Non
     return choice
 
 
-def _loaded(path: Path, any_machine: bool, wanted: Callable[[Path], Choice | None], elsewhere: bool) -> Executable:
+def _loaded(path: Path, any_machine: bool, wanted: Callable[[Path], PackChoice | None], elsewhere: bool) -> Executable:
     plan, directory = artifact.load(path, elsewhere=elsewhere)
     choice = wanted(directory)
     if choice is not None:
