@@ -40,7 +40,7 @@ from benchmarks.workloads import Workload, workloads
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.device.host import host
-from bricolage.driver.final_race import FinalRace, RaceResult
+from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner
@@ -158,9 +158,8 @@ def run(name: str, batch: int, options: Options, genetic_s: float) -> Result:
         searches = _Searches(state, genetic_s)
         found = searches.all()
         state.challenge(*(Challenger(row.variant, placement, None) for row, placement in found if placement))
-        race = FinalRace()
-        race.run(state, Deadline(options.race_seconds(len(state.original.graph)) * 3))
-        result = race.result(state)
+        FinalRace().run(state, Deadline(options.race_seconds(len(state.original.graph)) * 3))
+        result = race_result(state)
         assert result is not None
         mix = _mix(state.original, searches.problem)
     return _told(workload, batch, options, state.original, result, found, mix, costs_s)

@@ -42,6 +42,7 @@ from bricolage.backends import registry
 from bricolage.cache import VARIABLE
 from bricolage.costs.database import Database
 from bricolage.deadline import Deadline
+from bricolage.driver.regions import measure_regions
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.errors import BricolageError
 from bricolage.options import ISAS, Options, available_cores
@@ -85,7 +86,7 @@ def collect(names: Sequence[str], budget: float, threads: int) -> None:
             with Database() as database, state_of(workloads()[name], options, backends, database) as state:
                 for stage in (Reference(), Baselines(every=True)):
                     stage.run(state, Deadline(budget))
-                state.original.measure_regions(Deadline(budget))
+                measure_regions(state.original, Deadline(budget))
         except BricolageError as error:
             print(f"{name}: {error.sentence}", file=sys.stderr)
 

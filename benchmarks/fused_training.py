@@ -29,7 +29,7 @@ from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
-from bricolage.train.fuse.contestants import Contestant, Here, Serial
+from bricolage.train.fuse.contestants import GroupTrainer, Here, Serial
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import Speed, train_sweep
 from bricolage.train.fuse.grouping import group
@@ -100,7 +100,7 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
     if one.reason:
         raise NotFusible(reason=one.reason)
     names = [lane.name for lane in given.lanes]
-    racers: dict[str, list[Contestant]] = {"serial": [], "fused": [], "processes": []}
+    racers: dict[str, list[GroupTrainer]] = {"serial": [], "fused": [], "processes": []}
     for threads in sorted({1, cores}):
         racers["serial"].append(Serial(data, one, threads, f"serial, {threads} threads"))
         racers["fused"].append(Here(data, one, threads, f"fused, {threads} threads", ahead=cores > 1))
@@ -112,7 +112,7 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
         racers["processes"].append(several)
     everyone = [racer for kind in racers.values() for racer in kind]
 
-    def turn(racer: Contestant) -> Sequence[float]:
+    def turn(racer: GroupTrainer) -> Sequence[float]:
         samples, seconds = racer.run(turn_s)
         return (seconds * 1e3 / samples,)
 

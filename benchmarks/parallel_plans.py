@@ -3,12 +3,18 @@
     python -m benchmarks.parallel_plans --json
     python -m benchmarks.parallel_plans --devices 8 --layers 24 --hidden 1024 --batch 64 --bandwidth 1.25 --memory 16
     python -m benchmarks.parallel_plans --devices 64 --layers 96 --hidden 4096 --batch 256
+    python -m benchmarks.parallel_plans --links 10gbit,1gbit,400mbit --json
 
 Layers take what their formulas say: for s tokens and h hidden units a sample's forward pass has s h (24 h + 4 s) FLOPs, the
 gradient of the input s h (24 h + 8 s), that of the weights 24 s h² (Qi et al., "Zero bubble pipeline parallelism"); activations are
 s h (34 + 5 a s / h) bytes in 16 bits (Korthikanti et al., "Reducing activation recomputation", 2022). Weights, gradients and Adam's
 state take 16 bytes for each of 12 h² weights, exchanged gradients 2. Devices reach `--gflops`. Printed is what the simulator
 predicts; nothing is measured but `seconds`, the time of planning.
+
+With `--links` steps of benchmarks/training_networks.py are planned for processes here, joined by links that are held to each
+bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of the
+best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times differ
+by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from benchmarks.links import BANDWIDTHS, NoNetworks
 from bricolage.device.device import Link
 from bricolage.errors import NoPipelinePlan
 from bricolage.train.plan.pipelines import PLANNED, best_plans
@@ -61,8 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.2, help="milliseconds of each pass, whatever its samples")
     parser.add_argument("--schedule", help=f"among {', '.join(PLANNED)}, with commas")
     parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}")
+    parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
+    parser.add_argument("--processes", type=int, default=2, help="with --links")
+    parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each race with --links")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
+    if given.links:
+        return _over_links(parser, given)
     schedules = given.schedule.split(",") if given.schedule else PLANNED
     if not set(schedules) <= set(PLANNED):
         parser.error(f"schedules are {', '.join(PLANNED)}")
@@ -92,6 +106,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{', recomputed' if one.recompute else '':12} {one.step_ms:10.1f} ms  bubble {100 * one.bubble:4.1f} %  "
             f"exchange {one.exchange_ms:8.1f} ms  {one.peak_bytes / 1e9:6.2f} GB"
         )
+    return 0
+
+
+def _over_links(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    from benchmarks.parallel_links import STEPS, run, show  # imports PyTorch
+
+    bandwidths, networks = given.links.split(","), given.networks.split(",")
+    if not set(bandwidths) <= set(BANDWIDTHS) or not set(networks) <= set(STEPS):
+        parser.error(f"bandwidths are {', '.join(BANDWIDTHS)}; networks are {', '.join(STEPS)}")
+    try:
+        show(run(networks, bandwidths, given.processes, given.seconds, given.pipelines), as_json=given.json)
+    except NoNetworks as error:
+        print(f"no networks can be made here: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -40,6 +40,7 @@ from bricolage.costs.database import FILE, Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_regions
 from bricolage.graph.graph import Region
 from bricolage.measure.scale_out.cluster import Cluster
 from bricolage.measure.specs import CandidateSpec
@@ -151,7 +152,7 @@ def drive(name: str, address: str) -> None:
         session = context.session(opened, graph)
         arrays, _ = context.inputs(opened, graph, session)
         oracle = Oracle(graph, arrays, opened.store, options.bound, opened.digest, evaluate=session.evaluate)
-        Profile.of(GraphVariant(ORIGINAL, graph), oracle, session).measure_regions(lambda: False)
+        measure_regions(Profile.of(GraphVariant(ORIGINAL, graph), oracle, session), lambda: False)
         progress.advance(0)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from bricolage.cli.arguments import reference
+from bricolage.rewrite import catalogue
+from bricolage.rewrite.rules import generated
 from bricolage.train.predict.variant import table
 
 ROOT = Path(__file__).parents[1]
@@ -38,10 +40,10 @@ written = pytest.mark.parametrize(
 
 def with_table(page: Path) -> str:
     """The text of a page with its generated table as it should be."""
-    name, generated = TABLES[page]
+    name, make = TABLES[page]
     found, count = re.subn(
         rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-        lambda marks: f"{marks[1]}{generated()}\n{marks[2]}",
+        lambda marks: f"{marks[1]}{make()}\n{marks[2]}",
         page.read_text(encoding="utf-8"),
         flags=re.DOTALL,
     )
@@ -110,11 +112,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert list(missing_links(page)) == []
 
 
-if __name__ == "__main__":
-    for changed in TABLES:
-        changed.write_text(with_table(changed), encoding="utf-8")
-
-
 def test_install_lines_name_extras_that_there_are() -> None:
     """Also those in hints of errors. A path installs a checkout; the name alone adds extras to what is installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -133,3 +130,33 @@ def test_the_readme_installs_from_where_it_stands() -> None:
         line.strip() for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "pip install" in line
     ]
     assert lines and all("'.[" in line for line in lines), "the name alone is found on no index"
+
+
+def test_pages_count_the_rules_that_there_are() -> None:
+    hand, found, listed = len(catalogue.written()), len(generated.rules()), len(generated.substitutions())
+    equations = len(generated.FILE.read_text(encoding="utf-8").splitlines())
+    proofs = (ROOT / "docs" / "rewriting-proof.md").read_text(encoding="utf-8")
+    table = proofs.partition("## What is not proved")[2].partition("\n## ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    unproved = sum(cell.count("`") // 2 for cell in first)
+    said = {
+        "README.md": (f"{hand} written by hand", f"[all but {unproved}]", f"and {found} more"),
+        "docs/rewriting-proof.md": (
+            f"proves {hand - unproved} of {hand} written rules",
+            f"of the {found} that were found",
+        ),
+        "docs/rule-generator.md": (
+            f"lists {listed:,} distinct substitutions",
+            f"the {equations} equations",
+            f"{listed - equations:,} that follow",
+            f"Of the {equations} rules",
+        ),
+    }
+    for page, sentences in said.items():
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert [one for one in sentences if one not in text] == [], page
+
+
+if __name__ == "__main__":
+    for changed in TABLES:
+        changed.write_text(with_table(changed), encoding="utf-8")

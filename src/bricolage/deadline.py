@@ -37,7 +37,7 @@ class Deadline:
         return _Part(self, 0.0, seconds)
 
     def at_least(self, seconds: float) -> Deadline:
-        """One that ends with this one, but not before so many seconds from now."""
+        """One that ends with this one, but not before that many seconds from now."""
         return _AtLeast(self, 0.0, seconds)
 
     @contextmanager

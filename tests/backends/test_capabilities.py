@@ -47,7 +47,7 @@ SAMPLES = (
 @cache
 def sampled() -> tuple[OperatorTrial, ...]:
     names = set(SAMPLES.split())
-    made = trials([case for case in cases() if case.name in names], beside=False)
+    made = trials([case for case in cases() if case.name in names], generated_too=False)
     return tuple(trial for trial in made if "@" not in trial.name)  # which types are made up depends on the whole suite
 
 
@@ -105,7 +105,7 @@ def harmful_cases(name: str) -> tuple[OperatorTrial, ...]:
         if any(not outcome.startswith("passes") for kinds in versions.values() for outcome in kinds.values())
     ]
     operators = {key.rpartition("::")[2] for key in (*sorted(found.avoid)[:4], *refused[:2])}
-    return tuple(trial for trial in trials(cases(operators), beside=False) if harmful(found, trial))
+    return tuple(trial for trial in trials(cases(operators), generated_too=False) if harmful(found, trial))
 
 
 def claimed(name: str) -> set[str]:

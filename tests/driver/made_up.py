@@ -17,7 +17,7 @@ from bricolage.costs.entries import Cost, Outcome, TrialRecord
 from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.driver.profile import Session
+from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import Reference
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph

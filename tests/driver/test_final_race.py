@@ -14,7 +14,7 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
-from bricolage.driver.final_race import FinalRace, with_other_tool, within_reach
+from bricolage.driver.final_race import FinalRace, race_result, with_other_tool, within_reach
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
@@ -142,8 +142,8 @@ def disturbed(ran: Race, *names: str) -> Race:
     return replace(ran, costs=costs, disturbed=(frozenset(names),) * len(ran.rounds))
 
 
-def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> tuple[FinalRace, list[str]]:
-    """A final race that goes as told; who was at its start, the incumbent first."""
+def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> list[str]:
+    """Holds a final race that goes as told; who was at its start, the incumbent first."""
     started: list[str] = []
 
     def race(
@@ -151,14 +151,14 @@ def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> 
     ) -> Race:
         started.extend([incumbent, *(name for name in specs if name != incumbent)])
         assert ran is not None
-        return ran
+        return replace(ran, incumbent=incumbent)
 
     monkeypatch.setattr(final_race, "race", race)
-    final = FinalRace()
     deadline = Deadline(0.0)
     deadline.interrupted = ran is None
-    final.run(state, deadline)
-    return final, started
+    state.race = None
+    FinalRace().run(state, deadline)
+    return started
 
 
 def by_name(contestants: Sequence[Contestant]) -> dict[str, Contestant]:
@@ -169,9 +169,9 @@ def test_a_challenger_that_clearly_wins_ships(begin: Begin, monkeypatch: pytest.
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, 8.5), Challenger("mirrored", MIRRORED, 7.0))
     ran = made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": 9.0, "mirrored": 8.0})
-    final, started = decided(monkeypatch, state, ran)
+    started = decided(monkeypatch, state, ran)
     assert started == ["first f32", "second f32", "mixed", "mirrored"], "the race is held however little time is left"
-    result = final.result(state)
+    result = race_result(state)
     assert result is not None and result.decided_by == "race"
     assert (result.chosen, result.variant, result.placement) == ("mirrored", ORIGINAL, MIRRORED)
     assert result.best_baseline == "first f32" and result.significant
@@ -199,8 +199,8 @@ def test_a_challenger_that_does_not_clearly_win_does_not_ship(
 ) -> None:
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, 8.5))
-    final, _ = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": times}))
-    result = final.result(state)
+    decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": times}))
+    result = race_result(state)
     assert result is not None and not result.significant
     assert result.chosen == result.best_baseline == "first f32"
     assert result.placement == (Assignment(0b11, FIRST),) and result.speedup.value == 1.0
@@ -213,10 +213,8 @@ def test_where_the_fastest_is_not_sure_the_next_one_that_is_ships(
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, None), Challenger("mirrored", MIRRORED, None))
     wild = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 30.0, 30.0, 30.0, 30.0, 30.0]
-    final, _ = decided(
-        monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": wild, "mirrored": 8.0})
-    )
-    result = final.result(state)
+    decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": wild, "mirrored": 8.0}))
+    result = race_result(state)
     assert result is not None and result.chosen == "mirrored"
 
 
@@ -226,8 +224,8 @@ def test_the_incumbent_of_the_race_is_not_always_the_best_baseline(
     """A challenger has to beat the baseline that was fastest in the race."""
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, None))
-    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 8.0, "mixed": 7.95}))
-    result = final.result(state)
+    started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 8.0, "mixed": 7.95}))
+    result = race_result(state)
     assert started[0] == "first f32"
     assert result is not None and result.chosen == result.best_baseline == "second f32"
 
@@ -242,8 +240,8 @@ def test_the_best_baseline_is_surely_beaten_by_none_in_the_same_rounds(
         {n: t for n, t in one.items() if number < 4 or n != "first f32"} for number, one in enumerate(both.rounds)
     )
     costs = {**both.costs, "first f32": Cost("ok", Latency.of([10.0] * 4), 1e-8, 0.5)}
-    final, _ = decided(monkeypatch, state, replace(both, rounds=rounds, costs=costs))
-    result = final.result(state)
+    decided(monkeypatch, state, replace(both, rounds=rounds, costs=costs))
+    result = race_result(state)
     assert result is not None and result.chosen == result.best_baseline == "second f32"
     assert by_name(result.contestants)["first f32"].speedup == pytest.approx(0.9)
 
@@ -251,10 +249,8 @@ def test_the_best_baseline_is_surely_beaten_by_none_in_the_same_rounds(
 def test_a_challenger_that_did_not_race_never_ships(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, 0.001), Challenger("mirrored", MIRRORED, 0.001))
-    final, _ = decided(
-        monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}, {"mirrored": failed()})
-    )
-    result = final.result(state)
+    decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}, {"mirrored": failed()}))
+    result = race_result(state)
     assert result is not None and result.chosen == "first f32" and result.decided_by == "race"
     table = by_name(result.contestants)
     assert "mixed" not in table and table["mirrored"].reason.startswith("crashed") and not table["mirrored"].accepted
@@ -270,8 +266,8 @@ def test_a_challenger_that_never_met_a_baseline_is_compared_by_way_of_the_incumb
         {name: own for name, own in one.items() if name != ("mixed" if number < 6 else "second f32")}
         for number, one in enumerate(both.rounds)
     )
-    final, _ = decided(monkeypatch, state, replace(both, rounds=heats))
-    result = final.result(state)
+    decided(monkeypatch, state, replace(both, rounds=heats))
+    result = race_result(state)
     assert result is not None and (result.chosen, result.best_baseline) == ("mixed", "second f32")
     assert result.speedup.value == pytest.approx(9.5 / 5.0)
 
@@ -279,12 +275,12 @@ def test_a_challenger_that_never_met_a_baseline_is_compared_by_way_of_the_incumb
 def test_with_no_race_prior_evidence_decides(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, measurer = begin({"first": timed(10.0, 9.0, 15.0), "second": timed(12.0, 9.5, 30.0), "third": failed()})
     state.challenge(Challenger("mixed", MIXED, 0.001))
-    final, started = decided(monkeypatch, state, None)
-    result = final.result(state)
+    started = decided(monkeypatch, state, None)
+    result = race_result(state)
     assert not started and result is not None and result.decided_by == "prior evidence"
     assert result.chosen == result.best_baseline == "first f32" and not result.significant
     measurer.earlier[state.original.whole_spec(SECOND)] = timed(7.0)
-    again = final.result(state)
+    again = race_result(state)
     assert again is not None and again.chosen == again.best_baseline == "second f32", "an earlier run counts"
     assert again.placement == (Assignment(0b11, SECOND),)
     assert "mixed" not in by_name(again.contestants)
@@ -300,11 +296,11 @@ def test_a_disturbed_race_decides_together_with_what_was_known(begin: Begin, mon
             "second f32": [130, 140, 150, 160, 175, 180, 186, 200, 250, 300, 350, 370],
         }
     )
-    final, _ = decided(monkeypatch, state, ran)
-    calm = final.result(state)
+    decided(monkeypatch, state, ran)
+    calm = race_result(state)
     assert calm is not None and (calm.chosen, calm.decided_by) == ("first f32", "race"), "where nobody disturbed it"
-    final, _ = decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
-    result = final.result(state)
+    decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
+    result = race_result(state)
     assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race and prior evidence")
     assert result.best_baseline == "second f32" and not result.significant
 
@@ -318,8 +314,8 @@ def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
     ran = disturbed(made_up_race({**medians, "mirrored": [9.9, 40.0] * 6}), *medians, "mirrored")
     measurer.on_record[state.original.placement_spec(MIXED)] = timed(8.0)
     measurer.on_record[state.original.placement_spec(MIRRORED)] = timed(9.95)
-    final, _ = decided(monkeypatch, state, ran)
-    result = final.result(state)
+    decided(monkeypatch, state, ran)
+    result = race_result(state)
     assert result is not None and result.decided_by == "race and prior evidence"
     assert (result.chosen, result.best_baseline, result.placement) == ("mixed", "first f32", MIXED)
     assert 1.1 < result.speedup.value < 1.3 and result.speedup.rounds == 12
@@ -329,7 +325,7 @@ def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
     for name in ("mirrored", "second f32"):
         assert " of first f32 in the race, " in reasons[name] and "together with earlier measurements" in reasons[name]
     measurer.on_record.clear()
-    unsure = final.result(state)
+    unsure = race_result(state)
     assert unsure is not None and unsure.chosen == unsure.best_baseline == "first f32", "no gain, so nothing new"
 
 
@@ -338,8 +334,8 @@ def test_a_clear_win_in_a_disturbed_race_stands_against_what_was_known(
 ) -> None:
     state, _ = begin({"first": timed(10.0), "second": timed(10.5)})
     ran = disturbed(made_up_race({"first f32": [60.0, 61.0] * 6, "second f32": [20.0, 21.0] * 6}), "first f32")
-    final, _ = decided(monkeypatch, state, ran)
-    result = final.result(state)
+    decided(monkeypatch, state, ran)
+    result = race_result(state)
     assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race")
 
 
@@ -349,31 +345,31 @@ def test_a_race_in_which_enough_rounds_were_undisturbed_decides_alone(
     state, _ = begin({"first": timed(10.0), "second": timed(50.0)})
     ran = made_up_race({"first f32": [10.0] * 8 + [90.0] * 4, "second f32": [9.0] * 8 + [95.0] * 4})
     some = tuple(frozenset({"first f32", "second f32"}) if number >= 8 else frozenset() for number in range(12))
-    final, _ = decided(monkeypatch, state, replace(ran, disturbed=some))
-    result = final.result(state)
+    decided(monkeypatch, state, replace(ran, disturbed=some))
+    result = race_result(state)
     assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race")
 
 
 def test_one_baseline_alone_races_nobody(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"second": timed(11.0), "third": failed()})
-    final, started = decided(monkeypatch, state, made_up_race({}))
-    result = final.result(state)
+    started = decided(monkeypatch, state, made_up_race({}))
+    result = race_result(state)
     assert not started and result is not None
     assert (result.chosen, result.decided_by) == ("second f32", "prior evidence")
 
 
 def test_nobody_alive_means_no_decision(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"first": failed(), "second": Cost("wrong", None, 0.1)})
-    final, _ = decided(monkeypatch, state, made_up_race({}))
-    assert final.result(state) is None
+    decided(monkeypatch, state, made_up_race({}))
+    assert race_result(state) is None
 
 
 def test_baselines_dropped_for_their_accuracy_show_their_time(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Cost("wrong", None, 1e-3, reason="the relative error is 1.00e-03, the bound 1.00e-06")
     state, _ = begin({"first": timed(10.0), "second": timed(11.0), "third": wrong})
     state.original.dropped[THIRD] = timed(4.0)
-    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}))
-    result = final.result(state)
+    started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}))
+    result = race_result(state)
     assert "third f32" not in started and result is not None
     third = by_name(result.contestants)["third f32"]
     assert third.dropped_ms == 4.0 and third.median_ms is None and not third.accepted and third.error == 1e-3
@@ -401,9 +397,9 @@ def test_tuned_kernels_ship_only_where_the_race_says_that_they_are_faster(
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.original.whole[TUNED] = timed(9.0)
     ran = made_up_race({"first f32": 10.0, "second f32": 11.0, str(TUNED): times})
-    final, started = decided(monkeypatch, state, ran)
+    started = decided(monkeypatch, state, ran)
     assert started[0] == "first f32" and str(TUNED) in started, "the incumbent is one that nobody tuned"
-    result = final.result(state)
+    result = race_result(state)
     assert result is not None and result.best_baseline == "first f32" and result.significant is ships
     assert result.chosen == (str(TUNED) if ships else "first f32")
     assert result.placement == (Assignment(0b11, TUNED if ships else FIRST),) and result.variant == ORIGINAL
@@ -415,11 +411,11 @@ def test_tuned_kernels_ship_only_where_the_race_says_that_they_are_faster(
 def test_without_a_race_tuned_kernels_do_not_ship(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"first": timed(10.0)})
     state.original.whole[TUNED] = timed(5.0)
-    final, _ = decided(monkeypatch, state, None)
-    result = final.result(state)
+    decided(monkeypatch, state, None)
+    result = race_result(state)
     assert result is not None and result.chosen == "first f32"
     state.original.whole[FIRST] = failed()
-    alone = final.result(state)
+    alone = race_result(state)
     assert alone is not None and alone.chosen == str(TUNED), "unless nothing else is right"
 
 
@@ -431,8 +427,8 @@ def test_the_gain_over_the_best_other_tool_is_of_the_same_rounds(begin: Begin, m
     drift = [1.0, 3.0] * 6
     medians = {"first f32": 10.0, "second f32": 17.3, "third f32": 30.0, "mixed": 11.0}
     ran = made_up_race({name: [ms * factor for factor in drift] for name, ms in medians.items()})
-    final, _ = decided(monkeypatch, state, ran)
-    result = final.result(state)
+    decided(monkeypatch, state, ran)
+    result = race_result(state)
     assert result is not None and (result.chosen, result.best_other) == ("first f32", "second f32")
     table = by_name(result.contestants)
     assert table["first f32"].over_other == pytest.approx(1.73) and table["first f32"].over_other_ci is not None
@@ -446,8 +442,8 @@ def test_beside_neighbours_the_gain_over_the_best_other_tool_is_by_all_evidence(
     monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
     ran = made_up_race({"first f32": [10.0, 30.0] * 6, "second f32": [10.1, 30.0] * 6})
-    final, _ = decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
-    result = final.result(state)
+    decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
+    result = race_result(state)
     assert result is not None and result.decided_by == "race and prior evidence"
     over = by_name(result.contestants)["first f32"]
     assert result.best_other == "second f32" and over.over_other is not None and 1.5 < over.over_other < 2.1
@@ -458,8 +454,8 @@ def test_without_a_race_the_gain_over_the_best_other_tool_is_of_what_was_known(
 ) -> None:
     monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
-    final, _ = decided(monkeypatch, state, None)
-    result = final.result(state)
+    decided(monkeypatch, state, None)
+    result = race_result(state)
     assert result is not None and result.best_other == "second f32"
     assert by_name(result.contestants)["first f32"].over_other == pytest.approx(2.0)
 
@@ -467,16 +463,15 @@ def test_without_a_race_the_gain_over_the_best_other_tool_is_of_what_was_known(
 def test_where_only_our_engine_runs_it_there_is_no_other_tool(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
     state, _ = begin({"first": timed(10.0), "second": failed()})
-    final, _ = decided(monkeypatch, state, None)
-    result = final.result(state)
+    decided(monkeypatch, state, None)
+    result = race_result(state)
     assert result is not None and result.best_other == ""
     assert all(one.over_other is None for one in result.contestants)
 
 
 def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
     state, _ = begin({})
-    final, options = FinalRace(), state.session.options
-    assert final.share(state) == options.race_seconds(2)
+    assert FinalRace().share(state) == state.session.options.race_seconds(2)
 
 
 @pytest.mark.parametrize(
@@ -489,8 +484,8 @@ def test_an_instant_decision_holds_a_race_only_where_it_may_say_something_new(
     model, backends = graph("a=Relu(x) y=Tanh(a)"), [First(), Second()]
     state, _ = made_up_state(tmp_path, model, backends, options=Options(threads=1, effort=effort))
     state.original.whole.update({whole("first"): timed(10.0), whole("second"): timed(second)})
-    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": second}))
-    result = final.result(state)
+    started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": second}))
+    result = race_result(state)
     assert bool(started) is held
     assert result is not None and result.chosen == "first f32" and result.best_other == "first f32"
     assert (result.decided_by == "race") is held

@@ -17,7 +17,7 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.deadline import Deadline
 from bricolage.driver.decide import decide
-from bricolage.driver.expected import expected_ms, foreseen
+from bricolage.driver.expected import expected_ms, predicted_saving
 from bricolage.driver.pricing import priced
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
@@ -296,9 +296,9 @@ def test_nothing_runs_it(tmp_path: Path, model: Graph) -> None:
         run(broken, Baselines())
 
 
-@pytest.mark.parametrize(("factor", "foreseen_at_all"), [(50.0, True), (0.1, False)])
-def test_a_mixture_is_foreseen_where_its_parts_are_predicted_to_take_less(
-    tmp_path: Path, factor: float, foreseen_at_all: bool
+@pytest.mark.parametrize(("factor", "predicted_at_all"), [(50.0, True), (0.1, False)])
+def test_a_mixture_is_proposed_where_its_parts_are_predicted_to_take_less(
+    tmp_path: Path, factor: float, predicted_at_all: bool
 ) -> None:
     """Products are predicted to be cheap on one backend, all else on the other, and five operators together to take so many
     times as long."""
@@ -315,7 +315,7 @@ def test_a_mixture_is_foreseen_where_its_parts_are_predicted_to_take_less(
     )
     found = LearnedCosts(NAMES, ("first f32", "second f32"), Forest(trees), {"first f32": 1.5, "second f32": 1.5})
     state, measurer = made_up_state(tmp_path, wide, [First(), Second()])
-    share = foreseen(with_costs(state, found).original)
-    assert (share is not None) is foreseen_at_all
+    share = predicted_saving(with_costs(state, found).original)
+    assert (share is not None) is predicted_at_all
     assert share is None or 0.05 < share < 1.0
     assert not [spec for spec in measurer.asked if not spec.region_key.startswith("minimal")]

@@ -34,6 +34,8 @@ class Log:
     ended: dict[str, bool] = field(default_factory=dict)
     """Whether its time was over then."""
     interrupted: dict[str, bool] = field(default_factory=dict)
+    given: float | None = None
+    """By nobody."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Made:
     essential: bool = False  # type: ignore[misc]
     raises: BaseException | None = None
     clock: Clock = field(default_factory=Clock)
+    reads: frozenset[str] = frozenset()  # type: ignore[misc]
+    adds: frozenset[str] = frozenset()  # type: ignore[misc]
 
     def share(self, state: Log) -> float:
         return self.kept(state) if callable(self.kept) else self.kept
@@ -134,3 +138,16 @@ def test_an_interruption_of_an_essential_stage_is_raised() -> None:
 def test_errors_pass() -> None:
     with pytest.raises(ValueError, match="broken"):
         run(100.0, Made("a", raises=ValueError("broken")), Made("b"))
+
+
+def test_a_stage_that_reads_what_comes_later_is_refused() -> None:
+    reads, adds = frozenset({"ended"}), frozenset({"ended"})
+    with pytest.raises(ValueError, match="'a' reads 'ended' before"):
+        run(100.0, Made("a", reads=reads), Made("b", adds=adds))
+    run(100.0, Made("b", adds=adds), Made("a", reads=reads))
+    run(100.0, Made("a", reads=reads))  # nobody fills it: it is empty
+
+
+def test_a_stage_that_reads_what_nobody_fills_is_refused() -> None:
+    with pytest.raises(ValueError, match="'a' reads 'given' before"):
+        run(100.0, Made("a", reads=frozenset({"given"})))

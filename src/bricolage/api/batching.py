@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from bricolage.api.sources import PreparedBucket, Source, measuring_inputs
-from bricolage.driver.profile import Profile, Session
+from bricolage.driver.profile import Profile
 from bricolage.driver.serving import Batch
+from bricolage.driver.session import Session
 from bricolage.driver.throughput import NotBatched
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -94,7 +95,7 @@ class BatchedModel:
 
 
 def rows_of(opened: Source, rows: int) -> dict[str, np.ndarray] | None:
-    """So many rows of the inputs that the user gave, again and again where they are fewer; None where none were given."""
+    """That many rows of the inputs that the user gave, again and again where they are fewer; None where none were given."""
     if opened.inputs is None or not opened.batch:
         return None if opened.inputs is None else dict(opened.inputs)
     overridden = opened.buckets[0].overridden

@@ -17,7 +17,7 @@ from bricolage.backends.interface import Backend
 from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import selected
-from bricolage.driver.profile import Session
+from bricolage.driver.session import Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer

@@ -55,7 +55,7 @@ def optimize(
         example_inputs: for a module, its arguments; they also serve for measuring unless `inputs` are given.
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
-        shapes: sizes of open dimensions by name, beside those of `options`: `{"batch": (1, 8), "sequence": 128}`. Several make
+        shapes: sizes of open dimensions by name, added to those of `options`: `{"batch": (1, 8), "sequence": 128}`. Several make
             shape buckets. A batch takes 1 by default, which is told; every other open dimension needs a size, here or by `inputs`.
         replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
             were measured are used again, failures that may have been bad luck are not.

@@ -107,7 +107,7 @@ def rewrite(
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
         search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises, asked operator by operator; an estimate from its work where it is not given.
-        own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
+        own: rules of the user's, tried after the known ones; `bricolage.rewrite.verification.verify` proves them.
         budget_s: seconds that one evaluation in float64 may take where that is more than `measure.reference.reference_limit`
             allows anyway.
         memory_limit_mb: megabytes that it may take; 80 % of what is free by default.

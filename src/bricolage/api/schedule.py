@@ -181,6 +181,7 @@ class _Curves(Stage[_Search]):
 
     name: ClassVar[str] = "curves"
     essential: ClassVar[bool] = True
+    adds: ClassVar[frozenset[str]] = frozenset({"problem"})
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Measures them."""
@@ -202,6 +203,8 @@ class _Proposing(Stage[_Search]):
     """What each method makes of them."""
 
     name: ClassVar[str] = "methods"
+    reads: ClassVar[frozenset[str]] = frozenset({"problem"})
+    adds: ClassVar[frozenset[str]] = frozenset({"proposals", "told"})
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Asks all methods, whatever the clock says."""
@@ -229,6 +232,8 @@ class _Racing(Stage[_Search]):
     """The most promising schedule against the plan as it is."""
 
     name: ClassVar[str] = "race"
+    reads: ClassVar[frozenset[str]] = frozenset({"proposals", "told"})
+    adds: ClassVar[frozenset[str]] = frozenset({"told", "kept"})
 
     def run(self, state: _Search, deadline: Deadline) -> None:
         """Races them, except after a Ctrl-C; what wins is kept."""
@@ -237,12 +242,12 @@ class _Racing(Stage[_Search]):
             return
         planned = with_schedule(state.bucket, timetable(proposals.best, proposals, state.cores))
         as_planned = Executable(state.plan, state.directory)
-        beside = Executable(state.with_bucket(planned), state.directory)
-        results = as_planned.run(state.inputs), beside.run(state.inputs)  # which warms both
+        scheduled = Executable(state.with_bucket(planned), state.directory)
+        results = as_planned.run(state.inputs), scheduled.run(state.inputs)  # which warms both
         error = relative_error(list(results[1].values()), list(results[0].values()))
         contestants = {
             "planned": timed(lambda: as_planned.run(state.inputs)),
-            "scheduled": timed(lambda: beside.run(state.inputs)),
+            "scheduled": timed(lambda: scheduled.run(state.inputs)),
         }
         found = time_in_turns(contestants, state.effort.rounds)
         ratio = found.ratio("scheduled", "planned")

@@ -34,7 +34,7 @@ class ServedRequests:
 def serve(
     fast: Executable, inputs: Mapping[str, Any], requests: int, concurrency: int, point: OperatingPoint | None = None
 ) -> ServedRequests:
-    """Submits the same inputs again and again, with always so many requests under way, until there were enough. The streams are
+    """Submits the same inputs again and again, with a fixed number of requests under way, until there were enough. The streams are
     ready before the first one.
 
     Raises:

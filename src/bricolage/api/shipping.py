@@ -40,7 +40,7 @@ _REPLACEMENTS = 3
 _DRAFT = "draft.bricolage"
 """What is tried lies in the decision's own folder, which a later run removes if this one is killed."""
 _RUN_S = 120.0
-"""Seconds for loading and one run, besides those for compiling."""
+"""Seconds for loading and one run, without compiling."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def shipped(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """The same file under another name where that can be, so that it is there at once and whoever is killed leaves none behind."""
+    """The same file under another name where that can be, so that it is there at once and a killed process leaves none behind."""
     try:
         os.link(source, target)
     except OSError:
@@ -215,7 +215,7 @@ def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, evaluate: E
 
 
 def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:
-    """The plan without those that gave the answer; None where nobody else was accepted, or streams depend on them."""
+    """The plan without those that gave the answer; None where no other was accepted, or streams depend on them."""
     if plan.operating_point is not None:
         return None
     bucket, reason = plan.buckets[trial.bucket], f"{trial.where}, {fault}"

@@ -48,7 +48,7 @@ class PreparedBucket:
 
 @dataclass(frozen=True)
 class Source:
-    """A model in a working folder, with its shape buckets and its weights beside it."""
+    """A model in a working folder, with its shape buckets and its weights."""
 
     name: str
     model: ir.Model
@@ -134,7 +134,7 @@ def _batch(model: ir.Model) -> str:
 
 
 def _without_maps(model: ir.Model, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs by name, with the rows that maps stand for."""
+    """Inputs by name, with the rows of maps."""
     specs = {spec.name: spec for spec in input_specs(model) if signature.stands_for_map(spec)}
     return {
         name: signature.row(specs[name], value) if name in specs and isinstance(value, Mapping) else value

@@ -75,7 +75,7 @@ class Divided:
 
     def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
         """Of each sub-graph, timed in place on the first core, then on more for as long as that makes it faster; each time is the
-        median of so many runs."""
+        median of that many runs."""
         return curves_in_place(self.plan, 0, self.cores, lambda plan: step_ms(plan, self.directory, self.inputs, runs))
 
 

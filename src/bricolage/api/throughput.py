@@ -16,8 +16,8 @@ from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.describe import planned_regions
-from bricolage.driver.profile import Session
 from bricolage.driver.serving import ServingCandidate, usable_cores
+from bricolage.driver.session import Session
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.throughput import NotBatched, Place, ThroughputSearch
 from bricolage.driver.variants import made_again, write
@@ -190,6 +190,7 @@ class _ServingRace(Stage[_Serving]):
     """The race of operating points."""
 
     name: ClassVar[str] = "race"
+    adds: ClassVar[frozenset[str]] = frozenset({"found"})
 
     def share(self, state: _Serving) -> float:
         """Never given to anybody else."""

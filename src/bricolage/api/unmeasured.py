@@ -1,6 +1,6 @@
 """Plans that learnt costs choose alone, with nothing measured: for what has to be decided in less time than measuring takes.
 
-Neither the time nor the accuracy of such a plan is known: whoever asks for one compares both with what he has.
+Neither the time nor the accuracy of such a plan is known: the caller compares both with its own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import typer
 
 from bricolage._version import __version__
 from bricolage.cache import VARIABLE
-from bricolage.cli import cluster, costs, train
+from bricolage.cli import cluster, cluster_serve, costs, train
 from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
@@ -39,6 +39,7 @@ for command in (optimize, pack, run, bench, tune, schedule, explain, report, rew
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(train.app, name="train")
+cluster_serve.add_to(cluster.app)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(rules, name="rules")
 

@@ -24,7 +24,7 @@ def expected_end(state: JobState, kind: str, now: float) -> float:
 def reservation(
     state: JobState, running: Mapping[str, Sequence[JobState]], free: Mapping[str, int], now: float
 ) -> tuple[float, str, int]:
-    """When a waiting job can start at the latest, on which kind, and how many devices of it are free then besides its own."""
+    """When a waiting job can start at the latest, on which kind, and how many devices of it are free then after it has its own."""
     found: list[tuple[float, str, int]] = []
     for kind in state.kinds:
         left = free[kind]

@@ -104,7 +104,7 @@ def compare(
         cluster: with the devices.
         names: of policies; "all" for every one that can serve.
         error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
-        seeds: so many draws of these errors.
+        seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
         left_out: what the reader of the history left out.
         told: called with each policy's name before its replay.

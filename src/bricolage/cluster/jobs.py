@@ -52,7 +52,7 @@ class TrainingJob:
         return sum(phase.steps / phase.rates[kind] for phase in self.phases)
 
     def speed(self, devices: int) -> float:
-        """Speed on a number of devices relative to that on its own number; 0.0 where it cannot run on so many."""
+        """Speed on a number of devices relative to that on its own number; 0.0 where it cannot run on that many."""
         if devices == self.devices:
             return 1.0
         return dict(self.scaling).get(devices, 0.0)

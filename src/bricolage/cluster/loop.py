@@ -1,16 +1,34 @@
 """The event loop: arrivals, ends, failures and ticks in order of time. A scheduler says who starts and stops; the loop keeps time,
-devices and progress. Time is a number that jumps from one event to the next."""
+devices and progress. An engine (`engine.py`) waits for the next event: in a replay time jumps there and ends are computed, on real
+machines it passes and ends are reported."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from bricolage.cluster.engine import (
+    Arrived,
+    Engine,
+    Evicted,
+    Failed,
+    Finished,
+    Gang,
+    NodeBack,
+    NodeGone,
+    Progressed,
+    Report,
+    Running,
+    Simulation,
+    Stopped,
+    Withdrawn,
+    gang_of,
+)
 from bricolage.cluster.estimates import Estimator
-from bricolage.cluster.jobs import JobState, TrainingJob
+from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.placement import NodePool
 from bricolage.errors import ClusterStuck, JobFitsNowhere
@@ -19,6 +37,12 @@ _END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
 """The order of events at the same time: what is freed comes before who wants it."""
 _DONE = 1e-9
 """Share of a phase below which it counts as finished: sums of floats."""
+ATTEMPTS = 3
+"""A job that fails so often without a step more is given up."""
+_DRIFT = 0.05
+"""What is seen of a job's progress is believed to change its rate when it is off by so much."""
+_SOONEST_S = 1.0
+"""Of running, before a job's rate is judged by what it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +89,12 @@ class Scheduler(Protocol):
         """A running job has another batch size, and so another rate."""
         ...
 
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """A job that waits is not wanted any more, or has ended after all."""
+        ...
+
     def resized(self, kind: str, devices: int, now: float) -> None:
-        """So many devices of a kind are there now, free or not."""
+        """That many devices of a kind are there now, free or not."""
         ...
 
     def decide(self, now: float) -> Changes:
@@ -112,6 +140,7 @@ class ReplayLoop:
     keep_stays: bool = True
     stop_after: frozenset[int] = frozenset()
     """Where not empty: the replay ends when these jobs, by number, have."""
+    engine: Engine = field(default_factory=Simulation)
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -123,36 +152,56 @@ class ReplayLoop:
         self._lost = 0.0
         self._events = 0
         self._left = 0
+        self._begun = False
+        self._from: dict[int, tuple[float, float]] = {}
+        """By number, since when a job runs where it is, and with how many steps it began there."""
+        self._failed: dict[int, tuple[int, float]] = {}
+        self.given_up: dict[int, str] = {}
+        """By number, why a job is not wanted any more."""
 
-    def run(self) -> Replayed:
-        """Until every job has finished.
+    def run(self, over: Callable[[], bool] | None = None) -> Replayed:
+        """Until every job has finished, or `over` says so; then it may be run on.
 
         Raises:
             JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
             ClusterStuck: jobs wait, and nothing will ever happen.
         """
-        self._fill()
-        self.scheduler.begin(self.cluster)
+        if not self._begun:
+            self._begun = True
+            self._fill()
+            self.scheduler.begin(self.cluster)
         awaited = len(self.stop_after) or len(self.jobs)
-        while self._left < awaited:
-            if not self._heap:
+        while not over() if over is not None else self._left < awaited:
+            if not self._heap and not self.engine.observes:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
-            self.now = self._heap[0][0]
+            self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
+            lost = [number for report in reports for number in self._hear(report)]
             while self._heap and self._heap[0][0] <= self.now:
                 self._handle(*heapq.heappop(self._heap)[1:])
-            self._apply(self.scheduler.decide(self.now))
+            stops, starts = self._apply(self.scheduler.decide(self.now))
+            self.engine.carry_out(self.now, lost + stops, starts)
         return Replayed(self.states, self.stays, self._events, self._lost)
 
-    def _fill(self) -> None:
+    def check_fits(self, job: TrainingJob) -> tuple[str, ...]:
+        """The kinds of devices that a job can use here.
+
+        Raises:
+            JobFitsNowhere: its gang is larger than all devices of each kind that it can use.
+        """
         capacity = self.cluster.capacity
+        kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
+        if not kinds:
+            told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
+            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+        return kinds
+
+    def _fill(self) -> None:
         for number, job in enumerate(self.jobs):
-            kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
-            if not kinds:
-                told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
-                raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
-            self.states.append(JobState(number, job, job.steps, kinds))
+            self.states.append(JobState(number, job, job.steps, self.check_fits(job)))
             self._heap.append((job.submit_s, _ARRIVE, number, 0))
+        if self.engine.observes:
+            return
         for number, one in enumerate(self.cluster.failure):
             self._heap += [(one.at_s, _FAIL, number, 0), (one.until_s, _REPAIR, number, 0)]
         heapq.heapify(self._heap)
@@ -178,6 +227,115 @@ class ReplayLoop:
         elif self._wake <= self.now:
             self._wake = math.inf
 
+    # --- what an engine has seen ------------------------------------------------------------------------------------
+
+    def _hear(self, report: Report) -> list[int]:
+        """Takes a report. Returns the jobs that the engine has to stop for it."""
+        self._events += 1
+        if isinstance(report, Arrived):
+            self._take_in(report)
+            return []
+        if isinstance(report, NodeGone | NodeBack):
+            self._node(report)
+            return []
+        state = self.states[report.number]
+        if state.number in self.given_up or not math.isnan(state.finish_s):
+            return []
+        if isinstance(report, Withdrawn):
+            held = state.held > 0
+            self._give_up(state, report.reason)
+            return [state.number] if held else []
+        if isinstance(report, Running | Progressed):
+            self._seen(state, report)
+        elif isinstance(report, Stopped):
+            self._saved(state, report.steps)
+        elif isinstance(report, Finished):
+            self._finished(state)
+        else:
+            self._evicted(state, report)
+        return []
+
+    def _take_in(self, report: Arrived) -> None:
+        earlier, number = report.earlier, len(self.states)
+        state = JobState(number, report.job, report.job.steps, self.check_fits(report.job))
+        state.done, state.attained_s, state.run_s = earlier.done, earlier.attained_s, earlier.run_s
+        state.restarts = earlier.restarts
+        if earlier.first_start_s is not None:
+            state.first_start_s = earlier.first_start_s
+        self.states.append(state)
+        self._handle(_ARRIVE, number, 0)
+
+    def _node(self, report: NodeGone | NodeBack) -> None:
+        pool = self.pools[report.kind]
+        if isinstance(report, NodeGone):
+            self._clear(report.kind, report.node)
+            pool.fail(report.node)
+        else:
+            pool.repair(report.node)
+        self._tell_size(report.kind)
+
+    def _seen(self, state: JobState, report: Running | Progressed) -> None:
+        """Progress as it was seen; a rate that is off is mended."""
+        if not state.held:
+            return
+        state.advance(self.now)
+        kind = state.held_kind
+        if isinstance(report, Running):
+            state.resumes_s = self.now
+            self._from[state.number] = (self.now, report.steps)
+            state.done = report.steps
+            return
+        state.done = min(report.steps, state.job.steps)
+        since, before = self._from.get(state.number, (self.now, report.steps))
+        if self.now - since < _SOONEST_S or report.steps <= before:
+            return
+        rate = (report.steps - before) / (self.now - since)
+        if abs(rate / state.rate - 1.0) > _DRIFT:
+            rates = dict(state.job.phases[0].rates)
+            rates[kind] *= rate / state.rate
+            state.job = replace(state.job, phases=(WorkPhase(state.job.steps, rates),))
+            state.rate = rate
+            self.scheduler.changed(state, self.now)
+
+    def _saved(self, state: JobState, steps: float) -> None:
+        """Its steps are those of its checkpoint, wherever it is now."""
+        state.advance(self.now)
+        self._lost += max(state.done - steps, 0.0)
+        state.done = steps
+
+    def _finished(self, state: JobState) -> None:
+        state.advance(self.now)
+        state.done = state.job.steps
+        if state.held:
+            self._end(state)
+            return
+        state.finish_s = self.now
+        self._left += 1
+        self.estimator.ended(state)
+        self.scheduler.withdrawn(state, self.now)
+
+    def _evicted(self, state: JobState, report: Failed | Evicted) -> None:
+        self._saved(state, report.steps)
+        if state.held:
+            self._release(state)
+            self.scheduler.evicted(state, self.now)
+        if isinstance(report, Failed):
+            count, before = self._failed.get(state.number, (0, -1.0))
+            count = count + 1 if report.steps <= before else 1
+            self._failed[state.number] = (count, report.steps)
+            if count >= ATTEMPTS:
+                self._give_up(state, f"failed: {report.reason}")
+
+    def _give_up(self, state: JobState, reason: str) -> None:
+        state.advance(self.now)
+        if state.held:
+            self._release(state)
+            self.scheduler.evicted(state, self.now)
+        self.given_up[state.number] = reason
+        self.scheduler.withdrawn(state, self.now)
+
+    # --- what a loop computes ---------------------------------------------------------------------------------------
+
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)
         phase = state.job.phases[state.phase]
@@ -188,6 +346,9 @@ class ReplayLoop:
             self._set_rate(state)
             self.scheduler.changed(state, self.now)
             return
+        self._end(state)
+
+    def _end(self, state: JobState) -> None:
         self._release(state)
         state.finish_s = self.now
         self._left += not self.stop_after or state.number in self.stop_after
@@ -196,8 +357,13 @@ class ReplayLoop:
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]
-        pool = self.pools[one.kind]
-        hit = [s for s in self.states if s.held_kind == one.kind and any(node == one.node for node, _ in s.nodes)]
+        self._clear(one.kind, one.node)
+        self.pools[one.kind].fail(one.node)
+        self._tell_size(one.kind)
+
+    def _clear(self, kind: str, node: int) -> None:
+        """Takes all jobs off a node that has failed."""
+        hit = [s for s in self.states if s.held_kind == kind and any(number == node for number, _ in s.nodes)]
         for state in hit:
             state.advance(self.now)
             every = self.cluster.checkpoint_s
@@ -207,15 +373,20 @@ class ReplayLoop:
             self._lost += lost
             self._release(state)
             self.scheduler.evicted(state, self.now)
-        pool.fail(one.node)
-        self._tell_size(one.kind)
 
     def _tell_size(self, kind: str) -> None:
-        pool = self.pools[kind]
-        there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
-        self.scheduler.resized(kind, there, self.now)
+        self.scheduler.resized(kind, self.there(kind), self.now)
 
-    def _apply(self, changes: Changes) -> None:
+    def there(self, kind: str) -> int:
+        """Devices of a kind on nodes that are there."""
+        pool = self.pools[kind]
+        return sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+
+    def works(self, state: JobState) -> bool:
+        """Whether an engine has said that a job runs where it is."""
+        return self._from.get(state.number, (-1.0, 0.0))[0] >= state.since_s
+
+    def _apply(self, changes: Changes) -> tuple[list[int], list[Gang]]:
         for state in changes.stops:
             state.advance(self.now)
             self._release(state)
@@ -224,6 +395,7 @@ class ReplayLoop:
         if changes.wake_s < self._wake:
             self._wake = max(changes.wake_s, self.now)
             heapq.heappush(self._heap, (self._wake, _TICK, 0, 0))
+        return [state.number for state in changes.stops], [gang_of(start.state) for start in changes.starts]
 
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
@@ -232,7 +404,8 @@ class ReplayLoop:
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
         if math.isnan(state.first_start_s):
-            state.first_start_s = state.resumes_s = self.now
+            state.first_start_s = self.now
+            state.resumes_s = self.now + self.cluster.start_s
         else:
             state.restarts += 1
             state.resumes_s = self.now + self.cluster.restart_s
@@ -243,6 +416,8 @@ class ReplayLoop:
         spread = len(state.nodes) > pool.fewest(state.held)
         state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
         state.version += 1
+        if self.engine.observes:
+            return
         phase = state.job.phases[state.phase]
         left = phase.steps - state.done
         ready = max(self.now, state.resumes_s)

@@ -2,7 +2,8 @@
 
 The file is TOML, or JSON of the same structure:
 
-    restart_s = 30.0        # a job that goes on elsewhere, or later, loses so many seconds
+    restart_s = 30.0        # a job that goes on elsewhere, or later, loses that many seconds
+    start_s = 5.0           # from a job's first devices to its first step
     round_s = 360.0         # policies that plan in rounds decide so often
     checkpoint_s = 600.0    # a node that fails takes with it what was done since the last checkpoint
 
@@ -65,6 +66,8 @@ class ClusterSpec:
     group: Annotated[tuple[NodeGroup, ...], Length(1, 1024)]
     failure: Annotated[tuple[NodeFailure, ...], Length(0, 100_000)] = ()
     restart_s: Span_s = 0.0
+    start_s: Span_s = 0.0
+    """From a job's first devices to its first step."""
     round_s: Annotated[float, Within(1.0, _MOST_SECONDS)] = 360.0
     recompute_s: Span_s = 0.0
     """Shares are computed anew at most so often."""
@@ -108,10 +111,10 @@ class ClusterSpec:
         return next(one.price for one in self.group if one.kind == kind)
 
     def with_devices(self, kind: str, devices: int) -> ClusterSpec:
-        """With so many devices of a kind more, on further nodes like those of the kind; with fewer where negative.
+        """With that many devices of a kind more, on further nodes like those of the kind; with fewer where negative.
 
         Raises:
-            ValueError: there are not so many to remove, or the kind is unknown and nothing says how large its nodes are.
+            ValueError: there are fewer to remove, or the kind is unknown and nothing says how large its nodes are.
         """
         same = [one for one in self.group if one.kind == kind]
         if not same:

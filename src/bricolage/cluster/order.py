@@ -80,7 +80,7 @@ class OrderScheduler:
 
     @property
     def free(self) -> Mapping[str, int]:
-        """Devices of each kind that nobody holds; negative for a moment where a node has failed."""
+        """Devices of each kind that no job holds; negative for a moment where a node has failed."""
         return self._free
 
     def arrived(self, state: JobState, now: float) -> None:
@@ -103,6 +103,12 @@ class OrderScheduler:
         """It waits again."""
         self._stop(state)
         self._wait(state, now)
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """It waits no more."""
+        del now
+        self._leave_queue(state)
+        del self._states[state.number], self._rank[state.number], self._versions[state.number]
 
     def changed(self, state: JobState, now: float) -> None:
         """Its place among the running ones is another."""

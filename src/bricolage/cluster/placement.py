@@ -24,7 +24,7 @@ class NodePool:
         """Takes devices: (node, devices) for each node.
 
         Raises:
-            ValueError: not so many are free.
+            ValueError: fewer are free.
         """
         if devices > self.free:
             raise ValueError(f"{devices} devices are wanted and {self.free} are free")

@@ -162,7 +162,7 @@ class SharePolicy:
                 if state.number in self._shares and state.rate_on(kind) > 0.0:
                     part = self._had[state.number][index] / self._given[index]
                     queue.append((share / part, self._deficit.get(state.number, none)[index], share, row))
-            queue.sort(reverse=True)  # who has no share of this kind comes last: idle devices help nobody
+            queue.sort(reverse=True)  # who has no share of this kind comes last: idle devices help no job
             for *_, row in queue:
                 state = view.states[row]
                 if not free[index]:

@@ -89,6 +89,10 @@ class TargetScheduler:
         del state, now
         self._news = True
 
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """One less."""
+        self.ended(state, now)
+
     def changed(self, state: JobState, now: float) -> None:
         """It has another rate."""
         del state, now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bricolage.cluster.jobs import JobState
@@ -64,10 +64,22 @@ def lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: in
         if stay.start_s <= at < stay.end_s:
             held[stay.kind] += stay.devices
     free = {kind: cluster.capacity[kind] - held[kind] for kind in state.kinds}
+    return lacking(free, cluster.capacity, gang, ahead)
+
+
+def lacking(free: Mapping[str, int], capacity: Mapping[str, int], gang: int, ahead: int) -> tuple[str, str]:
+    """What a gang lacks, and what would let it start at once.
+
+    Args:
+        free: devices of each kind that it can use.
+        capacity: devices of each kind that there are.
+        gang: devices that it needs.
+        ahead: jobs that wait before it.
+    """
     kind = max(free, key=lambda one: free[one])
     if free[kind] < gang:
         lacks = gang - free[kind]
-        what = f"{lacks} more {kind}: {free[kind]} of {cluster.capacity[kind]} were free, and its gang needs {gang}"
+        what = f"{lacks} more {kind}: {free[kind]} of {capacity[kind]} were free, and its gang needs {gang}"
         return what, f"{lacks} more {kind}" + (
             f", or without the {_jobs(ahead)} that waited before it" if ahead else ""
         )

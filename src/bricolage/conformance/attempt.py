@@ -1,4 +1,4 @@
-"""One trial on one backend, the way regions run: a file with its weights beside it, compiled, bound to buffers."""
+"""One trial on one backend, the way regions run: a file and its weights, compiled, bound to buffers."""
 
 from __future__ import annotations
 

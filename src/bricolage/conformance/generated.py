@@ -1,4 +1,4 @@
-"""Cases beside the suite's: the types, and the values of attributes, that operators' definitions allow and no case of it has.
+"""More cases than the suite's: the types, and the values of attributes, that operators' definitions allow and no case of it has.
 
 A generated case is one of the suite's, or one of `bases` where the suite has none, with the types of one or several of its inputs
 replaced or with one attribute away from its default. What comes of it is what the reference implementation says; what that

@@ -22,7 +22,7 @@ RUBBISH = 0x5A
 
 
 def written(model: ir.Model, folder: Path) -> RegionModel:
-    """The model in `folder`, which exists, with its weights beside it, as backends get regions. Its weights are moved there.
+    """The model in `folder`, which exists, as backends get regions. Its weights are moved there.
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.
@@ -41,7 +41,7 @@ def answers(
     resources: Resources | None = None,
     calls: int = 2,
 ) -> list[dict[str, Any]]:
-    """Outputs by name of so many calls of a backend's kernel for a whole model, compiled in this process. The model is not changed.
+    """Outputs by name of several calls of a backend's kernel for a whole model, compiled in this process. The model is not changed.
 
     Static models run bound to buffers, all others by `Kernel.run`, once.
 
@@ -61,7 +61,7 @@ def answers(
 
 
 def run_bound(kernel: Kernel, region: RegionModel, values: Sequence[object], calls: int = 2) -> list[list[np.ndarray]]:
-    """Outputs of so many calls of a kernel of a static region, bound once; before each, output buffers hold rubbish.
+    """Outputs of several calls of a kernel of a static region, bound once; before each, output buffers hold rubbish.
 
     Raises:
         TypeError: a value is of another type than the region's input.

@@ -3,7 +3,7 @@
 The suite tries an operator at its newest version, mostly in float32 and with every input given at run time. A trial is
 a case at one *version class* in force from the oldest opset of a prepared model to the newest, in one *form*
 (parameters as constants, or as run-time values), and for types that the suite leaves out, re-typed with the reference
-implementation's results. Beside the suite's there are generated cases (`generated`), so that every type of every input that an
+implementation's results. Generated cases (`generated`) are added, so that every type of every input that an
 operator's definition allows, and every attribute away from its default, has one.
 """
 
@@ -70,14 +70,14 @@ class OperatorTrial:
 
 
 def trials(
-    found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None, beside: bool = True
+    found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None, generated_too: bool = True
 ) -> list[OperatorTrial]:
     """All trials, models of several operators last; sorted by name within.
 
     Args:
         newest_only: only the newest version class of each operator.
         types: main element types to try; None tries all.
-        beside: also the generated cases, which stand beside those of the suite and its re-typed ones.
+        generated_too: also the generated cases, in addition to those of the suite and its re-typed ones.
     """
     found = [detached(case) for case in found]
     singles = [
@@ -85,7 +85,7 @@ def trials(
     ]
     made: list[OperatorTrial] = []
     suite = [*singles, *_retyped(singles)]
-    for case in (*suite, *generated(suite)) if beside else suite:
+    for case in (*suite, *generated(suite)) if generated_too else suite:
         for model, restamped in _versions(case.model, newest_only=newest_only):
             made.extend(_forms(replace(case, model=model), restamped))
     if types is not None:

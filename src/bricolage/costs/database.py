@@ -222,7 +222,7 @@ class Database(TrialRecords):
             yield json.dumps({"trial": encode(trial)}, sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
-        """Takes over lines of `export_lines`, as another machine's whoever they are of. What this machine measured itself stays; of
+        """Takes over lines of `export_lines`, always as another machine's. What this machine measured itself stays; of
         others' entries under a key the better-sampled one does."""
         added = improved = kept = 0
         bad: list[tuple[int, str]] = []

@@ -25,7 +25,7 @@ _SKEW_S = 3600.0
 
 Outcome = Literal["ok", "refused", "failed", "crashed", "timed-out", "out-of-memory", "wrong", "lost"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""How a candidate can end. "lost" is one whose process was ended by somebody else again and again."""
+"""How a candidate can end. "lost" is one whose process was repeatedly ended from outside."""
 UNSTORED: frozenset[Outcome] = frozenset({"wrong", "lost"})
 """Never stored: "wrong" is a judgement on one set of weights and inputs, and "lost" says nothing of the candidate."""
 EXPIRING: frozenset[Outcome] = frozenset({"failed", "crashed", "timed-out", "out-of-memory"})
@@ -202,7 +202,7 @@ def entry_of_row(row: Sequence[object]) -> Entry:
     """The entry of a row of `COLUMNS`.
 
     Raises:
-        ValueError: somebody else has written into the table.
+        ValueError: the table was written to by another program.
     """
     return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
 
@@ -228,7 +228,7 @@ def parse_line(line: str) -> Entry | Description | TrialEntry:
     latency = cost.pop("latency") or {}
     return _validated(
         {"machine": fields.get("machine", ""), **fields["key"], **cost, **latency}
-    )  # an error belongs to somebody's weights: it is not taken over
+    )  # an error belongs to certain weights: it is not taken over
 
 
 _TEXTS = ("machine", "region", "backend", "version", "config", "device", "outcome", "reason")

@@ -63,6 +63,20 @@ class Agenda(Stage[State]):
     gain, or the time does not reach for any that could."""
 
     name: ClassVar[str] = "agenda"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
+    adds: ClassVar[frozenset[str]] = frozenset(
+        {
+            "agenda",
+            "attempts",
+            "calibration_error",
+            "challengers",
+            "divided",
+            "mixtures_ms",
+            "profiles",
+            "searches",
+            "tuned",
+        }
+    )
 
     def __init__(self, items: Callable[[State], Sequence[Item]]) -> None:
         """`items`: made once the baselines are known. Where two promise the same, the first is taken."""

@@ -39,14 +39,14 @@ class CandidateGroup:
 
     key: str
     regions: tuple[int, ...]
-    """Bit-sets, disjoint or not; the first one stands for all when measuring."""
+    """Bit-sets, disjoint or not; the first one is measured for all."""
     implementations: tuple[Implementation, ...]
     work: Workload
     level: Level
     """The widest kind of region that it is."""
 
     def weight(self, peaks: Peaks) -> float:
-        """Estimated share of the model's time that the group stands for, ms."""
+        """Estimated share of the model's time that the group takes, ms."""
         return len(self.regions) * added_ms(peaks, self.work.flops, self.work.bytes)
 
 

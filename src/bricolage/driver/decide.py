@@ -11,9 +11,9 @@ import numpy as np
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
-from bricolage.driver.final_race import FinalRace, RaceResult
+from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.items import items
-from bricolage.driver.profile import Session
+from bricolage.driver.session import Session
 from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, State
@@ -63,9 +63,9 @@ def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
 
 
 def _conclude(session: Session, stages: Sequence[Stage[State]], state: State) -> Bucket:
-    race, deadline = FinalRace(), Deadline(state.budget_s)
-    times = Runner([*stages, race]).run(state, deadline)
-    result = race.result(state)
+    deadline = Deadline(state.budget_s)
+    times = Runner([*stages, FinalRace()]).run(state, deadline)
+    result = race_result(state)
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
     return replace(_bucket(session, state, result, times), interrupted=deadline.interrupted)
@@ -119,7 +119,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         steps=profile.variant.steps,
         rewrite_config=profile.variant.rewrite_config,
         model_use=_model_use(state),
-        model_error=state.calibrated.error if state.calibrated is not None else None,
+        model_error=state.calibration_error,
         schedule=result.schedule,
         attempts=tuple(state.attempts),
         agenda=tuple(state.agenda),

@@ -1,4 +1,4 @@
-"""What was known of a contestant besides the race, and who is fastest by all that is known.
+"""What was known of a contestant before the race, and who is fastest by all that is known.
 
 It decides where no race was held, and together with the race where other processes disturbed that one.
 """
@@ -18,20 +18,20 @@ from bricolage.work.implementation import Implementation, Placement
 _OF_A_PROCESS = 0.02
 """Standard deviation of a time, in logarithms, from one process to another that runs the same program."""
 _OF_NEIGHBOURS = 0.1
-"""... of a time that was measured beside other processes, however narrow its interval ..."""
+"""... of a time that was measured under load, however narrow its interval ..."""
 _OF_A_SUM = 0.1
 """... and of a whole that is estimated by the sum of its regions."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a contestant besides the race; milliseconds."""
+    """What is known of a contestant without the race; milliseconds."""
 
     name: str
     quiet: UncertainValue | None
     """From all that was measured undisturbed: as a whole in this run and in an earlier one, and the sum of its regions."""
     disturbed: UncertainValue | None = None
-    """From what was measured beside other processes. It counts only where one of two has nothing else."""
+    """From what was measured under load. It counts only where one of two has nothing else."""
 
     @staticmethod
     def of(name: str, costs: Iterable[Cost], regions_ms: float | None = None) -> Evidence:
@@ -79,7 +79,7 @@ def of_plan(name: str, placement: Placement, profile: Profile, cores: Sequence[t
 
 def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:
     """What an implementation takes for all segments of a graph, one after another, ms; None where one was not measured,
-    or only beside other processes."""
+    or only under load."""
     total = 0.0
     keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
     for segment in profile.candidates.segments:
@@ -102,10 +102,10 @@ def fastest(evidence: Sequence[Evidence]) -> str | None:
     return best.name if best is not None else None
 
 
-def weighed(name: str, other: str, ran: Race, through: str, evidence: Mapping[str, Evidence]) -> Ratio | None:
+def weighed(name: str, other: str, ran: Race, evidence: Mapping[str, Evidence]) -> Ratio | None:
     """Speed-up of one contestant over another by the race and by what was known before, each as far as it is sure; None
     where nothing compares them."""
-    raced = ran.ratio(name, other, through=through)
+    raced = ran.ratio(name, other, through=ran.incumbent)
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     sources = [UncertainValue(raced.value, raced.low, raced.high)] if raced is not None else []
     if raced is not None and (ran.shaken(name) or ran.shaken(other)):

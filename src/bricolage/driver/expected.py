@@ -12,6 +12,7 @@ from bricolage.driver.candidates import find
 from bricolage.driver.preference import usable
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import leave_out_regions
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import workload
@@ -61,13 +62,13 @@ def expected_fastest(
     return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
 
 
-def foreseen(profile: Profile) -> float | None:
-    """The share of time that the exact placement by predicted costs saves beside everything that runs the whole graph, where it is
+def predicted_saving(profile: Profile) -> float | None:
+    """The share of time that the exact placement by predicted costs saves over everything that runs the whole graph, where it is
     worth trying; None where it is not, or nothing is predicted."""
     if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
         return None
     kept = set(profile.left_out)
-    profile.leave_out_regions()
+    leave_out_regions(profile)
     try:
         problem = PlacementProblem(profile, Deadline(0.0))
         optimum = problem.solve(profile.session.options.profile.shares.bound_s)

@@ -75,11 +75,8 @@ class FinalRace(Stage[State]):
     inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
 
     name: ClassVar[str] = "race"
-
-    def __init__(self) -> None:
-        """It holds the race until `result` is asked for."""
-        self._ran: Race | None = None
-        self._incumbent = ""
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"race"})
 
     def share(self, state: State) -> float:
         """The race's seconds: never given to anybody else."""
@@ -96,110 +93,114 @@ class FinalRace(Stage[State]):
         racing = with_other_tool(within_reach(measured), measured, baselines)
         if not racing:
             return
-        self._incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
+        incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
         specs = {name: original.whole_spec(baselines[name]) for name in racing}
         specs.update(
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
         specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
         if len(specs) > 1 and not deadline.interrupted:
-            self._ran = _race(original, specs, self._incumbent, lambda: deadline.left)
+            state.race = _race(original, specs, incumbent, lambda: deadline.left)
 
-    def result(self, state: State) -> RaceResult | None:
-        """The decision; None when nothing is correct and alive."""
-        ran, original = self._ran, state.original
-        arrived = {
-            name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None
+
+# --- what follows from it -------------------------------------------------------------------------------------------
+
+
+def race_result(state: State) -> RaceResult | None:
+    """Who ships, by the race where one was held; None when nothing is correct and alive."""
+    ran, original = state.race, state.original
+    arrived = {name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None}
+    found = _decision(state, arrived)
+    if found is None:
+        return None
+    table = _table(state, found, arrived)
+    other = _best_other(table, found.best, arrived)
+    if other:
+        over = {c.name: _over(c.name, other, found.by, ran, found.evidence) for c in table}
+        table = [_beside_other(c, over[c.name]) for c in table]
+    shipped = next((c for c in state.challengers if c.name == found.chosen), None)
+    baselines = {str(one): one for one in original.whole}
+    return RaceResult(
+        chosen=found.chosen,
+        variant=shipped.variant if shipped is not None else ORIGINAL,
+        placement=shipped.placement if shipped is not None else original.placement_of(baselines[found.chosen]),
+        best_baseline=found.best,
+        speedup=found.speedup,
+        significant=found.chosen != found.best and significant(found.speedup),
+        contestants=tuple(table),
+        decided_by=found.by,
+        best_other=other,
+        schedule=shipped.schedule if shipped is not None else None,
+        starts_ms=shipped.starts_ms if shipped is not None else (),
+    )
+
+
+def _decision(state: State, arrived: Mapping[str, float]) -> _Decision | None:
+    """Who ships. `arrived`: medians of all that the race timed, ms."""
+    original, ran = state.original, state.race
+    by_name = {str(one): one for one in original.whole}
+    measured = {str(one): cost for one, cost in original.whole.items()}
+    raced = {name: ms for name, ms in arrived.items() if name in by_name}
+    held = ran is not None and bool(raced) and len(arrived) > 1
+    raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
+    rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
+    # Who failed in a race that came to nothing must not ship.
+    before = measured if held or ran is None else {**measured, **ran.costs}
+    evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
+    by: DecidedBy = "race"
+    found: _Found | None
+    if ran is None or not held:
+        usual = [one for name, one in evidence.items() if not by_name[name].tuned]
+        by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
+        found = None if best is None else (best, best, _ITSELF)
+    elif ran.contested:
+        by = "race and prior evidence"
+        evidence |= {
+            c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
+            for c in state.challengers
+            if c.name in arrived
         }
-        found = self._decision(state, arrived)
-        if found is None:
-            return None
-        table = self._table(state, found, arrived)
-        other = _best_other(table, found.best, arrived)
-        if other:
-            over = {c.name: _over(c.name, other, found.by, ran, self._incumbent, found.evidence) for c in table}
-            table = [_beside_other(c, over[c.name]) for c in table]
-        shipped = next((c for c in state.challengers if c.name == found.chosen), None)
-        baselines = {str(one): one for one in original.whole}
-        return RaceResult(
-            chosen=found.chosen,
-            variant=shipped.variant if shipped is not None else ORIGINAL,
-            placement=shipped.placement if shipped is not None else original.placement_of(baselines[found.chosen]),
-            best_baseline=found.best,
-            speedup=found.speedup,
-            significant=found.chosen != found.best and significant(found.speedup),
-            contestants=tuple(table),
-            decided_by=found.by,
-            best_other=other,
-            schedule=shipped.schedule if shipped is not None else None,
-            starts_ms=shipped.starts_ms if shipped is not None else (),
+        found = _by_all(ran, raced, rivals, evidence)
+    else:
+        found = _by_race(ran, raced, rivals)
+    return None if found is None else _Decision(*found, by, evidence)
+
+
+def _table(state: State, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
+    """All contestants, the fastest first, and the baselines that were not measured."""
+    original, ran = state.original, state.race
+    by_name = {str(one): one for one in original.whole}
+    challengers = {c.name: c for c in state.challengers}
+    costs = {str(one): cost for one, cost in original.whole.items()}
+    for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
+        first = costs[name].compile_s if name in costs else 0.0
+        costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
+    known = {
+        name: weighed(name, found.best, ran, found.evidence)
+        for name in arrived
+        if ran is not None and found.by == "race and prior evidence" and name != found.best
+    }
+    dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
+    table = [
+        _contestant(
+            name,
+            cost,
+            challengers.get(name),
+            by_name.get(name),
+            ran,
+            found.chosen,
+            found.best,
+            dropped.get(name),
+            known.get(name),
         )
-
-    def _decision(self, state: State, arrived: Mapping[str, float]) -> _Decision | None:
-        """Who ships. `arrived`: medians of all that the race timed, ms."""
-        original, ran = state.original, self._ran
-        by_name = {str(one): one for one in original.whole}
-        measured = {str(one): cost for one, cost in original.whole.items()}
-        raced = {name: ms for name, ms in arrived.items() if name in by_name}
-        held = ran is not None and bool(raced) and len(arrived) > 1
-        raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
-        rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
-        # Who failed in a race that came to nothing must not ship.
-        before = measured if held or ran is None else {**measured, **ran.costs}
-        evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
-        by: DecidedBy = "race"
-        found: _Found | None
-        if ran is None or not held:
-            usual = [one for name, one in evidence.items() if not by_name[name].tuned]
-            by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
-            found = None if best is None else (best, best, _ITSELF)
-        elif ran.contested:
-            by = "race and prior evidence"
-            evidence |= {
-                c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
-                for c in state.challengers
-                if c.name in arrived
-            }
-            found = _by_all(ran, self._incumbent, raced, rivals, evidence)
-        else:
-            found = _by_race(ran, self._incumbent, raced, rivals)
-        return None if found is None else _Decision(*found, by, evidence)
-
-    def _table(self, state: State, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
-        """All contestants, the fastest first, and the baselines that nobody measured."""
-        original, ran = state.original, self._ran
-        by_name = {str(one): one for one in original.whole}
-        challengers = {c.name: c for c in state.challengers}
-        costs = {str(one): cost for one, cost in original.whole.items()}
-        for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
-            first = costs[name].compile_s if name in costs else 0.0
-            costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
-        known = {
-            name: weighed(name, found.best, ran, self._incumbent, found.evidence)
-            for name in arrived
-            if ran is not None and found.by == "race and prior evidence" and name != found.best
-        }
-        dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
-        table = [
-            _contestant(
-                name,
-                cost,
-                challengers.get(name),
-                by_name.get(name),
-                ran,
-                found.chosen,
-                found.best,
-                dropped.get(name),
-                known.get(name),
-            )
-            for name, cost in costs.items()
-        ]
-        table += [
-            Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
-            for one in original.candidates.whole
-            if one not in original.whole
-        ]
-        return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
+        for name, cost in costs.items()
+    ]
+    table += [
+        Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
+        for one in original.candidates.whole
+        if one not in original.whole
+    ]
+    return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
 
 
 def _settled(profile: Profile, forgone: float) -> bool:
@@ -228,26 +229,26 @@ def _unmeasured(state: State, one: Implementation) -> str:
     return "not measured: the time was up"
 
 
-def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
+def _by_race(ran: Race, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
     """By the race alone. `raced`: medians of the baselines; `challengers`: who else arrived, fastest first."""
     best = min(raced, key=raced.__getitem__)
     for name in sorted(raced, key=raced.__getitem__):  # medians drift apart where pairs do not
-        ratio = ran.ratio(name, best, through=incumbent)
+        ratio = ran.ratio(name, best, through=ran.incumbent)
         best = name if name != best and ratio is not None and ratio.low > 1.0 else best
     for name in challengers:
-        ratio = ran.ratio(name, best, through=incumbent)
+        ratio = ran.ratio(name, best, through=ran.incumbent)
         if ratio is not None and significant(ratio):
             return name, best, ratio
     return best, best, _ITSELF
 
 
 def _by_all(
-    ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str], evidence: Mapping[str, Evidence]
+    ran: Race, raced: Mapping[str, float], challengers: Sequence[str], evidence: Mapping[str, Evidence]
 ) -> _Found:
     """By the race and what was known before. Arguments as for `_by_race`; challengers may come in any order."""
 
     def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
-        ratios = {name: weighed(name, reference, ran, incumbent, evidence) for name in names if name != reference}
+        ratios = {name: weighed(name, reference, ran, evidence) for name in names if name != reference}
         better = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio.value > least}
         return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, _ITSELF))
 
@@ -285,14 +286,14 @@ def _best_other(table: Sequence[Contestant], best: str, arrived: Mapping[str, fl
 
 
 def _over(
-    name: str, other: str, decided_by: DecidedBy, ran: Race | None, through: str, evidence: Mapping[str, Evidence]
+    name: str, other: str, decided_by: DecidedBy, ran: Race | None, evidence: Mapping[str, Evidence]
 ) -> Ratio | None:
     """Speed-up over the best other tool by the evidence that decided; by what was known before where they did not meet."""
     if name == other:
         return _ITSELF
     if ran is not None and decided_by == "race and prior evidence":
-        return weighed(name, other, ran, through, evidence)
-    raced = ran.ratio(name, other, through=through) if ran is not None and decided_by == "race" else None
+        return weighed(name, other, ran, evidence)
+    raced = ran.ratio(name, other, through=ran.incumbent) if ran is not None and decided_by == "race" else None
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     return raced or (Ratio(known.value, known.low, known.high, 0) if known is not None else None)
 

@@ -1,4 +1,4 @@
-"""What a decision can measure beside its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
+"""What a decision can measure after its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
 each with the grounds for the most that it could gain.
 
 | item | bound of its gain |
@@ -24,6 +24,7 @@ from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import State
 from bricolage.driver.tries import by_tries
+from bricolage.driver.whole_models import measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
 from bricolage.perf.track_record import Tries
@@ -81,9 +82,8 @@ class WholeModelItem(Item):
         """Compiles, checks and times it."""
         state.session.progress.start(self.name, 1)
         state.original.measure_whole([self.implementation], deadline)
-        state.original.measure_dropped(
-            deadline
-        )  # a lower precision, too inaccurate for the whole, may suit some regions
+        # A lower precision, too inaccurate for the whole, may suit some regions.
+        measure_dropped(state.original, deadline)
         state.session.progress.finish()
 
 
@@ -114,7 +114,7 @@ class RewrittenGraph(Item):
         """By how often it gained."""
         if state.incumbent_ms is None:
             return None
-        near = state.original.near(state.original.times)
+        near = near_fastest(state.original, state.original.times)
         return by_tries("rewritten graphs", state, state.whole_s * len(near))
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -188,7 +188,7 @@ class KernelsItem(Item):
             return None
         seconds = self._seconds(state)
         if self._gained is not None:
-            return Promise(self._gained, seconds, "so much was gained by the seconds before")
+            return Promise(self._gained, seconds, "the slice before gained that share")
         return by_tries("tuned kernels", state, seconds, timed=True)
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -199,7 +199,7 @@ class KernelsItem(Item):
         self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
 
     def again(self, state: State) -> bool:
-        """As much again may be gained in as much time."""
+        """Another slice may gain again."""
         del state
         return bool(self._gained)
 

@@ -66,7 +66,7 @@ Told = Callable[[Implementation, Snapshot], None]
 
 def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) -> list[Arm]:
     """The combinations that could become the fastest by tuning: every implementation of every variant's whole that comes near the
-    fastest, and the structures that its backend offers besides, as far as time reaches; the fastest first."""
+    fastest, and the structures that its backend also offers, as far as time reaches; the fastest first."""
     found = [
         Arm(profile, one, ms)
         for profile in profiles

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
-from bricolage.driver.expected import foreseen
+from bricolage.driver.expected import predicted_saving
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_regions
 from bricolage.driver.stages.placing import Placing, measure_precisions, place_precisions, precision_proposals
 from bricolage.driver.state import State
 from bricolage.driver.tries import by_tries
@@ -35,8 +36,8 @@ class RegionsItem(Item):
     name = "regions"
 
     def __init__(self) -> None:
-        """No placement is foreseen."""
-        self._foreseen: dict[str, float | None] = {}
+        """No placement is predicted."""
+        self._predicted: dict[str, float | None] = {}
 
     def promise(self, state: State) -> Promise | None:
         """The most that a mixture could gain by what is known without regions."""
@@ -55,9 +56,9 @@ class RegionsItem(Item):
             if tries.gain <= 0.0:  # where predicted mixtures never gained, one more prediction says nothing
                 break
             variant = profile.variant.name
-            if variant not in self._foreseen:  # it takes an exact search
-                self._foreseen[variant] = foreseen(profile)
-            share = self._foreseen[variant]
+            if variant not in self._predicted:  # it takes an exact search
+                self._predicted[variant] = predicted_saving(profile)
+            share = self._predicted[variant]
             if share is not None:
                 because = "the model of costs predicts a mixture that is faster by that"
                 found.append(Promise(share, seconds, because))
@@ -69,7 +70,7 @@ class RegionsItem(Item):
         for profile in _mixable(state):
             if profile.variant.name not in state.divided and not part():
                 state.divided.add(profile.variant.name)
-                profile.measure_regions(part)
+                measure_regions(profile, part)
 
     def again(self, state: State) -> bool:
         """Variants may be found later."""

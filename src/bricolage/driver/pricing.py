@@ -66,7 +66,7 @@ def _merges(profile: Profile) -> dict[str, bool]:
 
 
 def _in_proportion(profile: Profile, covered: int) -> list[Candidate]:
-    """Operators outside `covered`, each with its share of the whole graph's time on whoever may run it."""
+    """Operators outside `covered`, each with its share of the whole graph's time on the implementations that may run it."""
     shares, claimed, merges = work_shares(profile), profile.candidates.claimed, _merges(profile)
     everything = unclaimed = profile.graph.everything.bits
     for bits in claimed.values():

@@ -10,15 +10,15 @@ from bricolage.driver.profile import NEAR, Profile
 from bricolage.graph.to_work import to_work
 from bricolage.measure.entry_costs import fixed_costs
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
-from bricolage.perf.merge_gain import EngineModel, fit
-from bricolage.perf.prediction import RegionCosts, merged_samples
-from bricolage.perf.transfer import MeasuredTransferCosts
+from bricolage.perf.prediction import region_costs
 from bricolage.plan.plan import Proof, Transfer
 from bricolage.search.evolve import EvolutionOptions, evolve
 from bricolage.search.exact import solve
+from bricolage.work.cost import CostModel
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement import Candidate, PlacementResult
 from bricolage.work.prediction import Predictor
+from bricolage.work.transfer import TransferCosts
 
 _CONTENDERS = 4
 _NOTICEABLE = 0.05
@@ -37,9 +37,10 @@ class PlacementProblem:
         self.graph = to_work(profile.graph)
         names = self._contenders(priced(profile)) if backends is None else backends
         self.candidates = [*priced(profile, names), *wholes(profile, names)]
+        self.transfer_table: tuple[Transfer, ...] = ()
+        """What was measured of transfers, for the plan."""
         self.transfers = self._measured_transfers(deadline)
-        costs = RegionCosts(self.candidates, self._engine_model(deadline))
-        self.predictor = Predictor(self.graph, costs, self._session.setting, self.transfers)
+        self.predictor = Predictor(self.graph, self._costs(deadline), self._session.setting, self.transfers)
 
     def _contenders(self, candidates: list[Candidate]) -> list[str]:
         """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
@@ -62,7 +63,7 @@ class PlacementProblem:
                 merit[name] = near + share
         return sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
 
-    def _measured_transfers(self, deadline: Deadline) -> MeasuredTransferCosts:
+    def _measured_transfers(self, deadline: Deadline) -> TransferCosts:
         order = [backend.name for backend in self._session.backends]
         endpoints = {candidate.implementation.endpoint for candidate in self.candidates}
         pairs = adjacent_pairs(sorted(endpoints, key=lambda end: (order.index(end.backend), end.device)))
@@ -70,24 +71,22 @@ class PlacementProblem:
         measurer = TransferMeasurer(self._session.measurer, self._session.options.threads, self._session.device)
         costs = measurer.costs(pairs, deadline)
         self._session.progress.finish()
+        self.transfer_table = tuple(
+            Transfer(producer, consumer, size, ms)
+            for (producer, consumer), points in costs.table.items()
+            for size, ms in points
+        )
         return costs
 
-    def _engine_model(self, deadline: Deadline) -> EngineModel:
+    def _costs(self, deadline: Deadline) -> CostModel:
+        """Of regions of the graph."""
         engines = sorted({candidate.implementation for candidate in self.candidates})
         threads, device = self._session.options.threads, self._session.device
         fixed = fixed_costs(self._session.measurer, engines, threads, device, should_stop=deadline)
-        return fit(fixed, merged_samples(self.candidates))
-
-    def transfer_table(self) -> tuple[Transfer, ...]:
-        """What was measured of transfers, for the plan."""
-        return tuple(
-            Transfer(producer, consumer, size, ms)
-            for (producer, consumer), points in self.transfers.table.items()
-            for size, ms in points
-        )
+        return region_costs(self.candidates, fixed)
 
     def solve(self, seconds: float | None = None) -> PlacementResult:
-        """The exact op-level optimum, or after so many seconds, those of the profile by default, the best that was found.
+        """The exact op-level optimum, or after `seconds`, by default those of the profile, the best that was found.
 
         Raises:
             NoPlacement: nothing runs an operator.

@@ -30,7 +30,7 @@ class Timetable:
 
 
 def measured_curves(measured: Callable[[int], Sequence[float] | None], cores: int) -> list[SpeedupCurve] | None:
-    """Speed-up curves of regions whose times, on so many cores, are measured together: on one core, then on more for as long as
+    """Speed-up curves of regions whose times on a number of cores are measured together: on one core, then on more for as long as
     that makes some region faster (`perf.speedup.climb`). None where `measured` gives none."""
     step = max(1, cores // STEPS)
     times: dict[int, Sequence[float]] = {}
@@ -62,7 +62,7 @@ def curves_in_place(
     count = len(bucket.regions)
 
     def measured(used: int) -> Sequence[float]:
-        """Of every region on so many cores, milliseconds."""
+        """Of every region on `used` cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
         buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
         return timed(replace(plan, buckets=buckets))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bricolage.driver.profile import Profile, Session
+from bricolage.driver.profile import Profile
+from bricolage.driver.session import Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
 from bricolage.measure.specs import CandidateSpec

@@ -1,6 +1,7 @@
 """Stages and their runner: who owns the clock, the deadline, interrupts and progress.
 
-A stage says how large a share of the budget is kept free for it, whatever comes before.
+A stage says how large a share of the budget is kept free for it, whatever comes before, and which fields of the state it reads
+and adds to.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class Stage(ABC, Generic[S]):
     name: ClassVar[str]
     essential: ClassVar[bool] = False
     """Without it there is nothing to decide: an interruption during it ends everything."""
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """Fields of the state that stages before it may have filled. Fields that are given when the state is made need not be named."""
+    adds: ClassVar[frozenset[str]] = frozenset()
+    """Fields of the state that it fills or changes."""
 
     def share(self, state: S) -> float:
         """Seconds kept free for it, whatever comes before; 0 where it does not apply, or comes first."""
@@ -54,7 +59,12 @@ class Runner(Generic[S]):
 
     def run(self, state: S, deadline: Deadline) -> tuple[StageTime, ...]:
         """Runs every stage, each with a deadline that leaves later ones their shares. A Ctrl-C ends the stage that it
-        meets and lets the others see that the time is over; the second one is raised."""
+        meets and lets the others see that the time is over; the second one is raised.
+
+        Raises:
+            ValueError: a stage reads what is filled only after it, or never.
+        """
+        _check_order(self._stages, state)
         times: list[StageTime] = []
         total, left = sum(stage.share(state) for stage in self._stages), deadline.left
         scale = min(1.0, self._kept * left / total) if total else 1.0
@@ -70,3 +80,16 @@ class Runner(Generic[S]):
             times.append(StageTime(stage.name, deadline.clock() - began, share))
             _LOG.debug("%s: %.1f s of a share of %.1f s", stage.name, times[-1].seconds, share)
         return tuple(times)
+
+
+def _check_order(stages: Sequence[Stage[S]], state: S) -> None:
+    """Whether each stage finds what it reads: filled when the row begins or by a stage before it. A collection that no stage fills
+    stays empty, which is right."""
+    filled: set[str] = set()
+    for place, stage in enumerate(stages):
+        later = frozenset[str]().union(*(one.adds for one in stages[place + 1 :]))
+        for name in sorted(stage.reads - filled):
+            value = getattr(state, name)
+            if value is None or (not value and name in later - stage.adds):
+                raise ValueError(f"the stage '{stage.name}' reads '{name}' before anything has filled it")
+        filled |= stage.adds

@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from bricolage.driver.profile import Profile, Session
+from bricolage.driver.profile import Profile
+from bricolage.driver.session import Session
 from bricolage.graph.network_kind import NetworkKind, network_kind
-from bricolage.perf.calibrated import Calibrated
+from bricolage.measure.race import Race
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
@@ -68,7 +69,8 @@ class State:
     challengers: list[Challenger] = field(default_factory=list)
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
     """By variant."""
-    calibrated: Calibrated | None = None
+    calibration_error: float | None = None
+    """Of the model of operators' costs by which rewrites were searched: median, relative."""
     attempts: list[ScheduleAttempt] = field(default_factory=list)
     """At running regions side by side."""
     tuned: dict[Implementation, TunedKernels] = field(default_factory=dict)
@@ -78,7 +80,9 @@ class State:
     divided: set[str] = field(default_factory=set)
     """Variants whose regions have been measured, and not only the segments of two precisions."""
     mixtures_ms: list[float] = field(default_factory=list)
-    """Of everything that was measured end to end beside whole graphs."""
+    """Of everything that was measured end to end, whole graphs aside."""
+    race: Race | None = None
+    """The final one; None where none was held."""
     whole_s: float = 3.0
     """Seconds that the whole graph took on an implementation of a backend that compiles quickly: compiling, checking, timing."""
 
@@ -100,7 +104,7 @@ class State:
 
     @property
     def incumbent(self) -> Implementation | None:
-        """Who runs a whole graph fastest, of what was measured so far; None where nobody does."""
+        """Who runs a whole graph fastest, of what was measured so far; None where none does."""
         found = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
         return min(found, key=lambda one: one[1])[0] if found else None
 

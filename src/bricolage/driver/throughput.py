@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from bricolage.deadline import Deadline
 from bricolage.device import memory
-from bricolage.driver.profile import NEAR, Session
+from bricolage.driver.profile import NEAR
 from bricolage.driver.serving import Batch, ServingCandidate, of_backend, unique, usable_cores, weight_bytes
+from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import check_baselines
+from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import TimingPolicy
@@ -24,7 +26,7 @@ from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 _SURVIVES = 1.5
-"""Programs race, and are tried at larger batches, whose best rate is at most so many times lower than the best one."""
+"""Programs race, and are tried at larger batches, whose best rate is at most this many times lower than the best one."""
 _AT_LEAST = 3
 """Programs that are tried in any case: the first measurement of one may say anything."""
 _FINALISTS = 8
@@ -100,10 +102,10 @@ class ThroughputSearch:
 
     def _reachable(self, batch: Batch, deadline: Deadline) -> list[Implementation]:
         """Backends that may answer the most, by their times for one call on all cores, fastest first. On one core each, calls on
-        c cores cannot become more than c times as many; so whoever is that much slower is out of reach. Compilers that are
+        c cores cannot become more than c times as many; so one that is that much slower is out of reach. Compilers that are
         slow have to come near."""
         profile = batch.profile
-        profile.measure_baselines(deadline.at_least(self.session.options.profile.shares.baselines_s))
+        measure_baselines(profile, deadline.at_least(self.session.options.profile.shares.baselines_s))
         check_baselines(profile)
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())
@@ -165,7 +167,7 @@ class ThroughputSearch:
 
     @staticmethod
     def _that_fit(todo: Sequence[ServingCandidate]) -> list[ServingCandidate]:
-        """The first, and those after it for whose copies there is memory: each takes its weights, and as much again."""
+        """The first, and those after it for whose copies there is memory: each takes twice its weights."""
         room = max(0, memory.available_bytes() - memory.reserve_bytes()) // 2
         found: list[ServingCandidate] = []
         for one in todo:
@@ -230,7 +232,7 @@ class ThroughputSearch:
         """Races the finalists, and chooses.
 
         Raises:
-            LatencyLimit: in the race, nobody answers in time any more.
+            LatencyLimit: in the race, none answers in time any more.
         """
         racing = self.finalists()
         ran = self._race(racing, deadline) if len(racing) > 1 and not deadline.interrupted else None

@@ -26,7 +26,7 @@ _PROMISING = 1.05
 
 
 def write(variant: GraphVariant, store: Store) -> str:
-    """Writes a variant beside the original; the name of its file. What rules folded out of weights goes into a file of its own.
+    """Writes a variant to the original's folder; the name of its file. Weights that rules folded go into a file of their own.
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.
@@ -65,7 +65,7 @@ def promising(profiles: Mapping[str, Profile]) -> list[Profile]:
 
 
 def placed(state: State) -> list[Profile]:
-    """The variants that are divided into regions: the most promising, as many as the effort says. Beside them the original
+    """The variants that are divided into regions: the most promising, as many as the effort says; also the original
     where a backend offers to run a part of it and of none of those: rules may have replaced the very patterns that it knows."""
     ranked = promising(state.profiles)
     chosen = ranked[: state.session.options.profile.variants]

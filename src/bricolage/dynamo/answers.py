@@ -96,7 +96,7 @@ def check_in_float64(
         wanted: Outputs | None = None
         try:  # calling the module itself would print what it fails with
             wanted = None if exact is None else _tuple(exact.forward(*map(_wide, given)))
-        except Exception:  # it names types of its own: eager stands for float64, and is as far off as an answer may be
+        except Exception:  # it names types of its own: eager replaces float64, and is as far off as an answer may be
             exact = None
         if wanted is not None:
             own = _apart(expected, wanted)

@@ -172,7 +172,7 @@ class CompiledGraph:
         return _Decided(gone, kept, time.monotonic() - start, gains[-1])
 
     def _changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
-        """With other weights than it was decided with. Whether they are still being trained nobody can tell, so eager runs
+        """With other weights than it was decided with. Whether they are still being trained is unknown, so eager runs
         until it has cost, against what was decided before, what deciding takes: no more than twice what the best choice
         would have."""
         now = stamp(weights)
@@ -189,7 +189,7 @@ class CompiledGraph:
 
 
 class _Before:
-    """What a graph could change besides answering, as it was before it ran."""
+    """What a graph could change other than its answer, as it was before it ran."""
 
     def __init__(self, args: Sequence[object]) -> None:
         self._tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]

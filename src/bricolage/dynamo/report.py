@@ -22,7 +22,7 @@ class GraphReport:
     error: float | None = None
     """Against eager, relative."""
     decide_s: float | None = None
-    """What the first call took beside eager's answer."""
+    """What the first call took, without eager's answer."""
     least_ms: float | None = None
     """What learnt costs expect a call to take at least; None where they were not asked."""
 

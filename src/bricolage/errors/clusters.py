@@ -47,6 +47,51 @@ class PolicyRefuses(UsageError):
     hint = "Give another policy, or all of those that can (--policy all)"
 
 
+class BadJob(UsageError):
+    what = "'{path}' describes no job: {reason}"
+    hint = "docs/clusters.md lists what such a file may hold"
+
+
+class JobRefused(UsageError):
+    what = "job {name} is refused: {reason}"
+    hint = "Nothing was submitted; mend its file and submit it again"
+
+
+class UnknownJob(UsageError):
+    what = "there is no job '{name}' here"
+    hint = "`bricolage cluster list` shows the jobs and their names"
+
+
+class NotServed(UsageError):
+    what = "nobody serves a cluster from '{folder}'"
+    hint = "Start it with `bricolage cluster serve`, or give the folder that it was given with --state"
+
+
+class AlreadyServed(UsageError):
+    what = "another process serves a cluster from '{folder}'"
+    hint = "End that one first, or give a folder of its own with --state"
+
+
+class NoAnswer(BricolageError):
+    what = "whoever serves '{folder}' has not answered for {seconds} s"
+    hint = "The request was taken back, unless it was just being answered; `bricolage cluster list` says what there is"
+
+
+class BrokenJournal(BricolageError):
+    what = "line {line} of the log '{path}' is not what was written: {reason}"
+    hint = "Nothing was changed. Bring the file back from a copy, or serve from a new folder and submit the jobs again"
+
+
+class UnsafeState(UsageError):
+    what = "the folder '{folder}' cannot be used to serve from: {reason}"
+    hint = "Give a folder that only you may write to; whoever can write there can run commands as you"
+
+
+class EngineUnusable(UsageError):
+    what = "no jobs can be run there: {reason}"
+    hint = "docs/clusters.md says what each engine needs"
+
+
 class SlurmUnavailable(BricolageError):
     what = "Slurm does not answer `{command}`: {reason}"
     hint = (

@@ -144,4 +144,4 @@ OPERATORS = frozenset(
 )
 """By their type."""
 IN_ONNX_OWN_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
-"""What ONNX Runtime has besides, in the domain of ONNX's operators: decoders that its exporters write are full of it."""
+"""What ONNX Runtime adds, in the domain of ONNX's operators: decoders that its exporters write are full of it."""

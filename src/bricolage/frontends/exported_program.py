@@ -1,4 +1,4 @@
-"""`.pt2` files, as `torch.export.save` writes them, opened without running what somebody else may have put in.
+"""`.pt2` files, as `torch.export.save` writes them, opened without running code that they may contain.
 
 PyTorch's own reader unpickles whatever an archive says is pickled, evaluates expressions of sizes as Python, and looks up the
 functions of a graph by their dotted names. So an archive is looked through first: tensors must lie in it as plain bytes, functions

@@ -1,4 +1,4 @@
-"""External data: weights in files beside the model. Checked once when a model is loaded, then memory-mapped."""
+"""External data: weights in files of their own. Checked once when a model is loaded, then memory-mapped."""
 
 from __future__ import annotations
 

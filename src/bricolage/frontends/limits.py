@@ -20,7 +20,7 @@ _LONGEST = (1 << 31) - 1
 
 
 def check_operators(proto: onnx.ModelProto) -> None:
-    """Whether so many operators can be worked with, counted before anything is made of them.
+    """Whether this many operators can be worked with, counted before anything is made of them.
 
     Raises:
         TooLarge
@@ -33,7 +33,7 @@ def check_operators(proto: onnx.ModelProto) -> None:
 
 
 def check_inlined(model: ir.Model) -> None:
-    """Whether so many operators can be worked with once functions are inlined: each call is a copy.
+    """Whether the operators can be worked with once functions are inlined: each call is a copy.
 
     Raises:
         TooLarge

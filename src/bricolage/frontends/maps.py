@@ -64,7 +64,7 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def restore(path: Path) -> None:
     """Gives the model of a file, which was made of one with maps, its maps back: a ZipMap behind each such output, and before each
-    such input an operator that makes the row of a map. Weights beside the file stay where they are."""
+    such input an operator that makes the row of a map. Weights in files of their own stay where they are."""
     proto = onnx.load(str(path), load_external_data=False)
     props = {entry.key: entry.value for entry in proto.metadata_props}
     keys: dict[str, Keys] = json.loads(props.pop(KEYS, "{}"))
@@ -128,7 +128,7 @@ def _without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
-    """Has a graph return the tensors that these outputs of ZipMaps are made of, in place; their keys. What nobody reads goes."""
+    """Has a graph return the tensors that these outputs of ZipMaps are made of, in place; their keys. What nothing reads goes."""
     keys: dict[str, Keys] = {}
     outputs = {info.name for info in graph.output}
     for node in list(graph.node):

@@ -105,7 +105,7 @@ def _parse_once() -> None:
 
 
 def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:
-    """The exporter leaves out what a model writes besides its answer, so later answers would differ.
+    """The exporter leaves out what a model writes other than its answer, so later answers would differ.
 
     Raises:
         BadTorchModel: it writes a buffer or an input.

@@ -1,6 +1,6 @@
 """Operators of PyTorch that its exporter writes in a way that is no valid ONNX, or wrong, or not at all; written as they should be.
 
-A translation takes what the operator takes (tensors as values of the graph, numbers as they are) and returns what stands for its
+A translation takes what the operator takes (tensors as values of the graph, numbers as they are) and returns the values of its
 results.
 """
 
@@ -62,7 +62,7 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sums, means or maxima [bags, width] of rows of `weight` [rows, width], by `indices` [N] that are cut into bags at `offsets`.
-    The other three results are for the gradient, which nobody asks for: they are as many zeros as there are bags."""
+    The other three results are for the gradient, which is never asked for: they are as many zeros as there are bags."""
     del scale_grad_by_freq, sparse
     op = _ops()
     if include_last_offset:

@@ -299,7 +299,7 @@ def _dropout_12(node: ir.Node) -> None:
 
 @_rule(13, "Resize")
 def _resize_13(node: ir.Node) -> None:
-    """Empty tensors stood for absent inputs; later versions want exactly one of scales and sizes."""
+    """Absent inputs were empty tensors; later versions want exactly one of scales and sizes."""
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         node.replace_input_with(2, None)
     if node.attributes.get_string("coordinate_transformation_mode", "") != "tf_crop_and_resize":

@@ -14,7 +14,7 @@ from bricolage.graph.interface import internalise
 
 
 def read(path: Path, *, whole: bool = False) -> ir.Model:
-    """A model that somebody says bricolage wrote: a graph, or a `whole` model, whose interface stands there as in files. Its
+    """A model that is said to be written by bricolage: a graph, or a `whole` model, whose interface stands there as in files. Its
     weights lie in its folder and are mapped.
 
     Raises:

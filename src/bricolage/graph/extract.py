@@ -29,7 +29,7 @@ def extract(region: Region) -> ir.Model:
 
 
 def write_model(model: ir.Model, path: Path) -> None:
-    """Writes a model whose large constants already lie in a weights file beside it (see `bricolage.graph.store`).
+    """Writes a model whose large constants already lie in a weights file of the same folder (see `bricolage.graph.store`).
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.
@@ -56,7 +56,7 @@ def write_content(content: bytes, path: Path) -> None:
 
 
 def data_files(path: Path) -> set[str]:
-    """Names of the files beside a model, written by `write_model`, that hold its weights."""
+    """Names of the files in a model's folder, written by `write_model`, that hold its weights."""
     tensors = [value.const_value for graph in ir.load(path).graphs() for value in graph.initializers.values()]
     return {Path(tensor.path).name for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
 

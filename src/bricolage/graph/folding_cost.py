@@ -71,7 +71,7 @@ def _elements(node: ir.Node, constants: Constants, given: int) -> int | None:
         try:
             return max(0, int(_SIZED[node.op_type](node, constants)))
         except (IndexError, AttributeError, ValueError, TypeError, OverflowError, ZeroDivisionError):
-            return None  # an input is missing or makes no sense: the operator stays, and whoever runs it says so
+            return None  # an input is missing or makes no sense: the operator stays, and fails when it runs
     shapes = [array.shape for array in constants if array is not None]
     if node.op_type in _CROSSING:
         return given + math.prod(math.prod(shape) for shape in shapes[:2])

@@ -40,7 +40,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Settled:
-    """Sizes of every open dimension, and what is to be said of those that nobody gave."""
+    """Sizes of every open dimension, and what is to be said of those that were not given."""
 
     shapes: dict[str, tuple[int, ...]]
     notes: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class _Settling:
                 notes.append(f"'{name}' takes {','.join(map(str, shapes[name]))}, as its name says")
 
     def asking(self, missing: set[str], more: Sequence[str] = ()) -> UnboundDimension:
-        """The question for all of them; `more` is said besides."""
+        """The question for all of them; `more` is added to it."""
         found = self.feasible()
         names = [name for name in self.known if name in missing]
         proposals: dict[str, int] = {}

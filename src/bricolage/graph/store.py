@@ -1,4 +1,4 @@
-"""The files of one run: weights once, graphs by digest, region models beside them. Nobody else writes models to its folder."""
+"""The files of one run: weights once, graphs by digest, region models in the same folder. No other process writes models there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Store:
                         tensor = value.const_value
                         if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
                             continue
-                        if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, besides=name):
+                        if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, other_than=name):
                             continue
                         if id(tensor) in read:
                             moved.append((value, read[id(tensor)]))
@@ -133,8 +133,8 @@ class Store:
             found = self._digests[graph] = _digest(text)
         return found
 
-    def _holds(self, tensor: ir.ExternalTensor, *, besides: str) -> bool:
-        return Path(tensor.path).parent == self.directory and Path(tensor.path).name != besides
+    def _holds(self, tensor: ir.ExternalTensor, *, other_than: str) -> bool:
+        return Path(tensor.path).parent == self.directory and Path(tensor.path).name != other_than
 
 
 def _digest_of(path: Path) -> str:

@@ -25,7 +25,7 @@ from bricolage.runtime.program import BoundProgram, Program
 _LEAST_CALLS = 3
 """Of each stream in a turn, however long they take."""
 _MOST_LATENCIES = 512
-"""That a turn reports; of more, so many quantiles."""
+"""That a turn reports; of more, this many quantiles."""
 
 Buffers = Mapping[str, np.ndarray]
 
@@ -39,7 +39,7 @@ class Serving:
     rows: int = 1
     """Requests that one call answers: the batch."""
     queue: int | None = None
-    """The backend's own queue, with so many streams; 0: as many as it chooses. None: copies."""
+    """The backend's own queue, with that many streams; 0: as many as it chooses. None: copies."""
     bound: float = 0.0
     """Relative difference between the answers of two streams up to which they count as equal."""
 

@@ -1,7 +1,7 @@
-"""Who has the cores of this machine: whoever times has them alone, those who compile share them.
+"""Who has the cores of this machine: a process that times has them alone, those that compile share them.
 
 Processes of bricolage on one machine (workers of a cluster, several decisions side by side) agree on it by two files that they
-lock. Whoever times first takes the gate, so that nobody begins to compile any more, and then the cores, when the last one who
+lock. A process that times first takes the gate, so that none begins to compile any more, and then the cores, when the last one who
 compiles is done. Locks end with the process that holds them, however it ends. Only who scales out asks for them (`Pool.sharing`):
 a decision by itself sees what others do (`measure.disturbance`).
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 
 @contextmanager
 def timing() -> Iterator[None]:
-    """Within it nobody else of this user times or compiles on this machine; waits for those who do."""
+    """Within it no other process of this user times or compiles on this machine; waits for those who do."""
     with _locked("gate", fcntl.LOCK_EX), _locked("cores", fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Within it nobody of this user times on this machine; waits for whoever does, and for whoever waits to."""
+    """Within it no process of this user times on this machine; waits for those that do, and for those that wait to."""
     with _locked("gate", fcntl.LOCK_SH):
         descriptor = _opened("cores")
         fcntl.flock(descriptor, fcntl.LOCK_SH)

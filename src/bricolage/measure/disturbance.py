@@ -3,7 +3,7 @@
 Of the process that measures (`DisturbanceWatch`, read around every turn): how long its threads waited on a run queue
 (`/proc/self/task/*/schedstat`), how much processor time it had, and how often it was preempted. Of the machine (`machine`, read
 around longer intervals, since it counts in hundredths of a second): processor time by all, time that a hypervisor gave to
-others (steal), and time in which somebody waited for a processor (pressure). Where a counter is absent, the others do.
+others (steal), and time in which a thread waited for a processor (pressure). Where a counter is absent, the others do.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from bricolage.plan.plan import Disturbance
 
 _WAKING_NS = 150_000
-"""That a thread may wait when it wakes, though nobody else wants a processor: a sleeping one has to wake, too."""
+"""That a thread may wait when it wakes, though no other wants a processor: a sleeping one has to wake, too."""
 _SLICE_NS = 3_000_000
-"""Where run queues are not counted: how long whoever is preempted waits at least, a base slice of Linux's scheduler."""
+"""Where run queues are not counted: how long a preempted thread waits at least, a base slice of Linux's scheduler."""
 DISTURBED = 0.02
 """Samples are disturbed from this share of their time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
 
@@ -117,9 +117,9 @@ class MachineReading:
     busy_s: float | None
     """Processor time that they spent on anything; None where `/proc/stat` is absent."""
     stolen_s: float
-    """That a hypervisor gave to others while somebody here wanted it."""
+    """That a hypervisor gave to others while a thread here wanted it."""
     pressure_s: float | None
-    """In which somebody waited for a processor; None where the kernel does not count it."""
+    """In which a thread waited for a processor; None where the kernel does not count it."""
 
 
 def machine(cores: Collection[int], folder: Path = Path("/proc")) -> MachineReading:
@@ -167,7 +167,7 @@ class Tally:
 
     @property
     def calm(self) -> bool:
-        """Whether others have done next to nothing until now, so that whoever waited has waited for itself."""
+        """Whether others have done next to nothing until now, so that threads that waited have waited for each other."""
         return self.counted and self.others_s + self.stolen_s <= _CALM * self.cores_s + _CALM_S
 
     def add_interval(self, before: MachineReading, after: MachineReading, own_s: float, cores: int) -> None:

@@ -43,13 +43,13 @@ class Executor(Protocol):
         *,
         retrying: bool = False,
     ) -> None:
-        """Measures candidates of regions elsewhere; `take` hears of each cost. What nobody could find out is left to the caller."""
+        """Measures candidates of regions elsewhere; `take` hears of each cost. What was not found out is left to the caller."""
         ...
 
     def trials(
         self, step: Step, builds: Sequence[Build], rounds: int, threads: int, limit_s: float, should_stop: Stop
     ) -> Sequence[TriedBuilds | None]:
-        """What came of each build; None for those that nobody could time."""
+        """What came of each build; None for those that could not be timed."""
         ...
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from typing import NoReturn, TypedDict
 
 FLAG = "--fork-server"
 _TICK_S = 5.0
-"""How often it looks whether its client lives, should somebody else hold the other end of the socket."""
+"""How often it looks whether its client lives, should another process hold the other end of the socket."""
 _IDLE_S = 60.0
 
 
@@ -40,7 +40,7 @@ class ForkRequest(TypedDict):
 
 
 def serve(descriptor: int, modules: Sequence[str], run: Callable[[list[str]], object]) -> NoReturn:
-    """Forks for whoever holds the other end of the socket, until there is none. `modules` are imported before; `run` is what a
+    """Forks for the process at the other end of the socket, until there is none. `modules` are imported before; `run` is what a
     worker does."""
     client = socket.socket(fileno=descriptor)
     parent = os.getppid()
@@ -113,7 +113,7 @@ def _fork(
         except BaseException:  # whatever it is: another process must not go on as the server
             sys.excepthook(*sys.exc_info())
         os._exit(1)
-    while os.getpgid(process) != process:  # whoever is told of it may end its group at once
+    while os.getpgid(process) != process:  # the client may end its group at once
         time.sleep(0)
     for one in descriptors[:3]:
         os.close(one)
@@ -152,5 +152,5 @@ def _reap(running: dict[int, int]) -> None:
 
 
 def _tell(descriptor: int, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody waits for it any more
+    with contextlib.suppress(OSError):  # its client is gone
         os.write(descriptor, struct.pack("<q", number))

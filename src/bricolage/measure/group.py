@@ -115,7 +115,7 @@ class ProcessGroup:
 
         Args:
             command: of the entry point.
-            limit_s: seconds in which somebody has to answer or to `tell` something.
+            limit_s: seconds in which one of them has to answer or to `tell` something.
             facts: by rank.
             tell: hears what any of them tells before its answer.
 

@@ -18,7 +18,7 @@ from bricolage.work.values import ModelValue
 
 
 def step_ms(plan: Plan, directory: Path, inputs: Mapping[str, ModelValue], runs: int) -> list[float]:
-    """Milliseconds of each region of the bucket that the inputs belong to, in the order of the plan: the median of so many runs in
+    """Milliseconds of each region of the bucket that the inputs belong to, in the order of the plan: the median of the runs in
     this process. `directory` holds the plan's graphs and weights."""
     program = Executable(plan, directory)
     program.run(inputs)

@@ -14,7 +14,7 @@ from bricolage.verify.compare import Deviation
 from bricolage.verify.variations import Variation
 
 JobState: TypeAlias = Literal["waiting", "loading", "ready", "lost", "failed", "retired"]
-"""It waits to be loaded; is compiled and checked; can be timed; was in a worker that died through somebody else; failed, with an
+"""It waits to be loaded; is compiled and checked; can be timed; was in a worker that was ended from outside; failed, with an
 outcome; or nothing more is wanted of it."""
 
 

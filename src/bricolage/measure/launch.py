@@ -62,7 +62,7 @@ def launch(
         backends: names of those that it hosts.
         resources: what they may take.
         log: file to which its standard error is added.
-        variables: environment variables beside those of `environment`.
+        variables: environment variables in addition to those of `environment`.
         entry: what it does.
         fresh: an interpreter of its own, so that its memory lies otherwise than that of other workers; else it may be forked
             from a process that has imported what workers import.

@@ -146,7 +146,7 @@ class Loader:
 
     def _on_worker_death(self, job: Job, answer: Answer, others: Sequence[Job], queue: deque[Job]) -> None:
         """After a worker's death: its other jobs are loaded again, and the one at work too if it may be innocent,
-        because earlier ones had used the worker (memory leaks, corruption), or is so, because somebody else ended it. It
+        because earlier ones had used the worker (memory leaks, corruption), or is so, because it was ended from outside. It
         then goes first, alone in a fresh worker."""
         for other in reversed(others):
             if other is not job and other.state == "lost":

@@ -60,7 +60,7 @@ class Event:
 
 
 def _silent(_event: Event) -> None:
-    """The progress callback that tells nobody."""
+    """The progress callback that does nothing."""
 
 
 class _Results:
@@ -95,7 +95,7 @@ class _Recalled:
     timed: Cost | None
     """Its latency or failure."""
     deviation: Deviation | None
-    """On the weights and inputs at hand."""
+    """On these weights and inputs."""
 
     def cost(self, bound: float) -> Cost | None:
         """Judged by this bound; None where something is missing."""
@@ -278,7 +278,7 @@ class Measurer:
         should_stop: Stop,
     ) -> None:
         """Has candidates compiled on other machines, and those measured of which another machine's word is enough: regions, whose
-        choice the race forgives. The others, and what nobody else could find out, are measured here afterwards."""
+        choice the race forgives. The others, and what no other machine found out, are measured here afterwards."""
         cluster.compile([job.spec for _, jobs in todo for job in jobs], self.limits.compile_s, should_stop)
         regions = [(task, [job.spec for job in jobs if job.spec.is_region]) for task, jobs in todo]
 

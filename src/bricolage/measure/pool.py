@@ -42,7 +42,7 @@ _REASON_LENGTH = 500
 _NEAR_LIMIT = 0.8
 """From this part of its limit on, a killed worker is taken to have been killed for its memory."""
 _SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
-"""By exit status: signals that somebody sends, and that no fault of a program raises."""
+"""By exit status: signals that are sent from outside, and that no fault of a program raises."""
 
 
 class Pool:
@@ -184,7 +184,7 @@ class Pool:
 
     def ahead(self, regime: Regime, command: str, **facts: object) -> None:
         """Has the worker of a regime, which is started now if it does not run, carry out a command before those to come, while this
-        process goes on. Nobody hears the answer: what comes of it, and whether it ends the worker, shows later."""
+        process goes on. The answer is not read: what comes of it, and whether it ends the worker, shows later."""
         worker = self.worker(regime)
         if worker.pending is None and self._write(worker, {"command": command, **facts}):
             worker.ahead += 1
@@ -207,7 +207,7 @@ class Pool:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Within it all workers are stopped except the one that carries out a command, so nobody's spinning or
+        """Within it all workers are stopped except the one that carries out a command, so that no spinning or
         background thread takes a core from the one that is timed (Linux; elsewhere idle workers are trusted to be
         quiet)."""
         if self._exclusive:
@@ -231,7 +231,7 @@ class Pool:
                     worker.resume()
 
     def compiling(self) -> AbstractContextManager[None]:
-        """Within it nobody else of this user times on this machine, where others may."""
+        """Within it no other process of this user times on this machine, where others may."""
         return cores.compiling() if self.sharing and not self._exclusive else nullcontext()
 
     def _busy(self) -> list[WorkerProcess]:

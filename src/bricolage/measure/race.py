@@ -45,9 +45,11 @@ class Race(Turns):
     processes: tuple[int, ...] = ()
     """For each round, in which of their processes the contestants were; empty where all had one."""
     disturbed: tuple[frozenset[str], ...] = ()
-    """For each round, whose turn others disturbed; empty where nobody's was."""
+    """For each round, whose turn others disturbed; empty where none was."""
     served: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Of contestants that answer several requests at a time: milliseconds that single calls took."""
+    incumbent: str = ""
+    """Who was in every heat."""
 
     def ratio(self, challenger: str, incumbent: str, through: str | None = None, seed: int = 0) -> Ratio | None:
         """Speed-up of the challenger over the incumbent in the rounds that both took part in.
@@ -67,12 +69,12 @@ class Race(Turns):
         return first.through(second) if first is not None and second is not None else None
 
     def shaken(self, name: str) -> bool:
-        """Whether others disturbed so many rounds of a contestant that those without do not suffice."""
+        """Whether others disturbed too many rounds of a contestant that those without do not suffice."""
         return (cost := self.costs.get(name)) is not None and cost.disturbed
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Who may be the fastest, where others disturbed the race so much that it cannot say: the fastest, and everyone
+        """Who may be the fastest, where others disturbed the race too much for it to say: the fastest, and everyone
         whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
         best, found = self.fastest, list[str]()
         for name, cost in self.costs.items():
@@ -91,7 +93,7 @@ class Race(Turns):
 
     @property
     def fastest(self) -> str | None:
-        """Contestant with the lowest median; None where nobody arrived."""
+        """Contestant with the lowest median; None where none arrived."""
         arrived = {name: cost.ms for name, cost in self.costs.items() if cost.ms is not None}
         return min(arrived, key=lambda name: (arrived[name], name)) if arrived else None
 
@@ -128,7 +130,7 @@ def race(
 
     All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
-    incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
+    incumbent never. `progress` hears the name and the number of rounds of the one that has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
     from outside), took longer to get ready than such a part lasts, or is slower than the fastest by more than a tenth beyond the
     noise, does not start again. Where that leaves one, the race is over. Where others disturbed the race so
@@ -152,7 +154,8 @@ def race(
         files=files or {},
         variations=tuple(variations),
     )
-    return _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    ran = _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    return replace(ran, incumbent=leader or "")
 
 
 def _in_parts(
@@ -355,5 +358,5 @@ def _result(runners: Sequence[_Runner], count: int) -> Race:
 
 
 def _named(disturbed: Sequence[AbstractSet[str]]) -> tuple[frozenset[str], ...]:
-    """By round, who was disturbed; nothing where nobody ever was."""
+    """By round, who was disturbed; nothing where none ever was."""
     return tuple(map(frozenset, disturbed)) if any(disturbed) else ()

@@ -27,7 +27,7 @@ from bricolage.verify.tensors import digest, load_values, save_tensors
 SHORTEST_S = 60.0
 """Seconds that an evaluation may always take."""
 _ATTEMPTS = 5
-"""For an evaluation whose worker somebody ends from outside."""
+"""For an evaluation whose worker is ended from outside."""
 _FLOPS = 2e8
 """Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
 _KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph, StatedOtherwise)}
@@ -140,7 +140,7 @@ class WorkerReference:
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
             values = Values(load_values(found), cast(list[str], answer.facts["borrowed"]))
-            if not keep:  # what is kept besides can be as large as all of memory, and is asked for once
+            if not keep:  # what is kept can be as large as all of memory, and is asked for once
                 self._last = asked, values
             if self._answers is not None:
                 self._answers.add(asked, values)

@@ -28,7 +28,7 @@ def latency(job: Job) -> Latency:
 
 
 def disturbed(job: Job) -> bool:
-    """Whether others disturbed so many of its rounds that its latency is an estimate from disturbed ones."""
+    """Whether others disturbed too many of its rounds, so that its latency is an estimate from disturbed ones."""
     return any(job.disturbed) and not enough(job.disturbed.count(False), len(job.disturbed))
 
 
@@ -37,7 +37,7 @@ def compare(
 ) -> set[str]:
     """Times ready jobs against each other; their rounds grow in place. A job that dies gets its outcome.
 
-    First `rounds` rounds for all, then rounds for the near-ties, and as many again for whoever could win and was disturbed.
+    First `rounds` rounds for all, then rounds for the near-ties, and twice as many for those that could win and were disturbed.
     Returns the ids of the jobs whose place is still open: within the leading group, with intervals that touch and are wider
     than what counts as a gain.
     """
@@ -78,7 +78,7 @@ def watched(tally: Tally, cores: Collection[int]) -> Iterator[None]:
 
 
 def take_turn(pool: Pool, job: Job, log: MeasurementLog, policy: TimingPolicy) -> bool:
-    """Times a job once; whether it could. A job that dies gets its outcome; one whose worker somebody else has ended is `lost`."""
+    """Times a job once; whether it could. A job that dies gets its outcome; one whose worker was ended from outside is `lost`."""
     if not job.ready or job.worker is None:
         return False
     facts = {"id": job.id, "turns": 1, "warm_s": _warm_up(job, policy)}

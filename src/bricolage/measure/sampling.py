@@ -71,7 +71,7 @@ class Sampler:
         waited: list[list[float]] = []
         self._watch.follow()
         cores = available_cores()  # reads files: once for all turns
-        gc.disable()  # and no collection before: beside a framework it takes longer than a turn
+        gc.disable()  # and no collection before: with a framework loaded it takes longer than a turn
         try:
             long = warm_s > TURN_MS / 1e3
             if long:
@@ -104,7 +104,7 @@ class Sampler:
 
     def _serve(self, loop: ClosedLoop, turns: int, warm_s: float) -> dict[str, object]:
         """As `time`, of a program that answers several requests at a time: a turn is a closed loop of some length, a sample its
-        wall time by requests answered. Answers besides the latencies of the calls in each sample, in ms."""
+        wall time by requests answered. Also returns the latencies of the calls in each sample, in ms."""
         begun, cores = process_time() if self._spent is None else self._spent, available_cores()
         rounds: list[list[float]] = []
         waited: list[list[float]] = []

@@ -1,6 +1,6 @@
 """The self-check of a backend whose capability table was made on another version than the one installed.
 
-For each kind of operator that the graphs at hand need and the table vouches for, a few cases of the ONNX backend test suite
+For each kind of operator that the graphs need and the table vouches for, a few cases of the ONNX backend test suite
 are run on the installed version: those most like the operators of the graphs. A kind is claimed when one of its cases passes and
 none is wrong, crashes or hangs. What was found is kept for the version, the table and the device, so every kind is checked
 once.

@@ -65,7 +65,7 @@ class CandidateSpec:
 
     @property
     def is_region(self) -> bool:
-        """Whether it is a part of a model beside others, rather than something that may ship as it is."""
+        """Whether it is a part of a model among others, rather than something that may ship as it is."""
         return len(self.steps) == 1 and not self.alone and not self.cores and self.serving is None
 
     @property

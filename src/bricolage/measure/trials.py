@@ -19,7 +19,7 @@ _OUTCOMES: dict[str, Outcome] = {"crashed": "crashes", "out-of-memory": "crashes
 
 
 _MOST_LOSSES = 10
-"""Batches that are run again because somebody else ended their worker."""
+"""Batches that are run again because their worker was ended from outside."""
 
 
 def run_trials(

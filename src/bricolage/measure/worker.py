@@ -219,7 +219,7 @@ class Worker:
         try:
             backends += sorted(executable.backends(values))
             answer = executable(values)
-        except Exception as error:  # whoever is at fault is known by now
+        except Exception as error:  # what is at fault is known by now
             reason = error.sentence if isinstance(error, BricolageError) else f"{type(error).__name__}: {error}"
             return {"backends": backends, "failure": reason[:_REASON_LENGTH]}
         results = answer if len(executable.outputs) > 1 else (answer,)
@@ -227,7 +227,7 @@ class Worker:
         return {"backends": backends, "failure": ""}
 
     def step_times(self, plan: object, directory: str, inputs: str, runs: int) -> dict[str, object]:
-        """Milliseconds of each region of a plan (encoded), in place: the medians of so many runs."""
+        """Milliseconds of each region of a plan (encoded), in place: the medians of `runs` runs."""
         from bricolage.measure.in_place import step_ms  # not every worker runs plans
 
         return {"ms": step_ms(decode(Plan, plan, "plan"), Path(directory), load_values(Path(inputs)), runs)}

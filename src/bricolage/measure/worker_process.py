@@ -44,13 +44,13 @@ class Answer:
     reason: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
     fresh: bool = False
-    """The worker had loaded nothing before, so that nobody else is to blame for its death."""
+    """The worker had loaded nothing before, so that no other candidate is to blame for its death."""
     limited: bool = False
     """It ended at a limit of memory that the user has set."""
 
     @property
     def blameless(self) -> bool:
-        """Whether it says nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
+        """Whether it says nothing of the candidate as such: its worker was ended from outside, or the user's memory limit did."""
         return self.outcome == "lost" or self.limited
 
     @property
@@ -85,7 +85,7 @@ class WorkerProcess:
         self.paused = False
         self.alive = True
         self.ahead = 0
-        """Commands that it was given ahead, and whose answers nobody hears."""
+        """Commands that it was given ahead, and whose answers are not read."""
         self.held = 0
         """Bytes of memory that it held when it was last looked at."""
         self.least_free = sys.maxsize

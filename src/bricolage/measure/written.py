@@ -14,7 +14,7 @@ from bricolage.plan.plan import Plan
 from bricolage.verify.tensors import load_values, save_tensors
 
 _ATTEMPTS = 3
-"""For a run whose worker somebody ends from outside."""
+"""For a run whose worker is ended from outside."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Fixed and marginal costs of engines, so that the gain of merging regions is foreseen.
+"""Fixed and marginal costs of engines, from which the gain of merging regions is predicted.
 
 An engine takes a fixed time to enter and a marginal time for the work. The cost of a region is a + b with a the cost of
 the smallest region there is. When regions with marginal costs b_1 ... b_n are merged, the engine is entered once and

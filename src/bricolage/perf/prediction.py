@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from bricolage.perf.merge_gain import EngineModel, Merged
+from bricolage.perf.merge_gain import EngineModel, Merged, fit
 from bricolage.work import bits as bitset
-from bricolage.work.cost import Estimate, Setting, Work
+from bricolage.work.cost import CostModel, Estimate, Setting, Work
 from bricolage.work.implementation import Implementation
 from bricolage.work.placement import Candidate
 
@@ -55,6 +55,12 @@ class RegionCosts:
                 return None
             costs.append(singles[number])
         return Estimate.of(self._model.predict(implementation, costs), "composed") if costs else None
+
+
+def region_costs(candidates: Sequence[Candidate], fixed: Mapping[Implementation, float]) -> CostModel:
+    """Costs of a graph's regions by those of its candidates. `fixed`: what implementations take to be entered, ms
+    (`measure.entry_costs`)."""
+    return RegionCosts(candidates, fit(fixed, merged_samples(candidates)))
 
 
 def merged_samples(candidates: Iterable[Candidate]) -> list[Merged]:

@@ -26,7 +26,7 @@ SHIPPED = Path(__file__).parent / "track_record.json"
 _FEWEST = 4
 """Networks of a kind from which an interval is made; with fewer nothing is said."""
 _MUCH_LONGER = 3.0
-"""A search that gained in more than so many times as long may have gained nothing yet by then, and the other way round."""
+"""A search that gained in more than this many times as long may have gained nothing yet by then, and the other way round."""
 _LEAST_SPREAD = 0.05
 """Of the logarithm: networks that happen to agree do not make the next one sure."""
 
@@ -68,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tries:
-    """What a way gained in decisions like the one at hand."""
+    """What a way gained in decisions like this one."""
 
     decisions: int
     gains: tuple[float, ...]
@@ -142,13 +142,13 @@ class TrackRecord:
         return sum(one.kind == kind and name in one.ms for one in self.networks)
 
     def compile_s(self, backend: str, operators: int) -> float | None:
-        """Seconds until a network of so many operators is ready on a backend; None where nothing is known."""
+        """Seconds until a network of that many operators is ready on a backend; None where nothing is known."""
         found = self.compiling.get(backend)
         return None if found is None else found.start_s + found.operator_s * operators
 
     def tries(self, way: str, kind: NetworkKind, incumbent: str, seconds: float | None = None) -> Tries:
         """What a way has gained where the same backend was the incumbent, on networks of the kind; on networks of all kinds where
-        those are too few. For so many `seconds`, where that matters: of searches that had more than three times as long
+        those are too few. For `seconds`, where that matters: of searches that had more than three times as long
         only those count that gained nothing, and of searches that had less than a third only those that gained."""
         alike = [one for one in self.attempts if one.way == way and one.incumbent == incumbent]
         if seconds is not None:
@@ -159,7 +159,7 @@ class TrackRecord:
 
 
 def _says(gained: bool, longer: float) -> bool:
-    """Whether a search that had so many times as long says what comes of this one: more time finds no less."""
+    """Whether a search that had that many times as long says what comes of this one: more time finds no less."""
     return longer <= _MUCH_LONGER if gained else longer >= 1.0 / _MUCH_LONGER
 
 

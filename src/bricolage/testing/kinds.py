@@ -173,7 +173,7 @@ def sequences(rng: np.random.Generator) -> Model:
 
 
 def loops(rng: np.random.Generator) -> Model:
-    """A loop that ends when a sum is large enough, or after so many rounds, none among them; each round goes one of two ways and
+    """A loop that ends when a sum is large enough, or after some rounds or none; each round goes one of two ways and
     is kept."""
     value = helper.make_tensor_value_info
     ways = [
@@ -269,7 +269,7 @@ def misstated(rng: np.random.Generator) -> Model:
 
 
 def rowless(rng: np.random.Generator) -> Model:
-    """A layer on a batch of nothing, beside values that do not depend on it."""
+    """A layer on a batch of nothing, with values that do not depend on it."""
     inner, width, others = (int(n) for n in rng.integers(1, 6, 3))
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"]),

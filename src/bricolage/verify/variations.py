@@ -42,7 +42,7 @@ a few more only for an answer that is farther off than rounding moved it on the 
 _UNTOLD = 0.1
 """Where rounding moves an output farther than this, a variation says nothing of it."""
 _WORSE = 1000.0
-"""Where rounding moves an output so many times farther than on the first inputs, neither: a few draws do not tell its limit there.
+"""Where rounding moves an output this many times farther than on the first inputs, neither: a few draws do not tell its limit.
 (A normalisation of a row of equal numbers divides rounding by rounding.)"""
 _LARGE = 64.0
 

@@ -137,21 +137,6 @@ def test_data_are_what_the_nodes_say(steps: list[tuple[str, int, int]]) -> None:
             assert analysis.join(egraph.data(number), made) == egraph.data(number)
 
 
-def test_forbidden_nodes_are_known_but_neither_matched_nor_extracted() -> None:
-    egraph = EGraph(NoAnalysis())
-    a = egraph.add("a")
-    fa = egraph.add("f", [a])
-    egraph.merge(a, fa)
-    egraph.rebuild()
-    node = next(node for node in egraph.nodes(a) if node.operator == "f")
-    egraph.forbid(a, node)
-    assert [each.operator for each in egraph.nodes(a)] == ["a"]
-    assert egraph.add("f", [a]) == egraph.find(a)
-    problem, numbers = egraph.snapshot(lambda *_: 1.0, [fa])
-    assert numbers == (egraph.find(a),)
-    assert [node.key.operator for node in problem.classes[0]] == ["a"]  # type: ignore[union-attr]
-
-
 def test_unknown_children_are_refused() -> None:
     with pytest.raises(BadTerm, match="names 3 as a child"):
         EGraph(NoAnalysis()).add("f", [3])

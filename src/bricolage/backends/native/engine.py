@@ -57,8 +57,10 @@ from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig
 
 FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
-"""Environment variable that forces an instruction set of this engine's own (plain C, an emulated matrix unit), for tests of its
-code. What a user may choose is the device's."""
+"""Environment variable that forces one of the generator's own instruction sets (plain C, an emulated matrix unit), for tests of its
+code. It is no property of a device, of which backends other than this one would have to be told, but of the generated C, like the
+variables of the compiler and its optimisation level: all three are read where C is made, and are a part of this backend's version,
+so that costs are not mixed. What a user may choose is the device's."""
 _ARITHMETICS = {
     "f32": FLOAT32,
     "f32-winograd2": Arithmetic(tile=2),

@@ -1,4 +1,4 @@
-"""Gavel's traces, and Shockwave's, which say besides how batch sizes change: lines of fields between tabs, without a heading.
+"""Gavel's traces, and Shockwave's, which also say how batch sizes change: lines of fields between tabs, without a heading.
 
 | fields | what |
 |---|---|
@@ -8,7 +8,7 @@
 | 12 | as 10 with the mode before the weight and the duration before the arrival: Shockwave |
 
 Types need a table of rates (`--rates`); jobs that it has no rate for are left out, and counted. A deadline factor above 0 is a
-deadline at arrival plus so many times the run time.
+deadline at arrival plus a multiple of the run time.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def matched(run_s: Matrix, available_s: Sequence[float], places: int) -> list[li
     Args:
         run_s: (jobs, devices) seconds; infinite where a job cannot run.
         available_s: of each device, from now.
-        places: at most so many jobs for a device.
+        places: most jobs for a device.
     """
     devices = run_s.shape[1]
     far = 1e6 * max(float(run_s[np.isfinite(run_s)].max(initial=1.0)), max(available_s, default=0.0), 1.0)

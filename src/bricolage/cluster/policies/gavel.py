@@ -88,7 +88,7 @@ def cheapest(problem: ShareProblem) -> Matrix:
 
 
 def max_sum(problem: ShareProblem) -> Matrix:
-    """Max sum of rates, each relative to the sum of the job's rates on all kinds: a bound for throughput, fair to nobody."""
+    """Max sum of rates, each relative to the sum of the job's rates on all kinds: a bound for throughput, without fairness."""
     worth = problem.rates / np.maximum(problem.rates.sum(axis=1, keepdims=True), 1e-12)
     found = _most(problem, worth, worth, np.zeros(len(problem.gangs)))
     assert found is not None
@@ -200,7 +200,7 @@ def _spread(problem: ShareProblem, rows: Matrix, floor: Matrix, shares: Matrix) 
 
 
 def _even(problem: ShareProblem, worth: Matrix, shares: Matrix) -> Matrix:
-    """Shares of the same total worth, in which whoever can have a share without a loss has the same least one."""
+    """Shares of the same total worth, in which all jobs that can have a share without a loss have the same least one."""
     matrix, right = _limits(problem)
     total = float((worth * shares).sum())
     first = linprog(-worth.ravel(), A_ub=matrix, b_ub=right, bounds=_bounds(problem), method="highs")

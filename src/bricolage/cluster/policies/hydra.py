@@ -5,7 +5,7 @@ The cost of an order of jobs on a device is the sum of their tardiness, then of 
 factor of 1e20). Waiting jobs are given to devices one by one, always the pair that raises the cost of its device least, in that
 device's best order; then each idle device starts the first of its order, and the others wait for the next event.
 
-The best order is that by run time where nobody is late in it, which is optimal. Else a branch and bound looks at prefixes, best
+The best order is that by run time where no job is late in it, which is optimal. Else a branch and bound looks at prefixes, best
 first, bounded by the rest in order of run time without tardiness; it gives up after a number of prefixes, where the published one
 has a time limit, so that a schedule does not depend on load. Then the order by run time stands, in which the last late job is
 moved forward until it is in time, again and again.
@@ -52,7 +52,7 @@ def best_order(items: Sequence[Item], start_s: float, prefixes: int = 200) -> li
 
 
 def _searched(items: Sequence[Item], by_run: Sequence[int], start_s: float, prefixes: int) -> list[int] | None:
-    """The optimum; None where it was not found among so many prefixes."""
+    """The optimum; None where it was not found among that many prefixes."""
     heap: list[tuple[Cost, int, tuple[int, ...]]] = [((0.0, 0.0), 0, ())]
     number = 0
     for _ in range(prefixes):

@@ -25,7 +25,7 @@ class CostStorage(Protocol):
         ...
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Statements that are all stored or none, with nobody else writing in between."""
+        """Statements that are all stored or none, with no other writer in between."""
         ...
 
     def close(self) -> None:

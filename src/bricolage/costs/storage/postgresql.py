@@ -22,7 +22,7 @@ _TRIES_S = (0.2, 1.0, 3.0)
 _SCHEMA = "bricolage"
 """Holds the tables, so that they may share a database with others'."""
 _LOCK = 0x627269636F
-"""Number of the advisory lock of whoever changes the tables."""
+"""Number of the advisory lock for changing the tables."""
 _TEXT_WITHOUT = "\x00"
 """PostgreSQL's texts hold any letter but this."""
 
@@ -36,7 +36,7 @@ class PostgresqlStorage:
 
         Raises:
             MissingLibrary: psycopg is not installed.
-            UnreachableCosts: there is no such database, or it lets nobody in.
+            UnreachableCosts: there is no such database, or it refuses the login.
             NewerCosts: a later version of bricolage has made the tables.
         """
         try:
@@ -115,7 +115,7 @@ class PostgresqlStorage:
             if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (_SCHEMA,)).fetchone():
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}".encode())
             connection.execute(f"SET search_path = {_SCHEMA}".encode())
-        except psycopg.errors.UniqueViolation:  # somebody else made the schema at the same moment
+        except psycopg.errors.UniqueViolation:  # another process made the schema at the same moment
             return self._connect()
         except psycopg.Error as error:
             raise UnreachableCosts(place=self._place, reason=_first_line(error)) from error

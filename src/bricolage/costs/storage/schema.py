@@ -10,7 +10,7 @@ from bricolage.costs.storage.interface import CostStorage
 from bricolage.errors import NewerCosts
 
 Migration: TypeAlias = Callable[[CostStorage, str], None]
-"""Turns the tables of the version before into its own; the text is the machine at hand."""
+"""Turns the tables of the version before into its own; the text is this machine."""
 
 
 def migrate(storage: CostStorage, machine: str) -> None:
@@ -90,7 +90,7 @@ def _by_machine(storage: CostStorage, machine: str) -> None:
 
 
 def _descriptions(storage: CostStorage, _machine: str) -> None:
-    """What the hashes in keys stand for: what measured regions compute, and what the devices are."""
+    """What the hashes in keys are of: what measured regions compute, and what the devices are."""
     for name in ("workloads", "devices"):
         storage.execute(
             f"CREATE TABLE {name} (key TEXT PRIMARY KEY, value TEXT NOT NULL, date DOUBLE PRECISION NOT NULL)"

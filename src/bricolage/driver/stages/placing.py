@@ -11,6 +11,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.mixed_precision import PrecisionProposal, proposals
 from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placed, placement_name
@@ -26,6 +27,8 @@ class Placing(Stage[State]):
     """Placements of the variants that could win."""
 
     name: ClassVar[str] = "placement"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "searches", "mixtures_ms"})
 
     def __init__(self, profiles: Sequence[Profile] | None = None) -> None:
         """`profiles`: of the variants; by default of all that could win."""
@@ -45,11 +48,11 @@ class Placing(Stage[State]):
 
     @staticmethod
     def _search(state: State, profile: Profile, timed: list[Timed], deadline: Deadline) -> None:
-        """The exact op-level optimum, refined end to end; beside it, what is `timed` already."""
+        """The exact op-level optimum, refined end to end, together with what is `timed` already."""
         problem, variant = PlacementProblem(profile, deadline), profile.variant.name
         optimum = problem.solve()
         found = PlacementSearch(
-            problem.predictor, problem.transfer_table(), problem.proof(optimum), tuple(ms for _, ms in timed)
+            problem.predictor, problem.transfer_table, problem.proof(optimum), tuple(ms for _, ms in timed)
         )
         state.searches[variant] = found  # before refining, which may be interrupted
         refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
@@ -65,7 +68,7 @@ class Placing(Stage[State]):
 def measure_precisions(profile: Profile, low: Implementation, deadline: Deadline) -> None:
     """Times what placements consist of that run some segments of the graph in a lower precision, which is too inaccurate for the
     whole, and the others in full: the segments in both, and nothing else."""
-    profile.measure_segments([low, *full_precisions(profile.times, low)], deadline)
+    measure_segments(profile, [low, *full_precisions(profile.times, low)], deadline)
 
 
 def place_precisions(state: State, profile: Profile, low: Implementation, deadline: Deadline) -> None:

@@ -13,9 +13,11 @@ from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_regions
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import placed
+from bricolage.driver.whole_models import measure_baselines, measure_dropped
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.options import BOUNDS
@@ -29,6 +31,7 @@ class Reference(Stage[State]):
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
@@ -72,9 +75,11 @@ class Baselines(Stage[State]):
     """
 
     name: ClassVar[str] = "baselines"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
 
     def __init__(self, *, every: bool = False) -> None:
-        """`every`: all configurations, and backends that compile slowly as far as the time reaches."""
+        """`every`: all configurations, and within the budget backends that compile slowly."""
         self._every = every
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -82,9 +87,9 @@ class Baselines(Stage[State]):
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            state.original.measure_baselines(given, every=self._every, first=_few(state) if not self._every else ())
+            measure_baselines(state.original, given, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
-            state.original.measure_dropped(deadline)
+            measure_dropped(state.original, deadline)
         except KeyboardInterrupt:
             if not state.original.times:
                 deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
@@ -169,9 +174,11 @@ class Regions(Stage[State]):
     """Regions of the variants that could win, the most promising first."""
 
     name: ClassVar[str] = "regions"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
         for profile in placed(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():
-                profile.measure_regions(deadline)
+                measure_regions(profile, deadline)

@@ -10,6 +10,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
+from bricolage.driver.whole_models import measure_near
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
@@ -26,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
     profile = _written(state, variant)
-    profile.measure_near(state.original.times, deadline)
+    measure_near(profile, state.original.times, deadline)
     return profile
 
 
@@ -42,6 +43,8 @@ class RewrittenVariants(Stage[State]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
@@ -50,7 +53,7 @@ class RewrittenVariants(Stage[State]):
                 _written(state, variant)
         for profile in state.profiles.values():
             if profile is not state.original:
-                profile.measure_near(state.original.times, deadline)
+                measure_near(profile, state.original.times, deadline)
                 state.challenge(*whole_challengers([profile]))
 
 
@@ -59,6 +62,8 @@ class RewriteTuning(Stage[State]):
     the known ones."""
 
     name: ClassVar[str] = "rewrite tuning"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
@@ -96,17 +101,20 @@ class RewriteSearch(Stage[State]):
     like the others."""
 
     name: ClassVar[str] = "rewrite search"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers", "calibration_error"})
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Learns costs, searches, and adds what it finds."""
         if not self._applies(state) or deadline():
             return
-        state.calibrated = calibrate(
+        calibrated = calibrate(
             [sample for profile in state.profiles.values() for sample in samples(profile)],
             state.session.device.peaks,
         )
         operators = [operator_work(one) for one in state.oracle.graph.operators]
-        costs = state.calibrated.with_operators(measured_operators(state), operators)
+        state.calibration_error = calibrated.error
+        costs = calibrated.with_operators(measured_operators(state), operators)
         session = state.session
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left

@@ -12,6 +12,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_groups
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
@@ -33,7 +34,7 @@ PROMISE = 0.03
 _NEAR = 1.05
 """Implementations of the whole graph within this factor of the fastest are divided ..."""
 _MOST = 2
-"""... and so many of them at most."""
+"""... and this many of them at most."""
 _MOST_REGIONS = 256
 """More are not scheduled: measuring and scheduling them takes too long."""
 _TIME_UP = "the time was up"
@@ -46,6 +47,8 @@ class Scheduling(Stage[State]):
     """Schedules for the fastest implementations of the whole graph, and for the best mixture."""
 
     name: ClassVar[str] = "schedules"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"attempts", "challengers"})
 
     def __init__(self) -> None:
         """Nothing is known of the variants yet."""
@@ -210,7 +213,7 @@ def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> f
     """Milliseconds of the whole graph; None where they are not known."""
     everything = profile.graph.everything
     group = CandidateGroup(profile.key, (everything.bits,), (one,), workload(everything), "maximal")
-    cost = Measurements(profile.measured([group], deadline, 1)).of(profile.key).get(one)
+    cost = Measurements(measure_groups(profile, [group], deadline, 1)).of(profile.key).get(one)
     return cost.ms if cost is not None else None
 
 
@@ -234,7 +237,7 @@ def _that_run(
 
 
 def _costs(profile: Profile, placement: Placement, used: int, most: int, deadline: Deadline) -> list[float] | None:
-    """Milliseconds of every region on so many cores; None where one is not known."""
+    """Milliseconds of every region on `used` cores; None where one is not known."""
     times = [ms for ms in _times(profile, placement, used, most, deadline) if ms is not None]
     return times if len(times) == len(placement) else None
 
@@ -242,13 +245,13 @@ def _costs(profile: Profile, placement: Placement, used: int, most: int, deadlin
 def _times(
     profile: Profile, placement: Sequence[Assignment], used: int, most: int, deadline: Deadline
 ) -> list[float | None]:
-    """Milliseconds of each region on so many of `most` cores; None where they are not known."""
+    """Milliseconds of each region on `used` of `most` cores; None where they are not known."""
     keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
     groups: dict[tuple[str, Implementation], CandidateGroup] = {}
     for key, assigned in zip(keys, placement, strict=True):
         region, one = Region(profile.graph, assigned.region), assigned.implementation
         groups.setdefault((key, one), CandidateGroup(key, (region.bits,), (one,), workload(region), "maximal"))
-    measured = profile.measured(list(groups.values()), deadline, used)
+    measured = measure_groups(profile, list(groups.values()), deadline, used)
     if used == most:
         profile.regions.add(measured)
     costs = Measurements(measured)

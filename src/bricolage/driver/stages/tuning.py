@@ -27,6 +27,8 @@ class KernelTuning(Stage[State]):
     the whole graph, or for the same work in another one, takes part at every effort."""
 
     name: ClassVar[str] = "kernel tuning"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "tuned", "challengers"})
 
     def __init__(self, *, searching: bool = True) -> None:
         """`searching`: for what is not known; else what is known takes part."""

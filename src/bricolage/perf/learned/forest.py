@@ -1,4 +1,4 @@
-"""Gradient-boosted regression trees as plain data: written by whoever trained them, evaluated here with numpy alone."""
+"""Gradient-boosted regression trees as plain data: written by the training, evaluated here with numpy alone."""
 
 from __future__ import annotations
 

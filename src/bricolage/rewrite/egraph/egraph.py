@@ -53,7 +53,6 @@ class _Class(Generic[Data]):
     nodes: dict[ENode, int]
     """Each node with its age: the number of nodes that had been added before it."""
     parents: list[tuple[ENode, int]] = field(default_factory=list)
-    forbidden: set[ENode] = field(default_factory=set)
 
 
 class EGraph(Generic[Data]):
@@ -72,7 +71,7 @@ class EGraph(Generic[Data]):
 
     @property
     def node_count(self) -> int:
-        """Distinct nodes, forbidden ones too; exact after `rebuild`, never less than that before."""
+        """Distinct nodes; exact after `rebuild`, never less than that before."""
         return self._live
 
     @property
@@ -98,18 +97,15 @@ class EGraph(Generic[Data]):
         return iter(tuple(self._classes))
 
     def nodes(self, number: int) -> list[ENode]:
-        """The nodes of a class, without forbidden ones."""
-        own = self._classes[self.find(number)]
-        if not own.forbidden:
-            return list(own.nodes)
-        return [node for node in own.nodes if node not in own.forbidden]
+        """The nodes of a class."""
+        return list(self._classes[self.find(number)].nodes)
 
     def data(self, number: int) -> Data:
         """What the analysis says of a class."""
         return self._classes[self.find(number)].data
 
     def age(self, number: int, node: ENode) -> int:
-        """How many nodes are older than `node` of class `number`. In every class the oldest is never on a cycle."""
+        """How many nodes are older than `node` of class `number`."""
         return self._classes[self.find(number)].nodes[node]
 
     def add(self, operator: Hashable, children: Sequence[int] = ()) -> int:
@@ -148,7 +144,7 @@ class EGraph(Generic[Data]):
         self._leader[second] = first
         winner.data = joined
         self._live -= len(winner.nodes) + len(loser.nodes)
-        _unite(winner, loser.nodes.items(), loser.forbidden)
+        _unite(winner, loser.nodes.items())
         self._live += len(winner.nodes)
         winner.parents += loser.parents
         self._merged.append(first)
@@ -167,11 +163,8 @@ class EGraph(Generic[Data]):
                 self._update_parents(number)
         for number in dict.fromkeys(self.find(each) for each in sorted(stale)):
             own = self._classes[number]
-            nodes, forbidden = own.nodes, own.forbidden
-            own.nodes, own.forbidden = {}, set()
-            for node, age in nodes.items():
-                fresh = self._canonical(node)
-                _unite(own, [(fresh, age)], {fresh} if node in forbidden else ())
+            nodes, own.nodes = own.nodes, {}
+            _unite(own, ((self._canonical(node), age) for node, age in nodes.items()))
             self._live += len(own.nodes) - len(nodes)
 
     def _repair(self, number: int) -> list[int]:
@@ -200,10 +193,6 @@ class EGraph(Generic[Data]):
                 own.data = joined
                 self._changed.append(home)
 
-    def forbid(self, number: int, node: ENode) -> None:
-        """Takes a node out of matching and extraction; it stays known, so that it is not added again."""
-        self._classes[self.find(number)].forbidden.add(node)
-
     def snapshot(
         self, cost: Callable[[int, ENode], float], roots: Iterable[int]
     ) -> tuple[ExtractionProblem, tuple[int, ...]]:
@@ -227,15 +216,7 @@ class EGraph(Generic[Data]):
         return node if children == node.children else ENode(node.operator, children)
 
 
-def _unite(own: _Class[Data], nodes: Iterable[tuple[ENode, int]], forbidden: Iterable[ENode]) -> None:
-    """Adds nodes to a class. Of equal ones the older age counts, and only if all are forbidden they are."""
-    forbidden = set(forbidden)
+def _unite(own: _Class[Data], nodes: Iterable[tuple[ENode, int]]) -> None:
+    """Adds nodes to a class. Of equal ones the older age counts."""
     for node, age in nodes:
-        if node not in own.nodes:
-            own.nodes[node] = age
-            if node in forbidden:
-                own.forbidden.add(node)
-        else:
-            own.nodes[node] = min(age, own.nodes[node])
-            if node not in forbidden:
-                own.forbidden.discard(node)
+        own.nodes[node] = min(age, own.nodes.get(node, age))

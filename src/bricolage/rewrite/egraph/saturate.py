@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from bricolage.errors import BadRule
-from bricolage.rewrite.egraph.cycles import Descendants, forbid_cycles
 from bricolage.rewrite.egraph.egraph import EGraph
-from bricolage.rewrite.egraph.pattern import Apply, EGraphMatch, OperatorIndex, Term, build, names, variables
+from bricolage.rewrite.egraph.pattern import Apply, EGraphMatch, OperatorIndex, Term, build, names
 
 Data = TypeVar("Data")
 Stop: TypeAlias = Literal["saturated", "rounds", "nodes", "seconds", "applications"]
@@ -68,21 +67,18 @@ class SaturationLimits:
     multi_rounds: int = 1
     matches: int = 1_000
     ban_rounds: int = 5
-    without_cycles: bool = False
 
 
 @dataclass(frozen=True)
 class Round:
     """What one round did.
 
-    `applied` counts, by rule, the applications that changed the e-graph; `banned` rules were held back in this round;
-    `closing_cycles` applications were left out and `forbidden` nodes taken out against cycles; sizes are those afterwards.
+    `applied` counts, by rule, the applications that changed the e-graph; `banned` rules were held back in this round; sizes are
+    those afterwards.
     """
 
     applied: dict[str, int]
     banned: tuple[str, ...]
-    closing_cycles: int
-    forbidden: int
     nodes: int
     classes: int
 
@@ -109,10 +105,7 @@ class Saturation:
 def saturate(
     egraph: EGraph[Data], rules: Sequence[EGraphRule[Data]], limits: SaturationLimits | None = None
 ) -> Saturation:
-    """Applies `rules` to `egraph`, which is rebuilt afterwards whatever the reason to stop.
-
-    With `without_cycles` the e-graph stays without cycles, at the price of equalities that would need one.
-    """
+    """Applies `rules` to `egraph`, which is rebuilt afterwards whatever the reason to stop."""
     runner = _Saturator(egraph, rules, limits or SaturationLimits())
     return runner.run()
 
@@ -137,8 +130,6 @@ class _Saturator(Generic[Data]):
     def run(self) -> Saturation:
         self.standing = [_RuleSchedule() for _ in self.rules]
         self.egraph.rebuild()
-        if self.limits.without_cycles:
-            forbid_cycles(self.egraph)
         rounds: list[Round] = []
         stop = self._exhausted()
         while stop is None:
@@ -170,25 +161,19 @@ class _Saturator(Generic[Data]):
         return None
 
     def _round(self, number: int) -> tuple[Round, Stop | None]:
-        limits, egraph = self.limits, self.egraph
+        egraph = self.egraph
         found = self._matches(number)
-        descendants = Descendants(egraph) if limits.without_cycles else None
         applied: dict[str, int] = {}
-        closing = 0
         stop = self._exhausted()
         for rule, match in found:
             if stop is not None:
                 break
-            if descendants is not None and _closes_cycle(rule, match, descendants):
-                closing += 1
-                continue
             if self._apply(rule, match):
                 applied[rule.name] = applied.get(rule.name, 0) + 1
                 self.applications += 1
             stop = self._exhausted()
         egraph.rebuild()
-        forbidden = forbid_cycles(egraph) if limits.without_cycles else 0
-        return Round(applied, self._banned(number), closing, forbidden, egraph.node_count, egraph.class_count), stop
+        return Round(applied, self._banned(number), egraph.node_count, egraph.class_count), stop
 
     def _matches(self, number: int) -> list[tuple[EGraphRule[Data], EGraphMatch]]:
         index = OperatorIndex(self.egraph)
@@ -227,14 +212,3 @@ class _Saturator(Generic[Data]):
         for root, result in zip(match.roots, results, strict=True):
             egraph.merge(root, result)
         return before != self._state()
-
-
-def _closes_cycle(rule: EGraphRule[Data], match: EGraphMatch, descendants: Descendants) -> bool:
-    """Whether the new terms lie above their own class. What a function on the right builds is seen only afterwards."""
-    if not isinstance(rule.right, tuple):
-        return False
-    for root, term in zip(match.roots, rule.right, strict=True):
-        needed = [match.class_of(name) for name in variables(term)]
-        if isinstance(term, Apply) and descendants.closes_cycle(root, needed):
-            return True
-    return False

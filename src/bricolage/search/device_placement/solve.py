@@ -50,7 +50,7 @@ def place(
 
 
 def judged(problem: DevicePlacementProblem, devices: Sequence[int], method: str) -> PlacedOperators:
-    """A placement that somebody made, beside the bound of all placements.
+    """A given placement, with the bound of all placements.
 
     Raises:
         ValueError: it does not give each operator one of the devices.

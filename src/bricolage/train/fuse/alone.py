@@ -51,7 +51,7 @@ class Progressed:
         return not min(self.losses[-patience:]) < best
 
     def judged(self, held_out: tuple[float, float | None] | None, epochs: int, judge: Judge | None) -> str:
-        """Why it ends after so many epochs, given loss and accuracy on the held-out data; empty where it goes on."""
+        """Why it ends after `epochs`, given loss and accuracy on the held-out data; empty where it goes on."""
         if held_out is None:
             return ""
         if self.epoch_over(held_out[0]):
@@ -138,7 +138,7 @@ class Alone:
         self._scale, self._good = lane.loss_scale, 0
 
     def run(self, steps: int) -> int:
-        """Trains at most so many steps; how many it were. The lane's random stream is its own meanwhile."""
+        """Trains at most that many steps; how many it were. The lane's random stream is its own meanwhile."""
         before = self.at.steps
         with self.own_numbers():
             while self.at.steps - before < steps and not self.at.stopped:

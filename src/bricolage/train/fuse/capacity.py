@@ -1,4 +1,4 @@
-"""How many lanes fit as one into so much memory, by dry runs (as HFTA's tuner does): all of them, or else doubled from one while
+"""How many lanes fit as one into the memory, by dry runs (as HFTA's tuner does): all of them, or else doubled from one while
 they fit, then bisected."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class DryRun:
-    """Some lanes, trained as one for a few steps by a process that may hold so many bytes."""
+    """Some lanes, trained as one for a few steps by a process that may hold a number of bytes."""
 
     sweep: Sweep
     threads: int
@@ -86,7 +86,7 @@ def capacity(lanes: int, fit: Callable[[int], bool]) -> int:
 
 
 def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool:
-    """Whether a process trains so many lanes as one for some steps, and holds no more than the limit.
+    """Whether a process trains that many lanes as one for some steps, and holds no more than the limit.
 
     Raises:
         NotFusible: they cannot be trained as one, however much memory there is.
@@ -108,7 +108,7 @@ def work(job: DryRun, _: Rank) -> Held:
 
     data = load(job.sweep)
     (one,) = group(data, job.sweep.lanes)
-    # Beyond the limit memory is refused, so that a dry run that does not fit harms nobody.
+    # Beyond the limit memory is refused, so that a dry run that does not fit harms no other process.
     taken = (
         int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
         if Path("/proc").is_dir()

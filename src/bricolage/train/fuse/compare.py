@@ -1,4 +1,4 @@
-"""The guard of fused training: the first steps of a group as one, beside each of its lanes trained alone.
+"""The guard of fused training: the first steps of a group as one, compared with each of its lanes trained alone.
 
 Compared are losses, gradients, weights after the update, buffers and where the random numbers stand. So that rounding does not add
 up, each lane alone is updated by the gradients of the group, which were compared before. What differs by more than rounding's
@@ -83,7 +83,7 @@ class _Difference:
     size: float
     """Largest absolute one; infinite where shapes or kinds differ."""
     share: float
-    """Beside the tensor's largest element."""
+    """Relative to the tensor's largest element."""
 
 
 class _Followed:

@@ -41,7 +41,7 @@ class Outcome:
         self.states.update(other.states)
 
 
-class Contestant(Protocol):
+class GroupTrainer(Protocol):
     """A way to train a group."""
 
     how: str
@@ -70,7 +70,7 @@ class Serial:
         self._outcome = Outcome()
 
     def run(self, seconds: float) -> tuple[int, float]:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
         import torch
 
         torch.set_num_threads(self._threads)
@@ -92,13 +92,13 @@ class Serial:
         return samples, spent
 
     def finish(self, told: Told) -> Outcome:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
         while self._now is not None or self._left:
             told(self.run(SLICE_S)[0])
         return self._outcome
 
     def close(self) -> None:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
 
 
 class Here:
@@ -126,7 +126,7 @@ class Here:
         """How operators are computed, by node; known after the first step."""
 
     def run(self, seconds: float) -> tuple[int, float]:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
         import torch
 
         torch.set_num_threads(self._threads)
@@ -138,16 +138,16 @@ class Here:
         return samples, time.perf_counter() - began
 
     def finish(self, told: Told) -> Outcome:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
         while self.fused.lanes:
             told(self.run(SLICE_S)[0])
         return Outcome(dict(self.fused.results), dict(self.fused.states))
 
     def close(self) -> None:
-        """See `Contestant`."""
+        """See `GroupTrainer`."""
 
 
-def prepared(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> Contestant:
+def prepared(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> GroupTrainer:
     """The lanes of these names, one after another ("serial") or as one ("fused"), in this process.
 
     Raises:

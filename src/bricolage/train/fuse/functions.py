@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 OPERATOR = "bricolage::autograd_function"
-"""What stands for an application in a graph: of its tensors, and a number by which `application` knows the rest."""
+"""What represents an application in a graph: of its tensors, and a number by which `application` knows the rest."""
 Apply: TypeAlias = Callable[..., object]
 Kind: TypeAlias = "type[torch.autograd.Function]"
 

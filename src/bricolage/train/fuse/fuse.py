@@ -1,6 +1,6 @@
 """Runs a sweep: lanes that can be one are grouped, the ways to train a group are timed while they train, and the fastest goes on.
 
-Whoever trains as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
+Training as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
 so.
 """
 
@@ -23,7 +23,7 @@ from bricolage.train.data import Data
 from bricolage.train.fuse.alone import Judge, LaneResult
 from bricolage.train.fuse.capacity import within
 from bricolage.train.fuse.compare import compared
-from bricolage.train.fuse.contestants import Contestant, Here, Outcome, Serial
+from bricolage.train.fuse.contestants import GroupTrainer, Here, Outcome, Serial
 from bricolage.train.fuse.data import load, steps_of
 from bricolage.train.fuse.grouping import Group, group
 from bricolage.train.fuse.sweep import Sweep
@@ -96,7 +96,7 @@ class FusedSweep:
         load_torch().save(self.states[lane], file)
 
 
-Make: TypeAlias = "Callable[[], Contestant]"
+Make: TypeAlias = "Callable[[], GroupTrainer]"
 
 
 def train_sweep(
@@ -172,7 +172,7 @@ def _train(
     return outcome, Trained(names, label, reason, speeds, ways, time.perf_counter() - began)
 
 
-def _asked(makers: Mapping[str, Make], one: Group, wanted: str) -> tuple[Contestant, str]:
+def _asked(makers: Mapping[str, Make], one: Group, wanted: str) -> tuple[GroupTrainer, str]:
     """The contestant that was asked for, or one after another, and why."""
     if wanted.startswith("fused") and (one.reason or len(one.lanes) == 1):
         return makers["serial"](), one.reason or "it is alone in its group"
@@ -213,11 +213,11 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
     names = tuple(lane.name for lane in one.lanes)
     first = _Compared(data, one, cores)
 
-    def here(threads: int, how: str) -> Contestant:
+    def here(threads: int, how: str) -> GroupTrainer:
         known = first.ways()
         return Here(data, one, threads, how, known if threads == cores else None, judge, cores > 1)
 
-    def fused_processes() -> Contestant:
+    def fused_processes() -> GroupTrainer:
         first.ways()
         return InProcesses(sweep, names, cores, "fused")
 
@@ -238,9 +238,9 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
 
 def _fastest(
     makers: Mapping[str, Make], one: Group, samples: int, cores: int
-) -> tuple[Contestant, dict[str, Speed], str]:
+) -> tuple[GroupTrainer, dict[str, Speed], str]:
     """The contestant to go on with, what was measured, and why it is this one."""
-    racers: dict[str, Contestant] = {}
+    racers: dict[str, GroupTrainer] = {}
     several = ["serial", "serial, 1 thread"] if cores > 1 else ["serial"]
     _make(racers, several, makers, _LEAST_S)
     first = _timed(racers, _LEAST_S, 2)
@@ -283,10 +283,10 @@ def _fastest(
     return racers[chosen], speeds, reason
 
 
-def _timed(racers: Mapping[str, Contestant], seconds: float, rounds: int) -> Turns:
+def _timed(racers: Mapping[str, GroupTrainer], seconds: float, rounds: int) -> Turns:
     """Milliseconds for one sample, of contestants in turns of some seconds."""
 
-    def turn(racer: Contestant) -> Sequence[float]:
+    def turn(racer: GroupTrainer) -> Sequence[float]:
         samples, spent = racer.run(seconds)
         return (spent * 1e3 / samples,) if samples else ()
 
@@ -294,7 +294,7 @@ def _timed(racers: Mapping[str, Contestant], seconds: float, rounds: int) -> Tur
 
 
 def _make(
-    racers: dict[str, Contestant], names: Sequence[str], makers: Mapping[str, Make], turn: float
+    racers: dict[str, GroupTrainer], names: Sequence[str], makers: Mapping[str, Make], turn: float
 ) -> dict[str, str]:
     """Makes contestants ready that are not yet; why some cannot take part."""
     failed: dict[str, str] = {}

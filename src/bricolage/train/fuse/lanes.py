@@ -18,9 +18,10 @@ from bricolage.errors import NotFusible
 from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
+from bricolage.train.fuse.building import build
 from bricolage.train.fuse.data import Batches, epoch_of, steps_of
 from bricolage.train.fuse.optimisers import LaneOptimiser
-from bricolage.train.fuse.program import Choice, Program
+from bricolage.train.fuse.program import Choice, FusedProgram
 from bricolage.train.fuse.streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Lane
 from bricolage.train.fuse.trace import Traced
@@ -34,7 +35,7 @@ _CLIP_EPS = 1e-6
 
 
 def _nothing() -> None:
-    """Nobody asks when the backward phase begins."""
+    """It does not matter when the backward phase begins."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Fused:
         self._norms = [lane.clip_norm for lane in self.lanes]
         self._optimisers = self._make_optimisers()
         self._losses: torch.Tensor | None = None
-        self._program: Program | None = None
+        self._program: FusedProgram | None = None
         self._shared: bool | None = None
 
     @property
@@ -136,7 +137,7 @@ class Fused:
         return made
 
     def run(self, steps: int) -> int:
-        """Trains all lanes at most so many steps; how many it were. Lanes that end leave a result and a state."""
+        """Trains all lanes at most that many steps; how many it were. Lanes that end leave a result and a state."""
         done = 0
         while done < steps and self.lanes:
             before = self._step
@@ -240,7 +241,7 @@ class Fused:
 
     def _build(self, batch: Sequence[torch.Tensor], shared: bool) -> None:
         self._shared = shared
-        self._program = Program(self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known)
+        self._program = build(self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known)
         self._known.update(self._program.ways)
 
     def _views(self) -> dict[str, torch.Tensor]:

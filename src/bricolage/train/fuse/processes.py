@@ -52,7 +52,7 @@ class InProcesses:
         return samples, samples / rate if rate > 0 else time.perf_counter() - began
 
     def finish(self, told: Told) -> Outcome:
-        """See `Contestant`.
+        """See `GroupTrainer`.
 
         Raises:
             TrainingWorkerFailed: one of them fails, ends, or does not answer.

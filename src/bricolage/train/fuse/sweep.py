@@ -71,7 +71,7 @@ class HyperParameters:
     """Epochs without a smaller loss on the held-out data after which a lane stops."""
     batch_size: Annotated[int, Within(1, 1 << 20)] | None = None
     arguments: Mapping[str, Argument] = field(default_factory=dict)
-    """Of the module, beside those of the training step."""
+    """Of the module, in addition to those of the training step."""
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.steps is not None:

@@ -82,7 +82,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     module, _ = make_module(data, lane)
     _write_averages_out(module)
 
-    class Step(torch.nn.Module):
+    class WholeStep(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.module = module
@@ -104,7 +104,7 @@ def trace(data: Data, lane: Lane) -> Traced:
         quietly = contextlib.redirect_stderr(io.StringIO())  # it prints what it cannot trace
         with warnings.catch_warnings(), quietly, functions.kept():
             warnings.simplefilter("ignore")
-            program = torch.export.export(Step().train(), batch.tensors)
+            program = torch.export.export(WholeStep().train(), batch.tensors)
     except NotFusible:
         raise
     except Exception as error:  # whatever the user's code or the exporter raises
@@ -223,7 +223,7 @@ def _traced(
     places = [node.name for node in graph.nodes if node.op == "placeholder"]
     rest = tuple(name for name in places if name not in known)
     if rest != tuple(signature.user_inputs):
-        raise NotFusible(reason="its graph has inputs beside weights and the batch")
+        raise NotFusible(reason="its graph has inputs other than weights and the batch")
     text, numbers = _write(graph, {**parameters, **buffers})
     state = [(name, tuple(one.shape), str(one.dtype)) for name, one in module.state_dict().items()]
     values = [(place, one.tolist()) for place, one in constants.items()]

@@ -149,7 +149,7 @@ def _other_random() -> tuple[object, ...]:
 
 
 def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, object]:
-    """What modules hold beside tensors and parts, by name; with what functions with a backward of their own hold, and globals of
+    """What modules hold, except tensors and parts, by name; with what functions with a backward of their own hold, and globals of
     the files that these and those come from."""
     import torch
 

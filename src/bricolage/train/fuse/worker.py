@@ -8,7 +8,7 @@ from bricolage.codec import decode, encode
 from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
 from bricolage.measure.loop import Commands, Tell
-from bricolage.train.fuse.contestants import Contestant, prepared
+from bricolage.train.fuse.contestants import GroupTrainer, prepared
 from bricolage.train.fuse.sweep import Sweep
 from bricolage.train.rank import MODULES, ready
 from bricolage.train.step import load_torch
@@ -22,7 +22,7 @@ class _Lanes:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._lanes: Contestant | None = None
+        self._lanes: GroupTrainer | None = None
 
     def prepare(self, sweep: object, names: list[str], kind: str) -> dict[str, object]:
         """Makes lanes ready, with one thread."""

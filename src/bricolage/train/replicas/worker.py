@@ -88,8 +88,8 @@ def work(job: ReplicaJob, rank: Rank) -> ReplicaAnswer:
         dist.barrier()
         stale = sum(served.staleness) / len(served.staleness) if served.staleness else 0.0
         return ReplicaAnswer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
-    keeper = SYNCHRONISERS[method.kind](flat, method, optimiser, peers, job.seed)
-    answer = _train(job, read_data(replicas.step, replicas.data), keeper, rank)
+    synchroniser = SYNCHRONISERS[method.kind](flat, method, optimiser, peers, job.seed)
+    answer = _train(job, read_data(replicas.step, replicas.data), synchroniser, rank)
     dist.barrier()
     return answer
 
@@ -99,10 +99,10 @@ def servers(method: Method, parameters: int) -> int:
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
-def _train(job: ReplicaJob, data: Data, keeper: Synchroniser, rank: Rank) -> ReplicaAnswer:
+def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) -> ReplicaAnswer:
     import torch
 
-    replicas, method, flat = job.replicas, job.method, keeper.flat
+    replicas, method, flat = job.replicas, job.method, synchroniser.flat
     assert data.train is not None
     share = Share(data.train, rank.number, replicas.workers, job.seed)
     size = replicas.step.batch_size
@@ -113,20 +113,20 @@ def _train(job: ReplicaJob, data: Data, keeper: Synchroniser, rank: Rank) -> Rep
     steps = replicas.steps if replicas.steps is not None else (replicas.epochs or 1) * epoch
     whole = steps * size * replicas.workers
     if method.similarity is not None:
-        keeper.batch = min(size, len(data.train) // replicas.workers)
+        synchroniser.batch = min(size, len(data.train) // replicas.workers)
     first_lr = method.lr if method.lr is not None else replicas.step.optimiser.lr
     loss_of = find_loss(replicas.step.loss, replicas.step.folder)
     late = replicas.straggler_ms / 1e3 if rank.number == replicas.workers - 1 else 0.0
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
     torch.manual_seed(job.seed * 1_000_003 + rank.number)
-    keeper.peers.barrier()
+    synchroniser.peers.barrier()
     begun = time.perf_counter()
     samples = own = last = 0
     lockstep = method.kind in LOCKSTEP
     name = f"samples of {method.label} {job.seed}"
     while samples < whole:
         lr = first_lr * replicas.decay ** sum(samples >= at * whole for at in replicas.decay_at)
-        now = size if keeper.batch is None else min(keeper.batch, share.most)
+        now = size if synchroniser.batch is None else min(synchroniser.batch, share.most)
         if lockstep:
             samples += now * replicas.workers
         else:  # who is faster takes more of them
@@ -135,19 +135,19 @@ def _train(job: ReplicaJob, data: Data, keeper: Synchroniser, rank: Rank) -> Rep
                 break
         own += now
         batch = share.next(now)
-        keeper.begin(lr, samples / len(data.train))
+        synchroniser.begin(lr, samples / len(data.train))
         if late:
             time.sleep(late)
         flat.gradient.zero_()
-        loss_value(loss_of(keeper.module(*batch.inputs), *batch.targets), replicas.step.loss).backward()
-        keeper.step()
+        loss_value(loss_of(synchroniser.module(*batch.inputs), *batch.targets), replicas.step.loss).backward()
+        synchroniser.step()
         if rank.number == 0 and samples * _POINTS // whole > last:
             last = samples * _POINTS // whole
             kept.append((time.perf_counter() - begun, samples, _state(flat)))
-    keeper.finish()
-    _average_buffers(keeper)
+    synchroniser.finish()
+    _average_buffers(synchroniser)
     seconds = time.perf_counter() - begun
-    answer = ReplicaAnswer(seconds, keeper.steps, own, now, keeper.peers.sent_bytes, keeper.weight)
+    answer = ReplicaAnswer(seconds, synchroniser.steps, own, now, synchroniser.peers.sent_bytes, synchroniser.weight)
     return answer if rank.number else _judged(answer, data, flat, kept, rank.folder)
 
 
@@ -178,11 +178,11 @@ def _state(flat: Flat) -> dict[str, torch.Tensor]:
     return {name: one.detach().clone() for name, one in (*flat.module.named_parameters(), *flat.module.named_buffers())}
 
 
-def _average_buffers(keeper: Synchroniser) -> None:
+def _average_buffers(synchroniser: Synchroniser) -> None:
     """Running statistics are the mean of all workers'; counts are the first one's."""
-    for one in keeper.flat.module.buffers():
+    for one in synchroniser.flat.module.buffers():
         if one.is_floating_point():
-            keeper.peers.mean(one)
+            synchroniser.peers.mean(one)
 
 
 class Share:

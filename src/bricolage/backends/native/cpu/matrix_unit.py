@@ -184,4 +184,4 @@ static void tile_multiply(int c, int a, int b) {
 }
 """
 ).strip()
-"""What they do, in plain C. Whoever forgets to configure the tiles waits for ever."""
+"""What they do, in plain C. A thread that does not configure the tiles waits for ever."""

@@ -1,4 +1,4 @@
-"""Which way to compute an operator for several lanes is fastest here: forward and backward are timed on the tensors at hand."""
+"""Which way to compute an operator for several lanes is fastest here: forward and backward are timed on the model's tensors."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Real jobs beside the replay of the same submissions."""

@@ -1,0 +1,52 @@
+"""What every part of one decision shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bricolage.backends.interface import Backend
+from bricolage.device.device import Device
+from bricolage.graph.store import Store
+from bricolage.measure.measurer import Measurer
+from bricolage.options import Options
+from bricolage.perf.track_record import TrackRecord, shipped
+from bricolage.progress import Progress
+from bricolage.verify.reference import Evaluate, evaluate
+from bricolage.work.cost import CostModel, Setting
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every part of one decision shares."""
+
+    options: Options
+    backends: tuple[Backend, ...]
+    device: Device
+    measurer: Measurer
+    store: Store
+    progress: Progress
+    evaluate: Evaluate = evaluate
+    """Computes references."""
+    network: str = ""
+    """Hash of the model."""
+    costs: CostModel | None = None
+    """A model of what regions take that were not measured; None where there is none or it is not wanted."""
+    costs_title: str = ""
+    """What that model was learnt from, for people."""
+    record: TrackRecord = field(default_factory=shipped)
+    """What implementations and ways to a faster plan have achieved on other networks."""
+
+    @property
+    def setting(self) -> Setting:
+        """Where everything is measured."""
+        return Setting(self.device, self.options.threads)
+
+    def backend(self, name: str) -> Backend:
+        """The backend of that name among those that take part."""
+        return next(backend for backend in self.backends if backend.name == name)
+
+    @property
+    def machines(self) -> int:
+        """How many compile, or compile and measure."""
+        cluster = self.measurer.pool.cluster
+        return 1 if cluster is None else max(1, cluster.nodes)

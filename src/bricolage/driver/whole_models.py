@@ -1,0 +1,164 @@
+"""Which implementations of the whole graph are timed, in which order, and what a wrong answer leads to."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from bricolage.driver.profile import NEAR, Profile
+from bricolage.measure.specs import Stop
+from bricolage.options import BOUNDS
+from bricolage.work.implementation import Implementation
+
+_LOG = logging.getLogger(__name__)
+
+_WIDER = 10.0
+"""Times the bound, within which a whole model that is too inaccurate is timed: divided among regions, its error may keep to it."""
+_WITHIN_REACH = 2.0
+"""Backends within this factor may be the best on a rewritten graph, if they compile quickly."""
+
+
+def measure_baselines(
+    profile: Profile, stop: Stop, *, every: bool = False, first: Sequence[Implementation] = ()
+) -> None:
+    """Times the whole graph, interleaved, on the `first`, or in the first configuration of every backend that takes it and
+    compiles quickly, who compiles fastest first; with `every`, or where nothing is right, in all configurations of these
+    backends, whatever the clock says. Otherwise, where `stop` says so, what has been compiled by then is timed; where that is
+    nothing, who compiles fastest is measured all the same: else there is nothing to ship. Then, in these cases, some at a time
+    until `stop` says so, on backends that compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
+    slowly = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
+    quick = [one for one in profile.candidates.whole if one.backend not in slowly]
+    others = [one for one in profile.candidates.whole if one.backend in slowly]
+    first = sorted(quick if every else first or profile.usual, key=partial(_compile_s, profile))
+    profile.session.progress.start("whole model on each backend", len(first) + every * len(others))
+    if first:
+        profile.measure_whole(first, stop if not every else lambda: False)
+        if not profile.whole:
+            profile.measure_whole(first[:1], lambda: False)
+        if missing := [one for one in first if one not in profile.whole]:
+            _LOG.warning("the time was up before %s had their turn", ", ".join(map(str, missing)))
+    if not profile.times and (rest := [one for one in quick if one not in profile.whole]):
+        profile.measure_whole(rest, lambda: False)
+    step = max(1, profile.session.options.threads) * profile.session.machines
+    for start in range(0, len(others), step):
+        if (profile.times and not every) or (stop() and profile.whole):
+            break
+        profile.measure_whole(others[start : start + step], stop if profile.whole else lambda: False)
+    _measure_unoptimised(profile)
+    if not profile.times:
+        _doubt_variations(profile)
+    profile.session.progress.finish()
+    _measure_unclaimed(profile, stop)
+
+
+def _measure_unclaimed(profile: Profile, stop: Stop) -> None:
+    """Tries the whole graph on backends that do not claim all of it, each first in one configuration. Those that compile
+    slowly are tried only as long as nothing is right."""
+    slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
+    firsts = list({one.backend: one for one in reversed(profile.candidates.unclaimed)}.values())[::-1]
+    if not firsts or (stop() and profile.times):
+        return
+    profile.session.progress.start("whole model on backends that do not claim all of it", None)
+    if quick := [one for one in firsts if one.backend not in slow]:
+        profile.measure_whole(quick, stop if profile.times else lambda: False)
+    for one in firsts:
+        if one.backend in slow and not profile.times:
+            profile.measure_whole([one], lambda: False)
+    able = {one.backend for one in profile.times}
+    others = [one for one in profile.candidates.unclaimed if one.backend in able and one not in profile.whole]
+    if others and not stop():
+        profile.measure_whole(others, stop)
+    profile.session.progress.finish()
+
+
+def _doubt_variations(profile: Profile) -> None:
+    """Where nothing is right, and several backends are right on the inputs and on none of their variations, the variations mean
+    nothing for the model: those backends are judged without."""
+    bound = profile.oracle.bound
+    doubting = [
+        one
+        for one, cost in profile.whole.items()
+        if cost.outcome == "wrong"
+        and cost.deviation is not None
+        and cost.deviation.error <= bound < cost.deviation.excess
+    ]
+    if len({one.backend for one in doubting}) > 1:
+        _LOG.warning("no backend agrees with the reference on variations of the inputs: they are left out")
+        profile.oracle.without_variations()
+        profile.measure_whole(doubting, lambda: False)
+
+
+def _measure_unoptimised(profile: Profile) -> None:
+    """Where an answer is far off, times the same backend without its graph optimisations: one that is right then disagrees with
+    itprofile. It takes part so, and the plan says why."""
+    spared: dict[Implementation, list[Implementation]] = {}
+    for one, cost in profile.whole.items():
+        config = profile.session.backend(one.backend).unoptimised(one.config)
+        far = cost.deviation is not None and cost.deviation.excess > max(BOUNDS.values())
+        if cost.outcome == "wrong" and far and config is not None:
+            spared.setdefault(replace(one, config=config), []).append(one)
+    missing = [one for one in spared if one not in profile.whole]
+    if not missing:
+        return
+    profile.measure_whole(missing, lambda: False)
+    for one in missing:
+        if profile.whole[one].ms is None:
+            continue
+        backend = profile.session.backend(one.backend)
+        _LOG.warning(
+            "%s %s is wrong on this model with its graph optimisations, and right without: it takes part without them",
+            backend.title or backend.name,
+            backend.table_version(),
+        )
+        for wrong in spared[one]:
+            cost = profile.whole[wrong]
+            profile.whole[wrong] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
+
+
+def measure_dropped(profile: Profile, stop: Stop) -> None:
+    """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling
+    them is quick: so that the user can be told what a wider tolerance buys, and since what is too inaccurate for the whole may
+    suit some regions."""
+    loosest = max(*BOUNDS.values(), _WIDER * profile.session.options.bound)
+    wrong = [
+        one
+        for one, cost in profile.whole.items()
+        if cost.outcome == "wrong"
+        and one not in profile.dropped
+        and cost.deviation is not None
+        and 0.0 < cost.deviation.excess < loosest
+        and not profile.session.backend(one.backend).compiles_slowly
+    ]
+    specs = {profile.whole_spec(one): one for one in wrong}
+    if specs and not stop():
+        costs = profile.session.measurer.measure([replace(profile.task(list(specs)), bound=loosest)], should_stop=stop)
+        profile.dropped.update({specs[spec]: cost for spec, cost in costs.items()})
+
+
+def measure_near(profile: Profile, baselines: Mapping[Implementation, float], stop: Stop) -> None:
+    """Times this variant on those that did well on the original (`baselines`: their ms), until `stop` says so."""
+    near = near_fastest(profile, baselines)
+    profile.session.progress.start(f"{profile.variant.name} model on each backend", len(near))
+    if near and not stop():
+        profile.measure_whole(near, stop)
+    profile.session.progress.finish()
+
+
+def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) -> list[Implementation]:
+    """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first."""
+    fastest = min(baselines.values(), default=0.0)
+    slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
+    offered = (*profile.candidates.whole, *profile.candidates.unclaimed)
+    reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
+    return sorted(
+        (one for one in reach if one in baselines and baselines[one] <= reach[one]), key=baselines.__getitem__
+    )
+
+
+def _compile_s(profile: Profile, one: Implementation) -> float:
+    """What its backend takes until the graph is ready, as far as that is known."""
+    known = profile.session.record.compile_s(one.backend, len(profile.graph))
+    return math.inf if known is None else known
