@@ -14,6 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli import slurm
 from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.guard import guarded
+from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
     from bricolage.cluster.compare import ClusterComparison
@@ -27,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(slurm.app, name="slurm")
+app.command()(kueue)
 
 app.command()(estimate)
 

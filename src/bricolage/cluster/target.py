@@ -120,7 +120,7 @@ class TargetScheduler:
         view = ClusterView(now, states, dict(self._capacity), self._cluster)
         wanted = self.policy.target(view)
         if not self.preempts:
-            wanted = _beside_running(states, wanted, self._capacity)
+            wanted = _with_running(states, wanted, self._capacity)
         stops = [state for state in states if state.held and wanted.get(state.number) != (state.held_kind, state.held)]
         starts = [
             JobStart(state, *wanted[state.number])
@@ -134,8 +134,8 @@ class TargetScheduler:
         return Changes(stops, starts, self._next)
 
 
-def _beside_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
-    """The part of a target that stops nobody: running jobs as they are, then who is wanted and fits, in the target's order."""
+def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
+    """The part of a target that stops no job: running jobs as they are, then who is wanted and fits, in the target's order."""
     kept = {state.number: (state.held_kind, state.held) for state in states if state.held}
     free = dict(capacity)
     for kind, devices in kept.values():
