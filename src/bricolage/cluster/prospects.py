@@ -17,10 +17,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from bricolage.cluster.catalogue import PolicyEntry
-from bricolage.cluster.forecast import TENTHS, Expected
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop, Standing
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.why import TENTHS, Expected
 
 WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
 """Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
@@ -289,3 +289,26 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
         jobs.append(_with(state.job, believed, state.believed))
         found[at] = stood
     return Scene(jobs, found, loop.cluster, entry, at_s)
+
+
+def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
+    """Start and end of a job of a replay as they were to be predicted when it came, from the jobs that were there and had been.
+
+    Args:
+        loop: of the replay, before its first event.
+        entry: its policy.
+        number: of the job.
+        doubt: how far off what the policy believes may be.
+
+    Raises:
+        JobFitsNowhere: as the loop has it.
+    """
+    at = loop.jobs[number].submit_s
+    scene = scene_of(loop, entry, at)
+    there = sorted(n for n, state in enumerate(loop.states) if state.job.submit_s <= at and math.isnan(state.finish_s))
+    if number not in there:  # it took no time at all
+        return Expected(0, at, (at, at), at, (at, at))
+    past = [job for job in loop.jobs if job.submit_s <= at]
+    (found,) = prospects(scene, doubt, past=past, asked=[there.index(number)])
+    expected = found.expected
+    return replace(expected, start_s=at, start_interval_s=(at, at)) if found.kind else expected
