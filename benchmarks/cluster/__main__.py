@@ -64,6 +64,8 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     if given.table == "speed":
         for name in names or speed.POLICIES:
             yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
+        if given.rates is not None:
+            yield from speed.round_rows(given.rates)
     elif given.table in ("gavel", "estimates") and given.rates is None:
         parser.error(f"--table {given.table} needs --rates")
     elif given.table == "estimates":

@@ -13,6 +13,7 @@ from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.outcome import PolicyOutcome, fairness, outcome
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
+from bricolage.cluster.sleeping import Slept, slept
 from bricolage.cluster.why import Expected, Waited, explained, longest_waits
 from bricolage.errors import PolicyRefuses
 
@@ -39,6 +40,8 @@ class PolicyResult:
     """Completion times at 0, 1, ... 100 % of the jobs."""
     rho: tuple[float, ...]
     """Finish-time fairness, likewise."""
+    slept: Slept
+    """What idle nodes could sleep."""
     waits: tuple[Waited, ...]
     """The longest, or those that were asked for."""
 
@@ -187,7 +190,7 @@ def _result(
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
         entry.title, first, interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
-        tuple(waits),
+        slept(found, cluster), tuple(waits),
     )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ class ShareProblem:
     """(k) of a device and hour."""
     numbers: tuple[int, ...] = ()
     """(m) of the jobs, for rules that remember them."""
+    entities: tuple[str, ...] = ()
+    """(m) whom each belongs to: its queue, else its user."""
 
     @property
     def isolated_rates(self) -> Matrix:
@@ -188,6 +190,7 @@ def problem_of(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
         deadline_s=_array(state.job.deadline_s - view.now for state in states),
         price=_array(view.cluster.price(kind) for kind in kinds),
         numbers=tuple(state.number for state in states),
+        entities=tuple(state.job.queue or state.job.user for state in states),
     )
 
 
