@@ -17,6 +17,7 @@ from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.chronus import packed_leases
 from bricolage.cluster.policies.elastic_spirit import SideCar, cheapest_mix
 from bricolage.cluster.policies.hierarchy import water_filled
+from bricolage.cluster.policies.packing import packed_max_min
 from bricolage.cluster.policies.partitioned import dealt
 from bricolage.cluster.policies.pollux import Pollux, power_mean
 from bricolage.cluster.sleeping import slept
@@ -143,3 +144,40 @@ def test_nodes_sleep_after_their_work_and_are_woken_for_more() -> None:
     # Three hours long it is not known that they stay idle; before the same time of the next day some are woken.
     assert 7 * 19 <= found.slept_node_hours <= 7 * 22 and found.woken <= 1
     assert slept(replay("fifo", jobs[:10], cluster), cluster, margin=10).slept_node_hours == 0.0
+
+
+def packable(number: int, submit: float, seconds: float, kind: str, beside: dict[str, float]) -> TrainingJob:
+    return replace(job(number, submit, seconds), kind=kind, together={"a": beside})
+
+
+def test_two_that_share_a_device_and_gain() -> None:
+    """One device, two jobs, each at 0.8 beside the other: both are done after 125 s instead of 200 s."""
+    jobs = [packable(n, 0, 100, "x", {"x": 0.8}) for n in range(2)]
+    cluster = one_kind(1, round_s=1000.0)
+    for policy in ("gavel-packed", "gandiva-packed"):
+        found = replay(policy, jobs, cluster)
+        assert [one.finish_s for one in found.states] == pytest.approx([125.0, 125.0])
+        assert all(stay.part == 0.5 for stay in found.stays) and sum(one.attained_s for one in found.states) == 125.0
+    longer = [jobs[0], packable(1, 0, 200, "x", {"x": 0.8})]
+    found = replay("gandiva-packed", longer, cluster)
+    assert found.states[1].finish_s == pytest.approx(125.0 + 100.0), "alone once the other is over"
+    lossy = [packable(n, 0, 100, "x", {"x": 0.4}) for n in range(2)]
+    assert replay("gavel-packed", lossy, one_kind(1, round_s=50.0)).states[1].finish_s == pytest.approx(200.0)
+
+
+def test_sorts_give_the_value_of_single_jobs() -> None:
+    """The programme over sorts of jobs has the value of that over jobs and pairs of jobs, here by brute force on its dual: all
+    jobs as sorts of their own."""
+    jobs = [packable(n, 0, 100, "xxy"[n % 3], {"x": 0.7, "y": 0.55}) for n in range(6)]
+    states = [state(n, one) for n, one in enumerate(jobs)]
+    view = ClusterView(0.0, states, {"a": 2}, one_kind(2))
+
+    def value(first: list[JobState], counts: list[int]) -> float:
+        found = packed_max_min(first, counts, view)
+        rates = np.zeros(len(first))
+        for combination, gangs in found:
+            for row, rate_ in zip(combination.sorts, combination.rates, strict=True):
+                rates[row] += gangs * rate_
+        return float((rates / np.array(counts)).min())
+
+    assert value([states[0], states[2]], [4, 2]) == pytest.approx(value(states, [1] * 6), rel=1e-6)

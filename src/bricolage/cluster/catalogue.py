@@ -20,6 +20,7 @@ from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
 from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
+from bricolage.cluster.policies.packing import PackedShares, RandomPacking
 from bricolage.cluster.policies.partitioned import partitioned
 from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policies.rounds import Themis, TimeSlices
@@ -112,6 +113,11 @@ def _entities(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     return "" if len({job.queue or job.user for job in jobs}) > 1 else "all jobs belong to one queue or user"
 
 
+def _packable(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if any(job.together for job in jobs) else "no rates of two jobs on one device are known"
+
+
 def _elastic(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del cluster
     return (
@@ -144,6 +150,22 @@ POLICIES = (
     PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
     PolicyEntry(
         "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partitioned(gavel.max_min)), "nothing", slow=True
+    ),
+    PolicyEntry(
+        "gavel-packed",
+        "Gavel: max-min fairness with sharing",
+        _target(lambda cluster: PackedShares(cluster.round_s, cluster.recompute_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gandiva-packed",
+        "Gandiva: random pairs",
+        _target(lambda cluster: RandomPacking(cluster.round_s)),
+        "nothing",
+        _packable,
+        slow=True,
     ),
     PolicyEntry(
         "gavel-entities",

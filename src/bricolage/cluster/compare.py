@@ -182,7 +182,7 @@ def _result(
     waits = explained(found, cluster, numbers)
     waits = [replace(one, expected=predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
     used = {
-        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span)
+        kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in found.stays if s.kind == kind], span)
         for kind in cluster.kinds
     }
     there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
@@ -194,7 +194,7 @@ def _result(
     )  # fmt: skip
 
 
-def _course(intervals: Sequence[tuple[float, float, int]], span: float) -> tuple[float, ...]:
+def _course(intervals: Sequence[tuple[float, float, float]], span: float) -> tuple[float, ...]:
     """The mean of a sum of intervals over each of `POINTS` equal parts of the axis."""
     if not intervals or not span:
         return (0.0,) * POINTS

@@ -104,7 +104,7 @@ class Scene:
 
     def only(self, kept: Sequence[int], cluster: ClusterSpec | None = None) -> Scene:
         """The same with some of the jobs, in their order, or on another cluster."""
-        standing = {at: self.standing[number] for at, number in enumerate(kept) if number in self.standing}
+        standing = _renumbered(self.standing, {number: at for at, number in enumerate(kept)})
         return replace(
             self, jobs=[self.jobs[number] for number in kept], standing=standing, cluster=cluster or self.cluster
         )
@@ -275,6 +275,15 @@ def _named(scene: Scene, numbers: Sequence[int]) -> str:
     return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
+def _renumbered(standing: Mapping[int, Standing], at: Mapping[int, int]) -> dict[int, Standing]:
+    """Of the jobs that have a new number."""
+    return {
+        at[number]: stood if stood.mate is None else replace(stood, mate=at.get(stood.mate))
+        for number, stood in standing.items()
+        if number in at
+    }
+
+
 def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
     """What there was in a replay at a time, as its policy believed it to be.
 
@@ -282,12 +291,12 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
         JobFitsNowhere: as the loop has it.
     """
     standing = loop.run_until(at_s)
-    jobs, found = [], {}
-    for at, (number, stood) in enumerate(sorted(standing.items())):
+    jobs = []
+    for number, stood in sorted(standing.items()):
         state = loop.states[number]
         believed = max(state.predicted_steps, stood.steps_done * (1.0 + 1e-3)) / state.job.steps
         jobs.append(_with(state.job, believed, state.believed))
-        found[at] = stood
+    found = _renumbered(standing, {number: at for at, number in enumerate(sorted(standing))})
     return Scene(jobs, found, loop.cluster, entry, at_s)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 Matrix = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ ShareRule = Callable[[ShareProblem], Matrix]
 """(m, k) shares of time, rows at most 1, columns weighted by gangs at most the capacity."""
 
 
-class SharePolicy:
+class SharePolicy(Apart):
     """Rounds from a rule for shares.
 
     Args:

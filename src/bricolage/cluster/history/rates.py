@@ -24,10 +24,16 @@ class RateTable:
 
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
     """By kind of job and number of devices, for each kind of device."""
+    pairs: Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """Likewise, then by the kind of another job of as many devices: the rate beside it on the same ones; 0 where both do not fit."""
 
     def of(self, kind: str, devices: int) -> Mapping[str, float]:
         """On each kind of device; nothing where the table has no such job."""
         return self.rates.get((kind, devices), {})
+
+    def together(self, kind: str, devices: int) -> Mapping[str, Mapping[str, float]]:
+        """By kind of device, then by kind of another job: the rate beside it."""
+        return self.pairs.get((kind, devices), {})
 
     def label(self, kind: str, batch: str) -> str:
         """The name of a kind of job at a batch size."""
@@ -63,21 +69,22 @@ def read_rates(path: Path, kinds: Iterable[str]) -> RateTable:
     """
     if not path.exists():
         raise MissingFile(path=path)
+    pairs: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     try:
         if path.is_dir():
             found = _curves(path, list(kinds))
         elif path.suffix.lower() == ".json":
-            found = _gavel(path)
+            found = _gavel(path, pairs)
         else:
             found = _table(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
     if not found:
         raise UnknownHistory(path=path, reason="it holds no rates")
-    return RateTable(found)
+    return RateTable(found, pairs)
 
 
-def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
+def _gavel(path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]) -> dict[tuple[str, int], dict[str, float]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
@@ -89,8 +96,13 @@ def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
                 rate = rates["null"]
                 if match is not None and isinstance(rate, int | float) and 0.0 < rate < 1e9:
                     found.setdefault((match[1], int(match[2])), {})[device] = float(rate)
+                    beside = pairs.setdefault((match[1], int(match[2])), {}).setdefault(device, {})
+                    for other, both in rates.items():
+                        mate = _GAVEL.fullmatch(other)
+                        if mate is not None and mate[2] == match[2] and isinstance(both, list) and 0 <= both[0] < 1e9:
+                            beside[mate[1]] = float(both[0])
         return found
-    except (DecodeError, AttributeError, KeyError, TypeError) as error:
+    except (DecodeError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
 
 

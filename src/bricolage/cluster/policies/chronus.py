@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.rounds import filled
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 
 def packed_leases(
@@ -60,7 +60,7 @@ def packed_leases(
 
 
 @dataclass
-class Chronus:
+class Chronus(Apart):
     """The grid at work, on one kind of devices."""
 
     every_s: float = 600.0

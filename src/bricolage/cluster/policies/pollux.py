@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.elastic import levels
 from bricolage.cluster.shares import Matrix
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 _WAITING = 0.05
 """Speed-up that a job without devices counts with."""
@@ -31,7 +31,7 @@ def power_mean(speeds: Matrix, power: float) -> Matrix:
 
 
 @dataclass
-class Pollux:
+class Pollux(Apart):
     """The search at work."""
 
     every_s: float = 60.0
