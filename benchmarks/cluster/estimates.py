@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.cluster import gavel, speed
 from bricolage.cluster.catalogue import PolicyEntry, named
+from bricolage.cluster.completion import completed
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -160,6 +161,22 @@ def _ratios(first: RateTable, second: RateTable, target: str) -> dict[str, float
     return found
 
 
+def completion_rows(rates: Path, seeds: int = 5) -> Iterator[ErrorRow]:
+    """Speeds of pairs of Gavel's table on one device, of which only some were run; pairs that do not fit are known not to."""
+    table = read_rates(rates, PEAKS)
+    for known in (0.1, 0.3, 0.5):
+        for device in PEAKS:
+            kinds = [kind for kind, _ in gavel.KINDS if device in table.of(kind, 1)]
+            alone = np.array([table.of(kind, 1)[device] for kind in kinds])
+            whole = np.array([[table.together(a, 1)[device].get(b, 0.0) for b in kinds] for a in kinds]) / alone[:, None]
+            off: list[tuple[float, bool]] = []
+            for seed in range(seeds):
+                hidden = (np.random.default_rng(seed).random(whole.shape) >= known) & (whole > 0)
+                found = completed(np.where(hidden, np.nan, whole))
+                off += [(float(error), False) for error in np.abs(found - whole)[hidden]]
+            yield _row(f"pairs, {known:.0%} known, absolute", "", "pairs", device, off)
+
+
 def regret_rows(
     rates: Path, names: Sequence[str] = POLICIES, jobs: int = 240, per_hour: float = 1.6, seeds: int = 3
 ) -> Iterator[RegretRow]:
@@ -221,5 +238,6 @@ def rows(rates: Path, again: Path | None) -> Iterator[ErrorRow | RegretRow | Pre
     yield from transfer_rows(rates)
     if again is not None:
         yield from short_run_rows(rates, again)
+    yield from completion_rows(rates)
     yield from regret_rows(rates)
     yield from prediction_rows()

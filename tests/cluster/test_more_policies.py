@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.cluster.completion import completed
+from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies import gavel
@@ -181,3 +184,25 @@ def test_sorts_give_the_value_of_single_jobs() -> None:
         return float((rates / np.array(counts)).min())
 
     assert value([states[0], states[2]], [4, 2]) == pytest.approx(value(states, [1] * 6), rel=1e-6)
+
+
+def test_speeds_of_pairs_are_completed_from_those_that_ran() -> None:
+    """How much a job suffers times how much the other one takes: rank one, beyond the means."""
+    draw = np.random.default_rng(0)
+    whole = 0.9 - np.outer(draw.uniform(0.2, 1.0, 20), draw.uniform(0.1, 0.5, 20))
+    hidden = draw.random(whole.shape) < 0.5
+    found = completed(np.where(hidden, np.nan, whole))
+    assert (found[~hidden] == whole[~hidden]).all()
+    assert np.abs(found - whole)[hidden].mean() < 0.25 * np.abs(whole - whole[~hidden].mean())[hidden].mean()
+    assert (completed(whole) == whole).all() and np.isnan(completed(np.full((2, 2), np.nan))).all()
+
+
+def test_a_table_of_rates_with_pairs(tmp_path: Path) -> None:
+    lines = ["kind,device,devices,steps_per_s,beside"]
+    lines += [f"{kind},a,1,10," for kind in "xyz"]
+    lines += ["x,a,1,8,x", "x,a,1,6,y", "y,a,1,5,x", "y,a,1,5,y", "z,a,1,0,z"]
+    (tmp_path / "rates.csv").write_text("\n".join(lines))
+    table = read_rates(tmp_path / "rates.csv", ["a"])
+    beside = table.together("x", 1)["a"]
+    assert (beside["x"], beside["y"]) == (8.0, 6.0) and 0.0 <= beside["z"] <= 10.0
+    assert table.together("z", 1)["a"]["z"] == 0.0 and table.of("x", 1) == {"a": 10.0}
