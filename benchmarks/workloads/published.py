@@ -7,7 +7,6 @@ the boxes are chosen, 320x320). For clips of 16 frames: Tran et al., "C3D", ICCV
 (224x224).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,8 @@ from benchmarks.workloads.calibrate import branch_end, calibrated, classifier, z
 from benchmarks.workloads.inputs import smooth_noise
 from benchmarks.workloads.mobile import calibrated_on_photos, unit
 from benchmarks.workloads.resnet import trunk
+
+_Three = tuple[int, int, int]
 
 
 def _vgg() -> Any:
@@ -209,11 +210,11 @@ def _c3d() -> Any:
     return nn.Sequential(*layers, classifier(nn.Linear(4096, 487)))
 
 
-def _convolved(channels: int, output: int, kernel: Sequence[int], stride: Sequence[int] = (1, 1, 1)) -> list[Any]:
+def _convolved(channels: int, output: int, kernel: _Three, stride: _Three = (1, 1, 1)) -> list[Any]:
     """A convolution over space, time or both, batch normalisation, ReLU."""
-    padding = tuple(one // 2 for one in kernel)
+    padding = (kernel[0] // 2, kernel[1] // 2, kernel[2] // 2)
     return [
-        nn.Conv3d(channels, output, tuple(kernel), tuple(stride), padding, bias=False),
+        nn.Conv3d(channels, output, kernel, stride, padding, bias=False),
         nn.BatchNorm3d(output),
         nn.ReLU(),
     ]

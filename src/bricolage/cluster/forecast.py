@@ -19,14 +19,11 @@ from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop, Standing
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.run_times import RunTime, run_time
-from bricolage.cluster.why import lacks_now
+from bricolage.cluster.why import TENTHS, Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 
-Interval = tuple[float, float]
 _NOW_S = 0.5
 """In seconds: a start within them is now."""
-TENTHS = (0.1, 0.9)
-"""Quantiles of an interval."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,6 @@ def _standing(job: TrainingJob, one: RunningJob) -> Standing:
         done, one.kind, devices=job.devices, since_s=one.since_s, first_start_s=one.since_s, resumes_s=one.since_s,
         attained_s=past * job.devices, run_s=past, known=(one.kind,),
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Start and end of a job, in seconds from now, each with the range of eight draws of ten."""
-
-    place: int
-    """In the order of first starts, from 1; 0 where it runs."""
-    start_s: float
-    """Negative where it runs."""
-    start_interval_s: Interval
-    end_s: float
-    end_interval_s: Interval
 
 
 def forecast(
