@@ -141,7 +141,7 @@ class RatioModel:
         start = np.array([0.7] * features + [0.0, -2.0])
         found = minimize(self._unlikely, start, method="L-BFGS-B", bounds=[(-4.0, 6.0)] * (features + 2))
         at: Vector = found.x
-        inverse: Vector = np.linalg.inv(self._covariance(at))
+        inverse: Vector = np.linalg.inv(self._covariance(at)).astype(np.float64)
         return at, inverse
 
     def _unlikely(self, parameters: Vector) -> float:

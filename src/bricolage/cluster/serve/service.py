@@ -310,6 +310,7 @@ class _Specs:
 class _AsWritten:
     """Decides what the log has."""
 
+    preempts = True
     engine: RecordedEngine
     states: Sequence[JobState]
 
