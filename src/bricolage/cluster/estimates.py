@@ -1,21 +1,27 @@
-"""What a policy may know of a job's length. The loop knows the truth; a policy sees one of these."""
+"""What a policy may know of a job's length, and of its rates. The loop knows the truth; a policy sees one of these."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Literal, Protocol, cast
 
-from bricolage.cluster.jobs import JobState
+from bricolage.cluster.jobs import JobState, TrainingJob
 
 
 class Estimator(Protocol):
-    """How many steps a policy believes that a job has."""
+    """How many steps a policy believes that a job has, and at which rates."""
 
     def steps(self, state: JobState) -> float:
         """At its submission."""
+        ...
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """The rate that is believed on kinds of device, by the true one; kinds that are not there are known. What a job does on a
+        kind is known once it has run there."""
         ...
 
     def ended(self, state: JobState) -> None:
@@ -23,7 +29,16 @@ class Estimator(Protocol):
         ...
 
 
-class ExactLengths:
+class _KnownRates:
+    """Rates as the history has them."""
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """Nothing is wrong."""
+        del state
+        return {}
+
+
+class ExactLengths(_KnownRates):
     """The truth."""
 
     def steps(self, state: JobState) -> float:
@@ -35,7 +50,7 @@ class ExactLengths:
 
 
 @dataclass
-class Noisy:
+class Noisy(_KnownRates):
     """The truth times a log-normal factor, drawn for each job by its number: `sigma` 0.5 is wrong by 1.65 either way, usually."""
 
     sigma: float
@@ -49,8 +64,40 @@ class Noisy:
         """Nothing is to be learnt."""
 
 
+def program(job: TrainingJob) -> str:
+    """What a user's jobs of one length share: the kind of job where a history names it (Slurm's job name), else its name."""
+    return job.kind or job.name
+
+
+Likeness = Literal["name", "similar name", "user", "nothing"]
+
+
 @dataclass
-class Rolling:
+class BlurredRates:
+    """Lengths as another estimator has them; rates times a log-normal factor, drawn for each job and kind of device."""
+
+    lengths: Estimator
+    sigma: float
+    seed: int = 0
+
+    def steps(self, state: JobState) -> float:
+        """Of the other estimator."""
+        return self.lengths.steps(state)
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """Of each kind that the job can use."""
+        return {
+            kind: random.Random(f"{self.seed}/{state.number}/{kind}").lognormvariate(0.0, self.sigma)
+            for kind in state.kinds
+        }
+
+    def ended(self, state: JobState) -> None:
+        """The other estimator may learn from it."""
+        self.lengths.ended(state)
+
+
+@dataclass
+class Rolling(_KnownRates):
     """Run times from history (Helios, SC'21, its rolling estimate): the mean of what jobs of this user and name took, of the same
     number of devices where there were any; else of up to two similar names; else of the user's; else of all.
 
@@ -62,6 +109,7 @@ class Rolling:
     kept: int = 64
     """Lengths of one user and name, latest first."""
     _known: dict[str, dict[str, deque[tuple[int, float]]]] = field(default_factory=dict)
+    _latest: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1024))
     _similar: dict[tuple[str, str], tuple[int, list[str]]] = field(default_factory=dict)
     _sum: float = 0.0
     _count: int = 0
@@ -69,17 +117,31 @@ class Rolling:
     def steps(self, state: JobState) -> float:
         """The mean; the truth's order of magnitude is not known for the very first job, which counts as an hour."""
         job = state.job
-        return max(self.seconds(job.user, job.name, job.devices), 1.0) * state.rate_on(state.kinds[0])
+        return max(self.seconds(job.user, program(job), job.devices), 1.0) * state.rate_on(state.kinds[0])
 
     def seconds(self, user: str, name: str, devices: int) -> float:
         """Of a job on its fastest kind."""
+        if user not in self._known:
+            return self._sum / self._count if self._count else 3600.0
+        same = self.like(user, name, devices)[0]
+        return sum(same) / len(same)
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]:
+        """By user and name: (devices, seconds), oldest first."""
+        return self._known
+
+    def like(self, user: str, name: str, devices: int) -> tuple[Sequence[float], Likeness]:
+        """Seconds that the most similar jobs took, and in what they are similar. Of jobs of an unknown user: the latest of all."""
         mine = self._known.get(user)
         if mine is None:
-            return self._sum / self._count if self._count else 3600.0
+            return [seconds for _, seconds in self._latest], "nothing"
         names = [name] if name in mine else self._names(user, name, mine)
-        found = [one for other in names for one in mine[other]] or [one for some in mine.values() for one in some]
-        same = [seconds for count, seconds in found if count == devices] or [seconds for _, seconds in found]
-        return sum(same) / len(same)
+        found, likeness = [one for other in names for one in mine[other]], "name" if name in mine else "similar name"
+        if not found:
+            found, likeness = [one for some in mine.values() for one in some], "user"
+        same = [seconds for count, seconds in found if count == devices]
+        return same or [seconds for _, seconds in found], cast(Likeness, likeness)
 
     def _names(self, user: str, name: str, mine: dict[str, deque[tuple[int, float]]]) -> list[str]:
         number, names = self._similar.get((user, name), (-1, []))
@@ -92,8 +154,11 @@ class Rolling:
         """Its length on its fastest kind is known now."""
         job = state.job
         seconds = job.run_s(state.kinds[0])
-        self._known.setdefault(job.user, {}).setdefault(job.name, deque(maxlen=self.kept)).append(
-            (job.devices, seconds)
-        )
+        self.learn(job.user, program(job), job.devices, seconds)
+
+    def learn(self, user: str, name: str, devices: int, seconds: float) -> None:
+        """A job has taken so long."""
+        self._known.setdefault(user, {}).setdefault(name, deque(maxlen=self.kept)).append((devices, seconds))
+        self._latest.append((devices, seconds))
         self._sum += seconds
         self._count += 1

@@ -1,17 +1,20 @@
 """The event loop: arrivals, ends, failures and ticks in order of time. A scheduler says who starts and stops; the loop keeps time,
-devices and progress. Time is a number that jumps from one event to the next."""
+devices and progress. An engine (`engine.py`) waits for the next event: in a replay time jumps there and ends are computed, on real
+machines it passes and ends are reported."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
@@ -28,6 +31,8 @@ class JobStart:
     state: JobState
     kind: str
     devices: int
+    beside: JobState | None = None
+    """On the devices of this job, which runs on as many of that kind, alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,15 @@ class Changes:
 class Scheduler(Protocol):
     """A policy at work. It is told of each event and asked once after all events of a time."""
 
+    preempts: bool
+    """Whether it may stop running jobs."""
+
     def begin(self, cluster: ClusterSpec) -> None:
         """Before the first event."""
         ...
 
     def arrived(self, state: JobState, now: float) -> None:
-        """A job was submitted."""
+        """A job was submitted. Where a loop begins with running jobs (`Standing`), it may hold devices already."""
         ...
 
     def ended(self, state: JobState, now: float) -> None:
@@ -60,6 +68,10 @@ class Scheduler(Protocol):
 
     def changed(self, state: JobState, now: float) -> None:
         """A running job has another batch size, and so another rate."""
+        ...
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """A job that waits is not wanted any more, or has ended after all."""
         ...
 
     def resized(self, kind: str, devices: int, now: float) -> None:
@@ -80,11 +92,49 @@ class Stay:
     nodes: tuple[tuple[int, int], ...]
     start_s: float
     end_s: float
+    part: float = 1.0
+    """Of the devices that count as its own: a half where another job shares them."""
 
     @property
     def devices(self) -> int:
         """Of the gang."""
         return sum(count for _, count in self.nodes)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands when a loop begins with it. Times are those of the loop, seconds."""
+
+    steps_done: float = 0.0
+    kind: str = ""
+    """Of the devices that it holds; empty for one that waits."""
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) that it holds; empty where only their number is known."""
+    devices: int = 0
+    """Of all nodes."""
+    since_s: float = 0.0
+    """When it got them, or when it began to wait."""
+    first_start_s: float = math.nan
+    resumes_s: float = 0.0
+    """Until then a restart makes no progress."""
+    attained_s: float = 0.0
+    """Device-seconds that it has had."""
+    run_s: float = 0.0
+    restarts: int = 0
+    known: tuple[str, ...] = ()
+    """Kinds that it has run on."""
+    mate: int | None = None
+    """Who shares its devices, by number; that job stands there, too."""
+
+    @staticmethod
+    def of(state: JobState) -> Standing:
+        """Of a job in a loop."""
+        since_s = state.since_s if state.held else state.waits_since_s
+        return Standing(
+            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
+            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
+            None if state.mate is None else state.mate.number,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +159,11 @@ class ReplayLoop:
     keep_stays: bool = True
     stop_after: frozenset[int] = frozenset()
     """Where not empty: the replay ends when these jobs, by number, have."""
+    begin_s: float = -math.inf
+    """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
+    standing: Mapping[int, Standing] = field(default_factory=dict)
+    """By number; a job that is not there has done nothing and waits since its submission."""
+    engine: Engine = field(default_factory=ReplayEngine)
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -117,39 +172,91 @@ class ReplayLoop:
         self.stays: list[Stay] = []
         self._heap: list[tuple[float, int, int, int]] = []
         self._wake = math.inf
-        self._lost = 0.0
+        self.lost_steps = 0.0
         self._events = 0
         self._left = 0
+        self._begun = False
+        self.observed = Observations(self)
+        self._cut: dict[int, float] = {}
+        """By number, since when the stay of a job lasts whose devices were shared meanwhile."""
 
-    def run(self) -> Replayed:
-        """Until every job has finished.
+    def run(self, over: Callable[[], bool] | None = None) -> Replayed:
+        """Until every job has finished, or `over` says so; then it may be run on.
 
         Raises:
             JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
             ClusterStuck: jobs wait, and nothing will ever happen.
         """
-        self._fill()
-        self.scheduler.begin(self.cluster)
+        self._begin()
         awaited = len(self.stop_after) or len(self.jobs)
-        while self._left < awaited:
-            if not self._heap:
+        while not over() if over is not None else self._left < awaited:
+            if not self._heap and not self.engine.observes:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
-            self.now = self._heap[0][0]
-            while self._heap and self._heap[0][0] <= self.now:
-                self._handle(*heapq.heappop(self._heap)[1:])
-            self._apply(self.scheduler.decide(self.now))
-        return Replayed(self.states, self.stays, self._events, self._lost)
+            self._step()
+        return Replayed(self.states, self.stays, self._events, self.lost_steps)
+
+    def run_until(self, until_s: float) -> Mapping[int, Standing]:
+        """All events of a replay up to a time, and where the jobs that are there then stand.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        while self._heap and self._heap[0][0] <= until_s:
+            self._step()
+        self.now = until_s
+        found = {}
+        for state in self.states:
+            if state.job.submit_s <= until_s and math.isnan(state.finish_s):
+                state.advance(until_s)
+                found[state.number] = Standing.of(state)
+        return found
+
+    def decide_once(self) -> Sequence[JobState]:
+        """The events at the beginning and what is decided then. Returns all jobs as they stand after it.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        self._step()
+        return self.states
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._fill()
+            self.scheduler.begin(self.cluster)
+
+    def _step(self) -> None:
+        """All events of the next time, and what is decided then."""
+        self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
+        lost = [number for report in reports for number in self.observed.hear(report)]
+        while self._heap and self._heap[0][0] <= self.now:
+            self._handle(*heapq.heappop(self._heap)[1:])
+        stops, starts = self._apply(self.scheduler.decide(self.now))
+        self.engine.carry_out(self.now, lost + stops, starts)
+
+    def check_fits(self, job: TrainingJob) -> tuple[str, ...]:
+        """The kinds of devices that a job can use here.
+
+        Raises:
+            JobFitsNowhere: its gang is larger than all devices of each kind that it can use.
+        """
+        capacity = self.cluster.capacity
+        kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
+        if not kinds:
+            told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
+            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+        return kinds
 
     def _fill(self) -> None:
-        capacity = self.cluster.capacity
         for number, job in enumerate(self.jobs):
-            kinds = tuple(kind for kind in job.kinds if capacity.get(kind, 0) >= job.devices)
-            if not kinds:
-                told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
-                raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
-            self.states.append(JobState(number, job, job.steps, kinds))
-            self._heap.append((job.submit_s, _ARRIVE, number, 0))
+            self.states.append(JobState(number, job, job.steps, self.check_fits(job)))
+            self._heap.append((max(job.submit_s, self.begin_s), _ARRIVE, number, 0))
+        if self.engine.observes:
+            return
         for number, one in enumerate(self.cluster.failure):
             self._heap += [(one.at_s, _FAIL, number, 0), (one.until_s, _REPAIR, number, 0)]
         heapq.heapify(self._heap)
@@ -157,10 +264,7 @@ class ReplayLoop:
     def _handle(self, what: int, number: int, version: int) -> None:
         self._events += 1
         if what == _ARRIVE:
-            state = self.states[number]
-            state.at_s = state.waits_since_s = self.now
-            state.predicted_steps = self.estimator.steps(state)
-            self.scheduler.arrived(state, self.now)
+            self.arrive(self.states[number])
         elif what == _END:
             state = self.states[number]
             if state.version == version:
@@ -171,9 +275,47 @@ class ReplayLoop:
             one = self.cluster.failure[number]
             pool = self.pools[one.kind]
             pool.repair(one.node)
-            self._tell_size(one.kind)
+            self.tell_size(one.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
+
+    def arrive(self, state: JobState) -> None:
+        """A job was submitted, or was there before."""
+        state.at_s = self.now
+        state.waits_since_s = min(self.now, state.job.submit_s)
+        if factors := self.estimator.rates(state):
+            state.believe(factors)
+        if (stood := self.standing.get(state.number)) is not None:
+            self._stand(state, stood)
+        state.predicted_steps = self.estimator.steps(state)
+        if state.held:
+            self._set_rate(state)
+        self.scheduler.arrived(state, self.now)
+
+    def _stand(self, state: JobState, stood: Standing) -> None:
+        left = stood.steps_done
+        while state.phase + 1 < len(state.job.phases) and left >= state.job.phases[state.phase].steps:
+            left -= state.job.phases[state.phase].steps
+            state.before += state.job.phases[state.phase].steps
+            state.phase += 1
+        state.done, state.attained_s, state.run_s = left, stood.attained_s, stood.run_s
+        state.restarts, state.first_start_s = stood.restarts, stood.first_start_s
+        for kind in stood.known:
+            state.learn(kind)
+        if stood.kind:
+            pool = self.pools[stood.kind]
+            mate = None if stood.mate is None else self.states[stood.mate]
+            if mate is not None and mate.held:
+                state.nodes, state.mate, mate.mate = mate.nodes, mate, state
+                self._set_rate(mate)
+            else:
+                if stood.nodes:
+                    pool.take(stood.nodes)
+                state.nodes = stood.nodes or pool.place(stood.devices)
+            state.held_kind, state.held = stood.kind, stood.devices
+            state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
+        else:
+            state.waits_since_s = stood.since_s
 
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)
@@ -185,7 +327,11 @@ class ReplayLoop:
             self._set_rate(state)
             self.scheduler.changed(state, self.now)
             return
-        self._release(state)
+        self.end(state)
+
+    def end(self, state: JobState) -> None:
+        """A job has finished on its devices."""
+        self.release(state)
         state.finish_s = self.now
         self._left += not self.stop_after or state.number in self.stop_after
         self.estimator.ended(state)
@@ -193,63 +339,98 @@ class ReplayLoop:
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]
-        pool = self.pools[one.kind]
-        hit = [s for s in self.states if s.held_kind == one.kind and any(node == one.node for node, _ in s.nodes)]
+        self.clear(one.kind, one.node)
+        self.pools[one.kind].fail(one.node)
+        self.tell_size(one.kind)
+
+    def clear(self, kind: str, node: int) -> None:
+        """Takes all jobs off a node that has failed."""
+        hit = [s for s in self.states if s.held_kind == kind and any(number == node for number, _ in s.nodes)]
         for state in hit:
             state.advance(self.now)
             every = self.cluster.checkpoint_s
             ran = max(self.now - max(state.since_s, state.resumes_s), 0.0)
             lost = min(state.rate * (ran % every if every else 0.0), state.done)
             state.done -= lost
-            self._lost += lost
-            self._release(state)
+            self.lost_steps += lost
+            self.release(state)
             self.scheduler.evicted(state, self.now)
-        pool.fail(one.node)
-        self._tell_size(one.kind)
 
-    def _tell_size(self, kind: str) -> None:
+    def tell_size(self, kind: str) -> None:
+        """The scheduler hears how many devices of a kind are there."""
         pool = self.pools[kind]
         there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
         self.scheduler.resized(kind, there, self.now)
 
-    def _apply(self, changes: Changes) -> None:
+    def _apply(self, changes: Changes) -> tuple[list[int], list[Gang]]:
         for state in changes.stops:
             state.advance(self.now)
-            self._release(state)
+            self.release(state)
         for start in changes.starts:
             self._start(start)
         if changes.wake_s < self._wake:
             self._wake = max(changes.wake_s, self.now)
             heapq.heappush(self._heap, (self._wake, _TICK, 0, 0))
+        return [state.number for state in changes.stops], [gang_of(start.state) for start in changes.starts]
 
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
         state.advance(self.now)
-        state.nodes = pool.place(start.devices)
+        state.nodes = pool.place(start.devices) if start.beside is None else start.beside.nodes
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        state.learn(start.kind)
         if math.isnan(state.first_start_s):
-            state.first_start_s = state.resumes_s = self.now
+            state.first_start_s = self.now
+            state.resumes_s = self.now + self.cluster.start_s
         else:
             state.restarts += 1
             state.resumes_s = self.now + self.cluster.restart_s
+        if start.beside is not None:
+            self._pair(state, start.beside)
         self._set_rate(state)
+
+    def _pair(self, state: JobState, other: JobState) -> None:
+        """Both go on at other rates; the stay of the one that was there ends, and a shared one begins."""
+        other.advance(self.now)
+        self._stayed(other)
+        state.mate, other.mate = other, state
+        self._set_rate(other)
+
+    def _stayed(self, state: JobState) -> None:
+        """Its stay so far."""
+        since = self._cut.pop(state.number, state.since_s)
+        if self.keep_stays and self.now > since:
+            self.stays.append(Stay(state.number, state.held_kind, state.nodes, since, self.now, state.part))
+        self._cut[state.number] = self.now
 
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
         spread = len(state.nodes) > pool.fewest(state.held)
-        state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        if state.mate is not None:
+            state.rate *= state.slowed_by(state.mate, state.held_kind)
         state.version += 1
+        if self.engine.observes:
+            return
         phase = state.job.phases[state.phase]
         left = phase.steps - state.done
         ready = max(self.now, state.resumes_s)
         at = ready if left <= _DONE * phase.steps else ready + left / state.rate
         heapq.heappush(self._heap, (at, _END, state.number, state.version))
 
-    def _release(self, state: JobState) -> None:
-        self.pools[state.held_kind].release(state.nodes)
-        if self.keep_stays and self.now > state.since_s:
-            self.stays.append(Stay(state.number, state.held_kind, state.nodes, state.since_s, self.now))
+    def release(self, state: JobState) -> None:
+        """Takes its devices from a job."""
+        self._stayed(state)
+        del self._cut[state.number]
+        mate = state.mate
+        if mate is None:
+            self.pools[state.held_kind].release(state.nodes)
+        else:  # who shared its devices has them alone from now on
+            mate.advance(self.now)
+            self._stayed(mate)
+            state.mate = mate.mate = None
+            self._set_rate(mate)
         state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0
         state.version += 1
         state.waits_since_s = self.now

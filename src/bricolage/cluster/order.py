@@ -58,6 +58,9 @@ class OrderPolicy(ABC):
 class OrderScheduler:
     """An order at work."""
 
+    preempts = True
+    """Whether a policy that preempts may: where not, it orders who waits, and who runs goes on."""
+
     def __init__(self, policy: OrderPolicy) -> None:
         self.policy = policy
         self._waiting: dict[tuple[int, tuple[str, ...]], list[tuple[Rank, JobState]]] = {}
@@ -81,9 +84,14 @@ class OrderScheduler:
         return self._free
 
     def arrived(self, state: JobState, now: float) -> None:
-        """It waits."""
+        """It waits; or runs, where it was on its devices before the first event."""
         self._states[state.number] = state
-        self._wait(state, now)
+        if state.held:
+            self._ranked(state, now)
+            self._run(state, state.held_kind, now)
+            self._expect(state, now)
+        else:
+            self._wait(state, now)
 
     def ended(self, state: JobState, now: float) -> None:
         """Its devices are free."""
@@ -95,6 +103,12 @@ class OrderScheduler:
         """It waits again."""
         self._stop(state)
         self._wait(state, now)
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """It waits no more."""
+        del now
+        self._leave_queue(state)
+        del self._states[state.number], self._rank[state.number], self._versions[state.number]
 
     def changed(self, state: JobState, now: float) -> None:
         """Its place among the running ones is another."""
@@ -182,7 +196,7 @@ class OrderScheduler:
     def _behind(self, kind: str, rank: Rank, wanted: int, now: float) -> list[JobState] | None:
         """Running jobs behind `rank`, last first, that hold at least `wanted` devices; None where they hold fewer."""
         out: list[JobState] = []
-        if wanted > 0 and self.policy.preemptive:
+        if wanted > 0 and self.policy.preemptive and self.preempts:
             bound = (rank[0] + now, *rank[1:]) if self.policy.falls else rank
             for other, state in reversed(self._running[kind]):
                 if other <= bound:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
+
+Interval = tuple[float, float]
+TENTHS = (0.1, 0.9)
+"""Quantiles of an interval."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Start and end of a job, in seconds, each with the range of eight draws of ten."""
+
+    place: int
+    """In the order of first starts, from 1; 0 where it runs."""
+    start_s: float
+    """Negative where it runs."""
+    start_interval_s: Interval
+    end_s: float
+    end_interval_s: Interval
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,8 @@ class Waited:
     """What it waited for when it came."""
     change: str
     """What would have let it start at once."""
+    expected: Expected | None = None
+    """What was to be predicted when it came, where that was asked for."""
 
 
 def explained(replayed: Replayed, cluster: ClusterSpec, numbers: Sequence[int]) -> list[Waited]:
@@ -47,16 +66,39 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
 
 
 def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int) -> tuple[str, str]:
-    at, gang = state.job.submit_s, state.job.devices
+    return lack_at(state, replayed, cluster, ahead, state.job.submit_s)
+
+
+def lacks_now(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> str:
+    """What a job lacks at the beginning of a forecast, and what it waits behind."""
+    ahead = sum(one is not state and 0.0 <= one.first_start_s < state.first_start_s for one in replayed.states)
+    return lack_at(state, replayed, cluster, ahead, 0.0)[0]
+
+
+def lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
+    """What a job lacks at a time, and what would change that."""
+    gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:
         if stay.start_s <= at < stay.end_s:
             held[stay.kind] += stay.devices
     free = {kind: cluster.capacity[kind] - held[kind] for kind in state.kinds}
+    return lacking(free, cluster.capacity, gang, ahead)
+
+
+def lacking(free: Mapping[str, int], capacity: Mapping[str, int], gang: int, ahead: int) -> tuple[str, str]:
+    """What a gang lacks, and what would let it start at once.
+
+    Args:
+        free: devices of each kind that it can use.
+        capacity: devices of each kind that there are.
+        gang: devices that it needs.
+        ahead: jobs that wait before it.
+    """
     kind = max(free, key=lambda one: free[one])
     if free[kind] < gang:
         lacks = gang - free[kind]
-        what = f"{lacks} more {kind}: {free[kind]} of {cluster.capacity[kind]} were free, and its gang needs {gang}"
+        what = f"{lacks} more {kind}: {free[kind]} of {capacity[kind]} were free, and its gang needs {gang}"
         return what, f"{lacks} more {kind}" + (
             f", or without the {_jobs(ahead)} that waited before it" if ahead else ""
         )

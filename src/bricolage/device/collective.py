@@ -1,7 +1,8 @@
-"""What it takes that workers exchange something: an all-reduce in a ring, and a message from one to the next."""
+"""What it takes that workers exchange something: collectives in a ring, and a message from one to the next."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from bricolage.device.device import Link
@@ -29,6 +30,11 @@ class Ring:
     slowed: float = 1.0
     """A factor of the all-reduce's own time, then."""
 
+    @staticmethod
+    def of(link: Link) -> Ring:
+        """Of two workers with a described link: computing and exchanging do not slow each other, and nothing is copied."""
+        return Ring(2, link, 2 * link.latency_us / 1e3, 1.0 / (link.gbytes * 1e6))
+
     def all_reduce_ms(self, size: float) -> float:
         """Milliseconds of an all-reduce of `size` bytes."""
         return self.latency_ms + self.ms_per_byte * size
@@ -36,6 +42,35 @@ class Ring:
     def send_ms(self, size: float) -> float:
         """Milliseconds of a message of a number of bytes from one worker to the next."""
         return self.link.ms(size)
+
+    def all_gather_ms(self, size: float) -> float:
+        """Milliseconds until each worker has all `size` bytes, of which each has its share: half of an all-reduce's messages."""
+        return self.all_reduce_ms(size) / 2
+
+    def reduce_scatter_ms(self, size: float) -> float:
+        """Milliseconds until each worker has the sum of its share of `size` bytes: the other half."""
+        return self.all_reduce_ms(size) / 2
+
+    def all_to_all_ms(self, size: float) -> float:
+        """Milliseconds until what was divided along one axis is divided along another: each worker sends each other a message of a
+        p²th of `size` bytes, one after another."""
+        return (self.workers - 1) * self.send_ms(size / self.workers**2)
+
+    def copy_ms(self, size: float) -> float:
+        """Milliseconds to bring bytes into the order in which they are sent, or back: half of a bucket's way in and out."""
+        return self.copy_ms_per_byte * size / 2
+
+    @classmethod
+    def described(cls, workers: int, link: Link, copy_gbytes: float = math.inf) -> Ring:
+        """A ring of links of which nothing was measured: 2 (p - 1) messages of a pth of the bytes.
+
+        Args:
+            workers: in it, at least 1.
+            link: from one to the next.
+            copy_gbytes: 10⁹ bytes a second that a worker copies within its memory.
+        """
+        latency = 2 * (workers - 1) * link.latency_us / 1e3
+        return cls(workers, link, latency, _share(workers) / link.gbytes / 1e6, 2.0 / copy_gbytes / 1e6)
 
     def among(self, workers: int, gbytes: float | None) -> Ring:
         """The same among a number of workers, at another bandwidth of their links if one is given."""

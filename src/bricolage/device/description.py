@@ -28,9 +28,10 @@ Devices without a link between them share their memory.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -104,6 +105,54 @@ class _DeviceTable(ScaledTimes):
     @property
     def times(self) -> ScaledTimes:
         return ScaledTimes(self.scale, self.operators, self.ms, self.without)
+
+
+@dataclass(frozen=True)
+class DeviceTables:
+    """The devices of one job: processes of this machine, or described devices.
+
+    Raises ValueError where it names both or neither, or describes no machine.
+    """
+
+    here: Annotated[int, Within(1, 256)] | None = None
+    """Processes on this machine, which share its cores."""
+    gbytes: Annotated[float, Within(1e-6, 1e9)] | None = None
+    """10⁹ bytes a second between processes here, where something holds their links to less than was measured."""
+    count: Annotated[int, Within(1, 4096)] = 1
+    """Of each described device as many, "name.0", "name.1" ...; a link from "name" to "name" is between any two of them."""
+    device: Annotated[tuple[_DeviceTable, ...], Length(0, 8)] = ()
+    link: Annotated[tuple[Link, ...], Length(0, 36)] = ()
+
+    def __post_init__(self) -> None:
+        if (self.here is None) != bool(self.device):
+            raise ValueError("devices are either `here = N` processes, or tables [[devices.device]]")
+        if self.here is None and self.gbytes is not None:
+            raise ValueError("gbytes is of processes here; a described link has its own")
+        if self.here is not None and (self.link or self.count != 1):
+            raise ValueError("links and counts are of described devices; those of processes here are measured")
+        if self.device:
+            self.described()
+
+    def described(self) -> DescribedDevices:
+        """All devices by their names, and all links."""
+        if self.count == 1:
+            return _File(self.device, self.link).described()
+        groups = {one.name: [f"{one.name}.{number}" for number in range(self.count)] for one in self.device}
+        for one in self.link:
+            for end in one.between:
+                if end not in groups:
+                    raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(groups)}")
+        devices = [replace(one.device, name=name) for one in self.device for name in groups[one.name]]
+        links = [
+            replace(one, between=pair) for one in self.link for pair in _pairs(*(groups[end] for end in one.between))
+        ]
+        times = {name: one.times for one in self.device for name in groups[one.name]}
+        return DescribedDevices(Machine(tuple(devices), tuple(links)), times)
+
+
+def _pairs(some: Sequence[str], others: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Any two of a group, or one of either group."""
+    return itertools.combinations(some, 2) if some == others else itertools.product(some, others)
 
 
 @dataclass(frozen=True)

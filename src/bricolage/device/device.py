@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
@@ -175,11 +176,11 @@ class Machine:
     links: tuple[Link, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.devices]
+        names = Counter(one.name for one in self.devices)
         if not names:
             raise ValueError("there is no device")
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in names.items():
+            if count > 1:
                 raise ValueError(f"there are several devices '{name}'")
         for one in self.links:
             for end in one.between:
@@ -187,9 +188,9 @@ class Machine:
                     raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(names)}")
             if len(set(one.between)) != 2:
                 raise ValueError(f"a link joins '{one.between[0]}' to itself")
-        joined = [frozenset(one.between) for one in self.links]
+        joined = Counter(frozenset(one.between) for one in self.links)
         for one in self.links:
-            if joined.count(frozenset(one.between)) > 1:
+            if joined[frozenset(one.between)] > 1:
                 raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")
 
     def move_ms(self, source: str, target: str, size: int) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bricolage.deadline import Deadline
-from bricolage.driver.agenda import Agenda
+from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.items import items
@@ -22,16 +22,27 @@ from bricolage.plan.plan import Bucket, ModelUse, Quality
 from bricolage.rewrite.variants import GraphVariant
 
 
-def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[str, np.ndarray], digest: str) -> Bucket:
+def decide(
+    session: Session,
+    variants: Sequence[GraphVariant],
+    inputs: Mapping[str, np.ndarray],
+    digest: str,
+    without: Collection[str] = (),
+) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
-    `digest` is that of the model with its weights. Sizes and the origin of the inputs are the caller's to add.
+    `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried. Sizes and the
+    origin of the inputs are the caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
     state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
-    return _conclude(session, [Reference(), Baselines(), Agenda(items)], state)
+
+    def left(state: DecisionState) -> list[Item]:
+        return [item for item in items(state) if item.name not in without]
+
+    return _conclude(session, [Reference(), Baselines(), Agenda(left)], state)
 
 
 def compete(

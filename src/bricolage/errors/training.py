@@ -45,6 +45,41 @@ class NoPipelinePlan(UsageError):
     hint = "Describe devices with more memory, or more of them; or use a smaller batch"
 
 
+class NoShardingPlan(UsageError):
+    """Operators that no layouts fit into the memory of a group of devices, or of which none was found in time."""
+
+    what = "no layout was found in which the step fits on {workers} devices of {memory} each"
+    hint = "Describe devices with more memory, or more of them; use a smaller batch; or give the search more time"
+
+
+class NotShardable(UsageError):
+    """A training step that cannot be divided inside its operators."""
+
+    what = "this training step cannot be divided inside its operators: {reason}"
+    hint = "docs/parallel.md says which steps can; replicas and pipelines take any"
+
+
+class BadPlan(UsageError):
+    """A plan of a training step that cannot be made or run."""
+
+    what = "the training step cannot be planned or run like this: {reason}"
+    hint = "docs/parallel.md says what plans hold and what can be divided"
+
+
+class DifferentDevices(UsageError):
+    """A plan that was made for other devices."""
+
+    what = "the plan is for {wanted}; here are {found}"
+    hint = "Make a plan for these devices: `bricolage train plan`"
+
+
+class NewerTrainingPlan(UsageError):
+    """A plan of a later bricolage."""
+
+    what = "'{path}' has format {found}; this version reads up to {known}"
+    hint = "Update bricolage, or make the plan again: `bricolage train plan`"
+
+
 class BadTrainingLog(UsageError):
     what = "'{path}' is no record of a training run: {reason}"
     hint = "Write a line for each step: its number, a comma, the loss; or for each run: workers, servers, batch, steps a second"

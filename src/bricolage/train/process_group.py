@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.errors import TrainingWorkerFailed
-from bricolage.measure.group import ProcessGroup
+from bricolage.measure.group import JOIN_S, ProcessGroup
 from bricolage.measure.launch import EntryPoint
 from bricolage.train.imports import search_path
 from bricolage.train.rank import ENTRY, Rank
@@ -33,6 +33,7 @@ def run_group(
     threads: int,
     seconds: float,
     keep: Callable[[Path], object] | None = None,
+    wait_s: float = JOIN_S,
 ) -> list[A]:
     """Runs a process for each job. Several meet first.
 
@@ -42,6 +43,7 @@ def run_group(
         answer: the dataclass that `work` returns.
         threads: of each.
         seconds: after which they are ended, once they have met.
+        wait_s: for which one waits for another.
         keep: given the folder of the group when all have answered, before it is deleted.
 
     Raises:
@@ -50,7 +52,7 @@ def run_group(
     places = {"work": _place(work), "kind": _place(type(jobs[0]))}
     with open_group(ENTRY, len(jobs), threads) as group:
         if len(jobs) > 1:
-            group.join()
+            group.join(wait_s)
         given = [{**places, "job": encode(job), "folder": str(group.folder)} for job in jobs]
         found = group.ask_each("work", seconds, given)
         try:

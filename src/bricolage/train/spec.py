@@ -14,6 +14,9 @@ The file is TOML, or JSON of the same structure:
     lr = 0.1
     momentum = 0.9
 
+    [devices]                       # for `bricolage train plan` alone
+    here = 4                        # processes on this machine; or tables [[devices.device]] and [[devices.link]]
+
 Reading a file runs nothing; `bricolage.train.step.build` imports and runs the Python that it names.
 """
 
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from bricolage.codec import DecodeError, Matching, Within, decode, read_file
+from bricolage.device.description import DeviceTables
 from bricolage.errors import BadTrainingSpec, MissingFile
 
 T = TypeVar("T")
@@ -79,6 +83,8 @@ class StepSpec:
     device: Annotated[str, Matching(r"[^\n]{1,400}", "device ('here', or a file)")] = "here"
     seed: Seed = 0
     """Of the weights at the start, and of the batch."""
+    devices: DeviceTables | None = None
+    """Several, among which the step is divided (`bricolage train plan`)."""
     folder: str = "."
 
 

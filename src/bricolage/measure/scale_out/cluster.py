@@ -31,10 +31,11 @@ from bricolage.measure.scale_out.items import (
     TrialItem,
     TriedBuilds,
 )
-from bricolage.measure.scale_out.membership import JOINING_S, WAIT_S, ClusterNode, Membership, said, who
+from bricolage.measure.scale_out.membership import JOINING_S, WAIT_S, ClusterNode, Membership, who
 from bricolage.measure.scale_out.parcels import Sender, install
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
 from bricolage.plan.step import Step
+from bricolage.ray_session import said
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)

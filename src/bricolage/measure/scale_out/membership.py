@@ -2,40 +2,26 @@
 
 Every node has one actor (`Station`), which reserves all of the node's processors, so that Ray gives them to nothing else. Nodes of
 the driver's device class, with the same versions, measure; but not those on the driver's own machine, where the driver measures. A
-node that is lost or silent is given up; a new one, or one whose actor has died, is taken up. Nothing else imports ray.
+node that is lost or silent is given up; a new one, or one whose actor has died, is taken up.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bricolage import telemetry
 from bricolage._version import __version__
 from bricolage.backends import registry
 from bricolage.cache import machine_id
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.device.device import Device
-from bricolage.errors import MissingLibrary, UnreachableCluster
 from bricolage.measure.scale_out.items import NodeDescription, Setup
 from bricolage.measure.scale_out.station import Station
-from bricolage.options import available_cores
+from bricolage.ray_session import RaySession, said
 
 _LOG = logging.getLogger(__name__)
-LOCAL = "local"
-"""Address of a cluster of this machine's processes, which is started for a decision and ends with it."""
-_LOCAL_STORE = 512 << 20
-"""Bytes of shared memory for what travels within it."""
-_KNOCK_S = 5.0
-_ATTEMPTS_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 JOINING_S = 90.0
 """Until nodes have said what they are: importing ray and us takes seconds, on a busy machine many."""
 WAIT_S = 0.2
@@ -83,18 +69,10 @@ class Membership:
             MissingLibrary: ray is not installed.
             UnreachableCluster: there is no cluster at that address, or it has other versions of Python or Ray.
         """
-        telemetry.disable()
-        try:
-            import ray
-            from ray.exceptions import RayError
-        except ImportError as error:
-            raise MissingLibrary(name="ray", purpose="to use a cluster", extra="ray", reason=error) from error
-        self.ray, self.errors = ray, (RayError,)
-        self._address, self._device, self._memory_limit = address, device, memory_limit
+        self._session = RaySession(address)
+        self.ray, self.errors = self._session.ray, self._session.errors
+        self._device, self._memory_limit = device, memory_limit
         self._machine = machine_id()
-        self._owner = not ray.is_initialized()
-        if self._owner:
-            self._join()
         self.nodes: dict[str, ClusterNode] = {}
         self._started: dict[str, int] = {}
         self._refused: set[str] = set()
@@ -106,8 +84,7 @@ class Membership:
         """Ends the actors, and a cluster that was started here."""
         for node in list(self.nodes.values()):
             self.remove(node)
-        if self._owner:
-            self.ray.shutdown()
+        self._session.close()
 
     @property
     def ready(self) -> list[ClusterNode]:
@@ -118,22 +95,6 @@ class Membership:
     def coming(self) -> list[ClusterNode]:
         """Those that have not said it yet."""
         return [node for node in self.nodes.values() if node.coming is not None]
-
-    def _join(self) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address == LOCAL:
-            quiet |= {"num_cpus": available_cores(), "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
-        host, colon, port = self._address.rpartition(":")
-        try:
-            with ExitStack() as stack:
-                if self._address != LOCAL:
-                    stack.enter_context(_one_attempt())
-                if colon and "/" not in host and port.isdigit():
-                    socket.create_connection((host, int(port)), _KNOCK_S).close()
-                stack.enter_context(_own_sigterm())
-                self.ray.init(address=self._address, **quiet)
-        except Exception as error:  # Ray raises whatever went wrong within
-            raise UnreachableCluster(address=self._address, reason=said(error)) from error
 
     def enlist(self) -> None:
         """An actor for every living node that has none and may have one. Looks at most every few seconds."""
@@ -223,37 +184,6 @@ class Membership:
             _LOG.debug("node %s had gone: %s", who(node), error)
 
 
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Ray takes the signal for itself and leaves it taken: who asks us to end would end without our last words."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _one_attempt() -> Iterator[None]:
-    """Within it Ray tries once to find a cluster, which takes up to 20 seconds, instead of twenty times."""
-    given = os.environ.get(_ATTEMPTS_VARIABLE)
-    os.environ.setdefault(_ATTEMPTS_VARIABLE, "1")
-    try:
-        yield
-    finally:
-        if given is None:
-            os.environ.pop(_ATTEMPTS_VARIABLE, None)
-
-
 def who(node: ClusterNode) -> str:
     """A node's host and process, for a message."""
     return f"{node.what.host} (process {node.what.pid})" if node.what is not None else node.ray_id[:8]
-
-
-def said(error: BaseException) -> str:
-    """The first line of an error, or of what raised it on a node."""
-    cause = getattr(error, "cause", None)
-    told = cause if isinstance(cause, BaseException) else error
-    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
-    return f"{type(told).__name__}: {lines[0] if lines else ''}"[:300]

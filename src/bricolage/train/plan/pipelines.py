@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from bricolage.errors import NoPipelinePlan
 from bricolage.search.partition import partitions
 from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer, divisors
+from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
-from bricolage.work.pipeline.table import Pass, PipelineSchedule, StageTimes, run_times
+from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
 
 PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
@@ -58,6 +59,32 @@ def best_plans(
         for one in found[count:]
         if one in (plain[:1] + [other for other in plain if other.replicas in (1, problem.devices)])
     ]
+
+
+def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTimes, list[list[tuple[float, int]]]]:
+    """When the passes of a plan's first replica run, and by device the bytes that it holds from a moment on, milliseconds."""
+    cuts = [*plan.begins, len(problem.layers)]
+    parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
+    name = plan.schedule if plan.devices > 1 else "1f1b"
+    choice = _Choice(
+        problem, name, plan.devices, plan.replicas, plan.micro_batches, _Cut(plan.begins, parts, plan.recompute)
+    )
+    schedule = SCHEDULES[name](plan.devices, plan.micro_batches)
+    times = choice.times(schedule)
+    held: list[list[Lifetime]] = [
+        [Lifetime(int(layer.lasting_bytes), 0.0) for stage in _held(row) for layer in parts[stage]]
+        for row in schedule.rows
+    ]
+    begun: dict[tuple[int, int, int], float] = {}
+    for device, one, start, end in times.passes:
+        full, kept = choice.kept(one.stage)
+        key = device, one.stage, one.micro_batch
+        if one.kind == "F":
+            begun[key] = start
+        if one.kind in "BW":
+            held[device].append(Lifetime(int(kept), begun.pop(key), end))
+        held[device].append(Lifetime(int(full - kept), start, end))
+    return times, [curve(some) for some in held]
 
 
 def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> Iterator[_Choice]:
@@ -101,13 +128,19 @@ class _Cut:
 
     def times(self, problem: PipelineProblem, samples: int) -> StageTimes:
         """Of micro-batches of so many samples."""
-        forward = [samples * sum(one.forward_ms for one in part) for part in self.stages]
-        again = forward if self.recompute else [0.0] * len(forward)
         start = problem.start_ms
+        forward = [
+            samples * sum(one.forward_ms for one in part) + sum(one.forward_start_ms for one in part)
+            for part in self.stages
+        ]
+        again = forward if self.recompute else [0.0] * len(forward)
         return StageTimes(
             [ms + start for ms in forward],
             [
-                samples * sum(one.input_gradient_ms for one in part) + more + start
+                samples * sum(one.input_gradient_ms for one in part)
+                + sum(one.backward_start_ms for one in part)
+                + more
+                + start
                 for part, more in zip(self.stages, again, strict=True)
             ],
             [samples * sum(one.weight_gradient_ms for one in part) for part in self.stages],
@@ -130,12 +163,18 @@ class _Choice:
         return self.problem.batch // self.replicas // self.micro_batches
 
     @property
+    def cores(self) -> float:
+        """That a replica has."""
+        return self.problem.cores / self.replicas
+
+    @property
     def least_ms(self) -> float:
         """What the simulator cannot fall below: the mean of what devices are busy for; and for each stage its way in, its passes,
         and then either its exchange and update, or the way back."""
         times = self.cut.times(self.problem, self.samples)
         forward, inner, weight = times.forward, times.input_gradient, times.weight_gradient
-        best = self.micro_batches * (sum(forward) + sum(inner) + sum(weight)) / self.devices
+        at_once = min(self.devices, self.cores)
+        best = self.micro_batches * (sum(forward) + sum(inner) + sum(weight)) / at_once
         both = self.name == "chimera"
         micro = self.micro_batches // 2 if both else self.micro_batches
         way_in = way_back = 0.0
@@ -155,13 +194,15 @@ class _Choice:
         peak = max(self._peak(row) for row in schedule.rows)
         if peak > self.problem.memory_bytes:
             return None
-        found = run_times(schedule, self.cut.times(self.problem, self.samples))
+        found = self.times(schedule)
         ends = [0.0] * self.devices
         for one in found.passes:
             ends[one.device] = max(ends[one.device], one.end_ms)
         exchanges = self._exchanges(schedule)
+        crowd = max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
         updates = [
-            sum(sum(one.update_ms for one in self.cut.stages[stage]) for stage in _held(row)) for row in schedule.rows
+            crowd * sum(sum(one.update_ms for one in self.cut.stages[stage]) for stage in _held(row))
+            for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
         return PipelinePlan(
@@ -190,25 +231,34 @@ class _Choice:
             for row in schedule.rows
         ]
 
+    def times(self, schedule: PipelineSchedule) -> PipelineTimes:
+        """When the passes of one replica run."""
+        stages = self.cut.times(self.problem, self.samples)
+        return run_times(schedule, stages, cores=self.cores, prefetch=self.problem.prefetch)
+
     def _exchange_ms(self, stage: int, workers: int) -> float:
-        size = sum(one.gradient_bytes for one in self.cut.stages[stage])
-        return 2 * (workers - 1) * self.problem.link.ms(size / workers) if workers > 1 else 0.0
+        return self.problem.all_reduce_ms(sum(one.gradient_bytes for one in self.cut.stages[stage]), workers)
+
+    def kept(self, stage: int) -> tuple[float, float]:
+        """Bytes of a micro-batch's activations, and what of them is kept until its backward pass."""
+        stages = self.cut.stages
+        full = self.samples * sum(layer.kept_bytes for layer in stages[stage])
+        if not self.cut.recompute:
+            return full, full
+        kept = self.samples * stages[stage - 1][-1].sent_bytes if stage else 0.0
+        return max(full, kept), kept
 
     def _peak(self, row: Sequence[Pass]) -> float:
         """Bytes of a device: what lasts, and what passes keep; a recomputed stage keeps its input, and all while it goes back."""
         held = most = 0.0
-        stages = self.cut.stages
         for one in row:
-            full = self.samples * sum(layer.kept_bytes for layer in stages[one.stage])
-            kept = full
-            if self.cut.recompute:
-                kept = self.samples * stages[one.stage - 1][-1].sent_bytes if one.stage else 0.0
+            full, kept = self.kept(one.stage)
             if one.kind == "F":
                 held += kept
             most = max(most, held + (full - kept if self.cut.recompute else 0.0))
             if one.kind in "BW":
                 held -= kept
-        return most + sum(sum(layer.lasting_bytes for layer in stages[stage]) for stage in _held(row))
+        return most + sum(sum(layer.lasting_bytes for layer in self.cut.stages[stage]) for stage in _held(row))
 
 
 def _held(row: Sequence[Pass]) -> list[int]:

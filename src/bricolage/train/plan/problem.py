@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 
 
@@ -28,6 +29,9 @@ class PlannedLayer:
     """Of weights, gradients and the optimiser's state."""
     update_ms: float = 0.0
     """Of the update, whatever the batch."""
+    forward_start_ms: float = 0.0
+    """Of each forward pass, whatever its samples."""
+    backward_start_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ class PipelineProblem:
     """Of each device."""
     start_ms: float = 0.0
     """Of each pass of a stage, whatever its samples: what it takes to start."""
+    cores: float = math.inf
+    """Devices that compute at once at full speed; more than these share it, as processes on one machine do."""
+    prefetch: bool = False
+    """Whether messages are asked for ahead, so that they come while a device computes."""
+    ring: Ring | None = None
+    """How all-reduces were measured; None: a ring of `link`s."""
 
     def __post_init__(self) -> None:
         if not self.layers or self.devices < 1 or self.batch < 1:
@@ -63,7 +73,15 @@ class PipelineProblem:
         """No plan takes less: all passes of all samples, over all devices without a gap, or one sample forward and back through all
         layers, without gradients of weights, which nothing waits for."""
         through = math.fsum(one.forward_ms + one.input_gradient_ms for one in self.layers)
-        return max(self.batch * math.fsum(self.layer_ms) / self.devices, through)
+        return max(self.batch * math.fsum(self.layer_ms) / min(self.devices, self.cores), through)
+
+    def all_reduce_ms(self, size: float, workers: int) -> float:
+        """Milliseconds in which a number of workers add up `size` bytes: in a ring, 2 (p - 1) messages of a pth of them."""
+        if workers < 2:
+            return 0.0
+        if self.ring is not None:
+            return self.ring.among(workers, None).all_reduce_ms(size)
+        return 2 * (workers - 1) * self.link.ms(size / workers)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def divide(
     Raises:
         BadVariant: there are fewer blocks than stages.
     """
-    row = _Row(graph, ms, blocks, micro_batches)
+    row = StepRow(graph, ms, blocks, micro_batches)
     if row.count < stages:
         raise BadVariant(
             variant=variant,
@@ -175,26 +175,37 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     )
 
 
-class _Row:
-    """The parts of a step, in their order: what each takes in one micro-batch."""
+class StepRow:
+    """The parts of a step, in their order: what each takes in one micro-batch. Milliseconds."""
 
     def __init__(self, graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], micro_batches: int) -> None:
         self._graph = graph
         self._ms = ms
         begin, end = _second(graph)
         self._range = range(begin, end)
-        self._names = [""]
+        self.names = [""]
+        """Paths of the blocks with which parts begin; empty for the first."""
         self._parts = self._places(blocks)
-        self.count = len(self._names)
+        self.count = len(self.names)
         self.forward, self.backward = [0.0] * self.count, [0.0] * self.count
+        self.weight = [0.0] * self.count
+        """Of the backward pass, what no other part waits for: the gradients of weights."""
+        waited = self._waited()
         for number in self._range:
             here = self.forward if graph.phases[number] == "forward" else self.backward
             here[self._parts[number]] += ms[number]
+            if graph.phases[number] != "forward" and number not in waited:
+                self.weight[self._parts[number]] += ms[number]
         shares = self._shares()
         whole = sum(one for one, phase in zip(ms, graph.phases, strict=True) if phase == "update")
         self.update = [share * whole for share in shares]
         self._shared = shares
         self._micro_batches = micro_batches
+
+    @property
+    def second(self) -> tuple[StepGraph, Sequence[float], range]:
+        """The graph, milliseconds of its operators, and the numbers of those of its second micro-batch's passes."""
+        return self._graph, self._ms, self._range
 
     def stage(self, begin: int, end: int) -> PipelineStage:
         """Parts from `begin` on, before `end`."""
@@ -221,7 +232,7 @@ class _Row:
         sent = self._crossing(end) if end < self.count else 0
         received = self._crossing(begin) if begin else 0
         return PipelineStage(
-            self._names[begin],
+            self.names[begin],
             sum(self.forward[begin:end]),
             sum(self.backward[begin:end]),
             sum(self.update[begin:end]),
@@ -246,7 +257,7 @@ class _Row:
                 block = next((one for one in blocks if layer == one or layer.startswith(f"{one}.")), None)
                 if block is not None and block not in begun:
                     if found:  # what the step begins with has no block before it
-                        self._names.append(block)
+                        self.names.append(block)
                         now += 1
                     begun[block] = now
                 known.setdefault(layer, set()).add(now)
@@ -257,6 +268,16 @@ class _Row:
                     now = max((one for one in places if one <= now), default=min(places))
             found[number] = now
         self._by_layer = known
+        return found
+
+    def _waited(self) -> set[int]:
+        """Operators of the backward pass from whose results parts before theirs compute."""
+        after, found = self._graph.work.successors, set[int]()
+        for number in reversed(self._range):
+            if self._graph.phases[number] != "forward" and any(
+                one in found or self._parts.get(one, self.count) < self._parts[number] for one in after[number]
+            ):
+                found.add(number)
         return found
 
     def _shares(self) -> list[float]:

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import re
+
 from bricolage.errors import BadOption
-from bricolage.work.pipeline.table import PipelineSchedule
+from bricolage.work.pipeline.table import Pass, PassKind, PipelineSchedule
+
+_CELL = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})(?:@(\d{1,6}))?")
 
 
 def to_csv(schedule: PipelineSchedule) -> str:
@@ -31,4 +35,35 @@ def to_csv(schedule: PipelineSchedule) -> str:
             advice=f"torch.distributed.pipelining cannot run this schedule: {reason}. Choose gpipe, 1f1b, dapple, interleaved, "
             "zb-h1, zb-h2, zb-v or dualpipe-v",
         )
-    return "".join(",".join(map(str, row)) + "\n" for row in schedule.rows)
+    return table_text(schedule)
+
+
+def table_text(schedule: PipelineSchedule) -> str:
+    """The table as text, whoever can run it; where weights have versions, they stand behind a pass: "0F3@2"."""
+    return "".join(
+        ",".join(f"{one}@{one.version}" if one.version else str(one) for one in row) + "\n" for row in schedule.rows
+    )
+
+
+def from_text(name: str, text: str, copies: int = 1, *, synchronous: bool = True) -> PipelineSchedule:
+    """The table that a text holds.
+
+    Raises:
+        ValueError: a cell is no pass, or the table misses one, has one twice, or has one before what it needs.
+    """
+    rows = []
+    for line in text.splitlines():
+        row = []
+        for cell in filter(None, (one.strip() for one in line.split(","))):
+            found = _CELL.fullmatch(cell)
+            if found is None:
+                raise ValueError(f"'{cell[:40]}' is no pass (as 0F3)")
+            stage, kind, micro, version = found.groups()
+            passed: PassKind = "F" if kind == "F" else "B" if kind == "B" else "I" if kind == "I" else "W"
+            row.append(Pass(int(stage), passed, int(micro), int(version or 0)))
+        rows.append(tuple(row))
+    flat = [one for row in rows for one in row]
+    if not flat:
+        raise ValueError("it holds no pass")
+    stages, micro_batches = max(one.stage for one in flat) + 1, max(one.micro_batch for one in flat) + 1
+    return PipelineSchedule(name, stages, micro_batches, tuple(rows), (copies,) * len(rows), synchronous)

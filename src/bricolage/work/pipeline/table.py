@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,11 +129,31 @@ class PipelineTimes:
         return 1.0 - busy / whole if whole else 0.0
 
 
-def run_times(schedule: PipelineSchedule, times: StageTimes) -> PipelineTimes:
+@dataclass(frozen=True)
+class _Shared:
+    """Devices that compute share a number of cores; messages do not."""
+
+    cores: float
+
+    def rates(self, tasks: Sequence[Task], running: Sequence[int]) -> Sequence[float]:
+        computing = [isinstance(tasks[number].resources[0], int) for number in running]
+        rate = min(1.0, self.cores / max(1, sum(computing)))
+        return [rate if one else 1.0 for one in computing]
+
+
+def run_times(
+    schedule: PipelineSchedule, times: StageTimes, *, cores: float = math.inf, prefetch: bool = False
+) -> PipelineTimes:
     """Each pass runs after the one before it on its device, and after its input has come.
 
     What comes from another device is received by the device that needs it, between two passes: a message moves when both sides wait
-    for it (gloo's do). Where nothing takes time to move that makes no difference.
+    for it. Where nothing takes time to move that makes no difference.
+
+    Args:
+        schedule: the passes.
+        times: what they take alone.
+        cores: devices that compute at once at full speed; more share it.
+        prefetch: messages are asked for ahead: they move while both sides compute, one after another on each direction of a link.
 
     Raises:
         ValueError: passes wait for one another in a circle.
@@ -154,10 +175,13 @@ def run_times(schedule: PipelineSchedule, times: StageTimes) -> PipelineTimes:
     for (device, one), before, ms in zip(flat, needs, moved, strict=True):
         after = () if before is None else (computing[before],)
         if ms > 0.0:
-            tasks.append(Task(ms, (device,), after))
-            after = ()
+            assert before is not None
+            link = ("link", schedule.device[before[0], one.micro_batch], device)
+            tasks.append(Task(ms, (link if prefetch else device,), after))
+            after = (len(tasks) - 1,) if prefetch else ()
         tasks.append(Task(times.of(one), (device,), after))
-    found = simulate(tasks)
+    sharing = cores < len(schedule.rows)
+    found = simulate(tasks, contention=_Shared(cores) if sharing else None)
     return PipelineTimes(
         schedule,
         tuple(

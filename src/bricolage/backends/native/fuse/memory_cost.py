@@ -45,6 +45,8 @@ class _Level:
 _START = 3200.0
 """A kernel, with the barrier in front of it."""
 _SECOND_LEVEL, _LAST_LEVEL, _MEMORY = _Level(1 / 200, 0.3), _Level(1 / 115, 1.5), _Level(1 / 40, 6.0)
+NANOSECONDS_PER_BYTE = {"second level": _SECOND_LEVEL.byte, "last level": _LAST_LEVEL.byte, "memory": _MEMORY.byte}
+"""Of one thread that reads or writes a run there."""
 _LAST_LEVEL_BYTES = 16 << 20
 """Of a tensor in the last cache. What it has in all says little: its neighbours on the processor share it."""
 _CHEAP = 0.015

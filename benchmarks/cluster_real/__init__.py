@@ -1,0 +1,1 @@
+"""Real jobs and the replay of the same submissions."""

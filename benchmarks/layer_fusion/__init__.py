@@ -1,0 +1,1 @@
+"""Which layers of a convolutional network are computed together, by the memory traffic that it saves."""

@@ -1,0 +1,367 @@
+"""What layers that are computed together move, weighted by what an access costs: the model of Optimus.
+
+Cai et al., "Optimus: An Operator Fusion Framework for Deep Neural Networks", ACM TECS 2022 (first LCTES 2021). There is a memory, a
+buffer of some words in front of it, and arithmetic that reads the buffer. A layer alone is cut into blocks of output channels,
+input channels and pixels. Layers of a group pass rows to each other through the buffer: of each output that stays inside, the
+buffer holds the rows that its readers' windows reach. Buffered outputs take turns, all channels of one and a block of channels of
+the next, for a layer that has all channels of its input can make its own output a block at a time. Weights are read again
+for every tile of rows, or once if they fit beside the rows.
+
+What the authors' program does by numerical optimisers from one start (SLSQP for a layer, COBYLA for a group) is computed exactly:
+all blocks of a layer are enumerated, and a group's blocks follow from its rows in closed form. Both beginnings of a group's turns
+are priced, where the program takes the one that looks better. Costs are in units of the machine's weights, words at the
+precision that its capacity counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+
+from benchmarks.layer_fusion.networks import Layer, LayerNetwork
+
+
+@dataclass(frozen=True)
+class MemoryLevels:
+    """A buffer before a memory."""
+
+    words: int
+    """Capacity of the buffer."""
+    buffer_cost: float
+    """Of a word that is read or written there."""
+    memory_cost: float
+    """Of one in the memory behind it."""
+    least_channels: int = 1
+    """The least block of output channels and of columns: what the arithmetic works on at once."""
+
+
+OPTIMUS = MemoryLevels(words=65_536, buffer_cost=6.0, memory_cost=200.0, least_channels=32)
+"""The authors' architecture of the overall experiment: 128 KiB of 16-bit words, 32 × 32 elements on columns × channels."""
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """What a group takes."""
+
+    cost: float
+    """Infinite where it does not fit."""
+    memory_words: float = math.inf
+    """Of the cost: words that move to and from the memory."""
+
+
+NOTHING = GroupCost(0.0, 0.0)
+IMPOSSIBLE = GroupCost(math.inf)
+
+
+class TrafficModel:
+    """Costs of the groups of one network on one machine."""
+
+    def __init__(self, network: LayerNetwork, levels: MemoryLevels) -> None:
+        self.network, self.levels = network, levels
+        self._known: dict[int, GroupCost] = {}
+
+    def of(self, group: int, members: Sequence[int]) -> GroupCost:
+        """Of a set of layers; `members` are its numbers in ascending order."""
+        found = self._known.get(group)
+        if found is None:
+            if len(members) == 1:
+                found = alone(self.network.layers[members[0]], self.network.batch, self.levels)
+            else:
+                found = self._together(members)
+            self._known[group] = found
+        return found
+
+    def least(self, one: int) -> float:
+        """No group pays less for this layer, beside what it reads and writes outside."""
+        layer = self.network.layers[one]
+        if not layer.weighted:
+            return 0.0
+        levels, batch = self.levels, self.network.batch
+        inside = layer.weights * (levels.memory_cost + levels.buffer_cost)
+        inside += levels.buffer_cost * batch * layer.size**2 * (layer.channels + layer.channels_in * layer.stride**2)
+        return min(inside, alone(layer, batch, levels).cost)
+
+    def bound(self, members: Sequence[int]) -> float:
+        """No group that holds these layers pays less for them, with at least `least` for each further one.
+
+        A tile holds the same part of every output's rows, and of each output with weights the least block of channels at least. So
+        the buffer bounds that part, and with it how often weights pass.
+        """
+        network, levels = self.network, self.levels
+        layers, batch = network.layers, network.batch
+        weighted = [layers[one] for one in members if layers[one].weighted]
+        words = batch * sum(min(levels.least_channels, layer.channels) * layer.size**2 for layer in weighted)
+        tiles = max(1.0, words / levels.words)
+        weights = sum(layer.weights for layer in weighted)
+        often = levels.memory_cost * (1.0 if weights <= levels.words else tiles) + levels.buffer_cost * tiles
+        passing = sum(layer.size**2 * (layer.channels + layer.channels_in * layer.stride**2) for layer in weighted)
+        return weights * often + levels.buffer_cost * batch * passing
+
+    def _together(self, members: Sequence[int]) -> GroupCost:
+        network, inside = self.network, frozenset(members)
+        layers = network.layers
+        reads = {one: [source for source in network.sources[one] if source in inside] for one in members}
+        if any(not layers[one].weighted and not reads[one] for one in members):
+            return IMPOSSIBLE  # what has no arithmetic of its own begins no group
+        lines = _Lines.of(network, members, reads, inside)
+        if lines is None:
+            return IMPOSSIBLE
+        found = IMPOSSIBLE
+        for begins_full in (True, False):
+            blocks = _blocks(network, members, reads, lines, begins_full, self.levels)
+            one = self._tiled(members, inside, lines, blocks)
+            if one.cost < found.cost:
+                found = one
+        return found
+
+    def _tiled(self, members: Sequence[int], inside: frozenset[int], lines: _Lines, blocks: _Blocks) -> GroupCost:
+        network, levels = self.network, self.levels
+        layers, batch = network.layers, network.batch
+        weights = sum(layers[one].weights for one in members)
+        outside = _outside_words(network, members, inside)
+        rows = np.arange(1, lines.most + 1, dtype=float)
+        images = np.ones_like(rows)
+        if batch > 1:
+            rows = np.append(rows, [float(lines.most)] * (batch - 1))
+            images = np.append(images, np.arange(2.0, batch + 1))
+        tiles = batch * lines.most / (images * rows)
+        found = IMPOSSIBLE
+        for kept in (0, weights):  # weights are streamed, or stay in the buffer
+            chosen = blocks.cheapest(levels.words - kept, rows, images)
+            if kept:
+                memory = weights + outside + 0.0 * tiles
+            else:
+                memory = weights * tiles + outside
+            cost = levels.memory_cost * memory + levels.buffer_cost * (weights * tiles + chosen)
+            best = int(np.argmin(cost))
+            if cost[best] < found.cost:
+                found = GroupCost(float(cost[best]), float(memory[best]))
+        return found
+
+
+def _outside_words(network: LayerNetwork, members: Sequence[int], inside: frozenset[int]) -> int:
+    """What a group reads from elsewhere, each tensor once, and what others read of it."""
+    layers, batch = network.layers, network.batch
+    read = {source for one in members for source in network.sources[one] if source not in inside}
+    words = sum(batch * layers[one].channels * layers[one].size ** 2 for one in read)
+    if any(not network.sources[one] for one in members):
+        words += batch * network.image
+    for one in members:
+        users = network.users[one]
+        if not users or any(user not in inside for user in users):
+            words += batch * layers[one].channels * layers[one].size ** 2
+    return words
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Rows of a group's outputs, when its last layers have made one step."""
+
+    step: dict[int, int]
+    """By layer, rows that come with each further step."""
+    first: dict[int, int]
+    """Rows that the first step takes: the windows of the readers reach so far."""
+    most: int
+    """Steps of an image."""
+
+    @classmethod
+    def of(
+        cls, network: LayerNetwork, members: Sequence[int], reads: dict[int, list[int]], inside: frozenset[int]
+    ) -> _Lines | None:
+        layers = network.layers
+        strides: dict[int, int] = {}
+        for one in members:
+            strides[one] = layers[one].stride * max((strides[source] for source in reads[one]), default=1)
+        readers = {one: [user for user in network.users[one] if user in inside] for one in members}
+        lasts = [one for one in members if not readers[one]]
+        together = math.lcm(*(strides[one] for one in lasts))
+        step: dict[int, int] = {}
+        first: dict[int, int] = {}
+        for one in reversed(members):
+            if not readers[one]:
+                step[one] = first[one] = together // strides[one]
+                continue
+            steps = {layers[user].stride * step[user] for user in readers[one]}
+            if len(steps) > 1:
+                return None  # branches of different strides meet: rows would run away from each other
+            step[one] = steps.pop()
+            reached = max((first[user] - 1) * layers[user].stride + layers[user].window for user in readers[one])
+            first[one] = min(reached, layers[one].size)
+        most = max(1, min(layers[one].size // step[one] for one in lasts))
+        return cls(step, first, most)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """What of a group lies in the buffer, and what its block sizes cost."""
+
+    first: float
+    """Words that lie there whatever the blocks are, after one step."""
+    further: float
+    """More of them for each further step."""
+    image: float
+    """Of them, and for whole images."""
+    streams: np.ndarray
+    """A row for each output that passes in blocks of channels: words for a channel after one step, for each further one, for a
+    whole image; the cost of one block alone; the least and the most channels."""
+    constant: float
+    """Words that the arithmetic reads and writes where all channels are there."""
+
+    def cheapest(self, words: float, rows: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Words between arithmetic and buffer, with the best blocks, by rows and images of a tile; infinite where they do not fit.
+
+        The sum of a / k over streams under the sum of w k is least where every k is μ √(a / w), held between its ends.
+        """
+        whole = images > 1
+        room = words - np.where(whole, images * self.image, self.first + self.further * (rows - 1))
+        if not len(self.streams):
+            return np.where(room >= 0, self.constant, np.inf)
+        first, further, image, worth, least, most = (self.streams[:, [one]] for one in range(6))
+        width = np.where(whole, images * image, first + further * (rows - 1))
+        slope = np.sqrt(np.maximum(worth, 1e-30) / width)
+        # Blocks are μ times their slopes between the ends, so the words are a line between neighbours of these μ.
+        bends = np.sort(np.concatenate([least / slope, most / slope]), axis=0)
+        used = (width * np.clip(bends[:, None] * slope, least, most)).sum(axis=1)
+        fits = used[0] <= room
+        above = np.clip((used <= room).sum(axis=0), 1, len(bends) - 1)[None, :]
+        low, high = (np.take_along_axis(bends, at, axis=0)[0] for at in (above - 1, above))
+        words_low, words_high = (np.take_along_axis(used, at, axis=0)[0] for at in (above - 1, above))
+        part = (room - words_low) / np.maximum(words_high - words_low, 1e-30)
+        blocks = np.clip((low + np.clip(part, 0.0, 1.0) * (high - low)) * slope, least, most)
+        return np.where(fits, self.constant + (worth / blocks).sum(axis=0), np.inf)
+
+
+def _blocks(
+    network: LayerNetwork,
+    members: Sequence[int],
+    reads: dict[int, list[int]],
+    lines: _Lines,
+    begins_full: bool,
+    levels: MemoryLevels,
+) -> _Blocks:
+    """Where all channels of an output lie in the buffer, and where a block of them: they take turns along the group."""
+    layers, batch = network.layers, network.batch
+    full: dict[int, bool] = {}
+    first = further = image = constant = 0.0
+    streams: dict[int, list[float]] = {}
+    unread = {source for one in members for source in network.sources[one]} - set(members)
+    reads_image = True
+    for one in members:
+        layer = layers[one]
+        if not reads[one]:
+            full[one] = begins_full
+        elif layer.weighted:
+            full[one] = not all(full[source] for source in reads[one])
+        else:
+            full[one] = any(full[source] for source in reads[one])
+        if not reads[one] and not full[one]:  # its input lies there with all channels, and passes rows
+            mine = [source for source in network.sources[one] if source in unread]
+            unread -= set(mine)
+            if mine or (not network.sources[one] and reads_image):
+                reads_image = reads_image and bool(network.sources[one])
+                width = layer.channels_in * layer.size * layer.stride
+                reach = min((lines.first[one] - 1) * layer.stride + layer.window, layer.size * layer.stride)
+                first += width * reach
+                further += width * lines.step[one] * layer.stride
+                image += width * layer.size * layer.stride
+        if not layer.weighted:
+            continue
+        if full[one]:
+            first += layer.channels * layer.size * lines.first[one]
+            further += layer.channels * layer.size * lines.step[one]
+            image += layer.channels * layer.size**2
+        else:
+            least = min(levels.least_channels, layer.channels)
+            step = lines.step[one]
+            streams[one] = [layer.size * lines.first[one], layer.size * step, layer.size**2, 0.0, least, layer.channels]
+    for one in members:
+        if layers[one].weighted:
+            constant += _arithmetic(network, one, reads, streams, batch)
+    return _Blocks(first, further, image, np.array(list(streams.values())).reshape(-1, 6), constant)
+
+
+def _arithmetic(
+    network: LayerNetwork, one: int, reads: dict[int, list[int]], streams: dict[int, list[float]], batch: int
+) -> float:
+    """Words that a layer reads and writes beside its weights: added to the streams that they depend on, or returned."""
+    layer = network.layers[one]
+    pixels = batch * layer.size**2
+    inputs, outputs = pixels * layer.channels_in * layer.stride**2, pixels * layer.channels
+    constant = 0.0
+    if one in streams:  # its input is read once for each block of its output
+        streams[one][3] += layer.channels * inputs
+    else:
+        constant += inputs
+    source = _producer(network, one, reads)
+    if one not in streams and source in streams:  # its sums are written once for each block of its input
+        streams[source][3] += layer.channels_in * outputs
+    else:
+        constant += outputs
+    return constant
+
+
+def _producer(network: LayerNetwork, one: int, reads: dict[int, list[int]]) -> int | None:
+    """The layer with weights whose output this one reads, through layers without; None where several meet, or from outside."""
+    while len(reads[one]) == 1:
+        one = reads[one][0]
+        if network.layers[one].weighted:
+            return one
+    return None
+
+
+@cache
+def _alone(
+    channels_in: int, channels: int, size: int, window: int, stride: int, batch: int, levels: MemoryLevels
+) -> GroupCost:
+    near, far = levels.buffer_cost, levels.memory_cost
+    taps, step = window**2, stride**2
+    pixels = batch * size**2
+    operations = pixels * channels * channels_in * taps
+    inputs, outputs, weights = channels_in * pixels * step, channels * pixels, channels_in * channels * taps
+    outs = np.arange(min(levels.least_channels, channels), channels + 1, dtype=float)[:, None]
+    ins = np.arange(1, channels_in + 1, dtype=float)[None, :]
+    least_columns = min(levels.least_channels, size)
+    room = np.floor((levels.words - taps * outs * ins) / (ins * step + outs))
+    tiles = _tiles(batch, size, least_columns)
+    at = np.searchsorted(tiles, np.minimum(room, pixels), side="right") - 1
+    block = np.where((at >= 0) & (room > 0), tiles[np.maximum(at, 0)], np.nan).astype(float)
+    reads, sums, filters = operations * step / (taps * outs), operations / (taps * ins), operations / block
+    moved = {  # what stays: words to and from the memory, by blocks
+        "outputs": reads + outputs + filters,
+        "weights": reads + (2 * sums - outputs) + weights,
+        "inputs": inputs + (2 * sums - outputs) + filters,
+    }
+    kept = inputs + outputs + filters  # all channels of the input, or of the output, are there
+    inner = near * (reads + 2 * sums - outputs + filters)
+    best = IMPOSSIBLE
+    for memory in (*moved.values(), np.where((ins == channels_in) | (outs == channels), kept, np.nan)):
+        cost = far * memory + inner
+        if np.isnan(cost).all():
+            continue
+        where = int(np.nanargmin(cost))
+        if cost.flat[where] < best.cost:
+            best = GroupCost(float(cost.flat[where]), float(np.broadcast_to(memory, cost.shape).flat[where]))
+    return best
+
+
+def alone(layer: Layer, batch: int, levels: MemoryLevels) -> GroupCost:
+    """One layer with its blocks, of all whole numbers of channels and of pixels that are a rectangle of rows, columns and images.
+
+    A layer without arithmetic of its own is free, as in the authors' program: it works on what its source writes.
+    """
+    if not layer.weighted:
+        return NOTHING
+    return _alone(layer.channels_in, layer.channels, layer.size, layer.window, layer.stride, batch, levels)
+
+
+@lru_cache(maxsize=256)
+def _tiles(batch: int, size: int, least_columns: int) -> np.ndarray:
+    """All products of images, rows and columns, in ascending order."""
+    columns = np.arange(least_columns, size + 1)
+    rows = np.arange(1, size + 1)
+    flat = np.unique(columns[:, None] * rows[None, :])
+    return np.unique(np.arange(1, batch + 1)[:, None] * flat[None, :])

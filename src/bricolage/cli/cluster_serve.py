@@ -1,0 +1,148 @@
+"""`bricolage cluster serve`, and what users of a served cluster ask."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.cluster import Machines
+from bricolage.cli.guard import guarded
+
+State = Annotated[
+    Path, typer.Option("--state", metavar="DIR", help="Folder of the log, requests, checkpoints; all nodes see it.")
+]
+FOLDER = Path("bricolage-cluster")
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.", show_default=False)]
+
+
+@guarded
+def serve(
+    cluster: Machines,
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="A policy's name.")] = "easy",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="A Ray cluster: auto, HOST:6379, local; default: processes of this machine.",
+            show_default=False,
+        ),
+    ] = None,
+    state: State = FOLDER,
+) -> None:
+    """Run jobs under a policy; started again, it goes on."""
+    from bricolage.cli import output
+    from bricolage.cluster.engines.local import LocalEngine
+    from bricolage.cluster.machines import read_cluster
+    from bricolage.cluster.serve.service import MakeEngine, Service
+
+    spec = read_cluster(cluster)
+    make: MakeEngine = LocalEngine
+    if ray is not None:
+        from bricolage.cluster.engines.ray_cluster import RayEngine
+
+        make = partial(RayEngine, ray, state.resolve())
+    service = Service(state, spec, policy, make)
+    try:
+        devices = ", ".join(f"{count} {kind}" for kind, count in spec.capacity.items())
+        jobs = sum(math.isnan(one.finish_s) for one in service.loop.states)
+        goes_on = f"; {jobs} jobs go on" if service.resumed else ""
+        output.note(f"serving {devices} under {policy} from {state}{goes_on}")
+        service.serve()
+    finally:
+        service.close()
+
+
+@guarded
+def submit(
+    job: Annotated[Path, typer.Argument(metavar="FILE", help="Jobs, as TOML or JSON.", show_default=False)],
+    state: State = FOLDER,
+    as_json: a.Json = False,
+) -> None:
+    """Submit the jobs of a file: all of them, or none."""
+    from bricolage.cli import output
+    from bricolage.cluster.serve.spool import ask
+    from bricolage.cluster.serve.submission import read_jobs
+    from bricolage.codec import encode
+
+    found: Any = ask(state, {"submit": encode(read_jobs(job))})
+    if as_json:
+        output.show_json(found)
+        return
+    print("submitted " + ", ".join(map(str, found["submitted"])))
+
+
+@guarded
+def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
+    """List the jobs of a served cluster."""
+    from rich.table import Table
+
+    from bricolage.cli import output
+    from bricolage.cluster.serve.spool import ask
+    from bricolage.report.cluster import span
+
+    found: Any = ask(state, {"list": {}})
+    if as_json:
+        output.show_json(found)
+        return
+    table = Table(box=None, pad_edge=False)
+    for head, side in (
+        ("job", "left"),
+        ("state", "left"),
+        ("devices", "right"),
+        ("steps", "right"),
+        ("since", "right"),
+    ):
+        table.add_column(head, justify="right" if side == "right" else "left")
+    now = found["now"]
+    for one in found["jobs"]:
+        over = one["finish_s"] is not None
+        since = one["finish_s"] if over else one["start_s"] if one["state"] == "running" else one["submit_s"]
+        table.add_row(
+            errors.plain(one["name"], 40), errors.plain(one["state"], 60), f"{one['devices']} {one['kind']}".strip(),
+            f"{one['done']:.0f} of {one['steps']:.0f}", span(max(now - since, 0.0)),
+        )  # fmt: skip
+    output.show(table)
+
+
+@guarded
+def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
+    """Say why a job waits, and when it starts and ends."""
+    from bricolage.cli import output
+    from bricolage.cluster.serve.spool import ask
+    from bricolage.report.cluster import span
+
+    found: Any = ask(state, {"why": job})["why"]
+    if as_json:
+        output.show_json(found)
+        return
+    told = f"{found['job']}: {found['state']}"
+    told += f"; it waits for {found['reason']}" if found["reason"] else ""
+    for what in ("start", "end"):
+        if found[f"{what}_s"] is not None:
+            low, high = found[f"{what}_interval_s"]
+            told += f". It {what}s in {span(found[f'{what}_s'])} ({span(low)} to {span(high)}) if no other comes"
+    told += f". It would start now with {found['change']}" if found["change"] else ""
+    print(errors.plain(told))
+
+
+@guarded
+def cancel(job: Job, state: State = FOLDER) -> None:
+    """Take a job back; if it runs, it saves and ends."""
+    from bricolage.cluster.serve.spool import ask
+
+    found = ask(state, {"cancel": job})
+    print(errors.plain(f"{job} is over already" if "over" in found else f"{job} is cancelled"))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Makes these commands of `bricolage cluster`."""
+    for command in (serve, submit, why, cancel):
+        app.command()(command)
+    app.command("list")(list_jobs)

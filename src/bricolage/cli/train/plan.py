@@ -1,0 +1,143 @@
+"""`bricolage train plan`, `run` and `report`: one training step on several devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.train.parallel.running import PlanResult
+    from bricolage.train.plan.document import TrainingPlan
+
+Folder = Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a plan.", show_default=False)]
+
+
+@guarded
+def plan(
+    spec: Annotated[
+        Path,
+        typer.Argument(metavar="SPEC", help="A training step as TOML or JSON, with its devices.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A folder for the plan.")],
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option("--schedule", metavar="NAME", help="Try this schedule of pipelines; repeatable. Default: all."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each measurement.")
+    ] = 2.0,
+    as_json: a.Json = False,
+) -> None:
+    """Plan a training step on several devices: data parallelism, or stages of a pipeline and their replicas.
+
+    SPEC names a training step and its devices: processes here, or described ones. The step runs in this process for some seconds to
+    time its operators, which runs the Python that SPEC names. DIR gets plan.json, schedule.csv and report.html.
+    """
+    from bricolage.cli import output, progress
+    from bricolage.report import parallel
+    from bricolage.train.parallel.planning import plan_step
+    from bricolage.train.plan.document import PLAN, write_plan
+    from bricolage.train.plan.pipelines import PLANNED
+    from bricolage.train.spec import read_spec
+
+    for one in schedule or ():
+        if one not in PLANNED:
+            raise errors.BadOption(option="--schedule", value=one, advice=f"Use one of {', '.join(PLANNED)}")
+    found = read_spec(spec)
+    output.make_folder(out)
+    output.check_writable(out / PLAN)
+    with output.stdout_kept(), progress.shown() as shown:
+        made = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
+    write_plan(made, out)
+    output.write_text(out / "report.html", parallel.page(made))
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(made))
+        return
+    _show_plan(made)
+    output.note(f"wrote {out / PLAN}, schedule.csv and report.html")
+
+
+@guarded
+def run(
+    folder: Folder,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="Seconds for the race.")] = 8.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=1.0, help="Seconds for which a process waits for another.")
+    ] = 120.0,
+    pipelines: Annotated[
+        int, typer.Option("--pipelines", metavar="N", min=0, help="Pipelines in the race: the fastest as predicted.")
+    ] = 1,
+    as_json: a.Json = False,
+) -> None:
+    """Run a plan of a training step on this machine, in turns with plain data parallelism and a single process.
+
+    Gradients are compared with those of the single process. Then all ways take turns, and the fastest is kept. Weights are not
+    trained: steps have a learning rate of zero. On several machines: `torchrun ... -m bricolage.train run PLAN` on each.
+    """
+    from bricolage.cli import output
+    from bricolage.report import parallel
+    from bricolage.train.parallel.running import run_plan
+    from bricolage.train.plan.document import RESULT, read_plan
+
+    output.check_writable(folder / RESULT)
+    with output.stdout_kept():
+        done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
+    assert done is not None
+    made, _ = read_plan(folder)
+    output.write_text(folder / "report.html", parallel.page(made, done))
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(done))
+        return
+    _show_result(done)
+    output.note(f"wrote {folder / RESULT} and report.html")
+
+
+@guarded
+def report(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: report.html in it.")
+    ] = None,
+) -> None:
+    """Write the page of a plan again: with what was measured, where it was run."""
+    from bricolage.cli import output
+    from bricolage.report import parallel
+    from bricolage.train.parallel.running import read_result
+    from bricolage.train.plan.document import read_plan
+
+    made, _ = read_plan(folder)
+    place = out or folder / "report.html"
+    output.write_text(place, parallel.page(made, read_result(folder)))
+    output.note(f"wrote {place}")
+
+
+def _show_plan(made: TrainingPlan) -> None:
+    from bricolage.cli import output
+    from bricolage.report import parallel, words
+
+    print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
+    output.show(parallel.plan_table(made))
+    print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
+    for one in made.changes:
+        print(f"With {one.change}: {words.milliseconds(one.step_ms)} ({parallel.plan_words(one.plan)})")
+    for note in made.notes:
+        print(note)
+
+
+def _show_result(done: PlanResult) -> None:
+    from bricolage.cli import output
+    from bricolage.report import parallel
+
+    output.show(parallel.result_table(done))
+    for line in parallel.result_words(done):
+        print(line)

@@ -1,0 +1,1 @@
+"""A cluster that is served: jobs come in, a policy decides, an engine runs them, a log remembers."""

@@ -1,0 +1,223 @@
+"""What a policy would do with a Slurm cluster as it stands: limits, order, when jobs start and end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bricolage.cluster.catalogue import PolicyEntry
+from bricolage.cluster.estimates import Rolling, program
+from bricolage.cluster.forecast import JobOutlook, QueuedJob, outlook
+from bricolage.cluster.jobs import TrainingJob
+from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.run_times import RunTime, advised_limit_s
+from bricolage.cluster.slurm.queue import ENDED, SlurmJob, SlurmNode, SlurmQueue
+from bricolage.cluster.why import Interval
+from bricolage.errors import SlurmEmpty
+
+DRAWS = 20
+"""Forecasts with lengths drawn from history, for the intervals."""
+_LEAST_S = 0.5
+"""Of a run: the controller counts whole seconds."""
+
+
+@dataclass(frozen=True)
+class AdviceOptions:
+    """What is advised, and how carefully."""
+
+    risk: float = 0.05
+    """Share of jobs that may reach a lowered limit."""
+    limits: bool = True
+    """Whether limits are lowered; backfilling trusts them."""
+    draws: int = DRAWS
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class JobAdvice:
+    """Of one job. Times are seconds from now."""
+
+    job: str
+    """Its number."""
+    name: str
+    user: str
+    devices: int
+    running: bool
+    place: int
+    """Among those that wait, from 1, in the order in which the policy starts them; 0 of running ones."""
+    start_s: float
+    start_interval_s: Interval
+    end_s: float
+    end_interval_s: Interval
+    run_s: float
+    """That it is believed to take in all."""
+    run_interval_s: Interval
+    because: str
+    """What the prediction goes by."""
+    waits_for: str
+    """What it lacks now; empty where nothing."""
+    limit_s: float
+    """That it has now; infinite: none."""
+    advised_limit_s: float
+    starts_now: bool
+
+
+@dataclass(frozen=True)
+class SlurmAdvice:
+    """Of all jobs with GPUs that run or wait."""
+
+    policy: str
+    devices: Mapping[str, int]
+    known_runs: int
+    """Past runs that predictions go by."""
+    jobs: tuple[JobAdvice, ...]
+    """Running ones, then those that wait, in the policy's order."""
+    left_out: Mapping[str, int]
+
+
+def learnt(queue: SlurmQueue, history: Iterable[TrainingJob]) -> Rolling:
+    """What past jobs took: those of a history, then those that the controller remembers."""
+    rolling = Rolling()
+    seen = set()
+    for job in history:
+        seen.add(job.name)
+        rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+    for one in queue.jobs:
+        took = one.end_s - one.start_s
+        if one.state in ENDED and one.number not in seen and took >= 0:
+            rolling.learn(one.user, one.name, one.devices, max(took, _LEAST_S))
+    return rolling
+
+
+def advise(
+    queue: SlurmQueue, entry: PolicyEntry, rolling: Rolling, options: AdviceOptions = AdviceOptions()
+) -> SlurmAdvice:
+    """What the policy would do.
+
+    Args:
+        queue: the cluster as it stands.
+        entry: the policy. It orders who waits; it stops no job.
+        rolling: what past jobs took.
+        options: risk, and draws of the intervals.
+
+    Raises:
+        SlurmEmpty: no node with GPUs can run jobs.
+        PolicyRefuses: the policy cannot serve these jobs.
+    """
+    left_out = Counter(queue.left_out)
+    kinds = _kinds(queue.nodes)
+    if not kinds:
+        told = ", ".join(f"{count} {reason}" for reason, count in queue.left_out.items())
+        raise SlurmEmpty(reason=told or "it names no nodes")
+    cluster = _cluster(queue.nodes, kinds)
+    taken = _taken(queue, kinds, cluster, left_out)
+    limits = [_limit(job, queue.now, rolling, options) for job, _ in taken]
+    jobs = [_queued(job, on, limit, queue.now) for (job, on), limit in zip(taken, limits, strict=True)]
+    found = outlook(jobs, cluster, entry, rolling, options.draws, options.seed)
+    order = sorted(range(len(found)), key=lambda number: found[number].place)
+    advised = tuple(_advice(taken[number][0], found[number], limits[number]) for number in order)
+    known = sum(len(runs) for names in rolling.known.values() for runs in names.values())
+    return SlurmAdvice(entry.name, dict(cluster.capacity), known, advised, dict(left_out))
+
+
+def _advice(job: SlurmJob, found: JobOutlook, limit_s: float) -> JobAdvice:
+    time, expected = found.time, found.expected
+    return JobAdvice(
+        job=job.number,
+        name=job.name,
+        user=job.user,
+        devices=job.devices,
+        running=found.place == 0,
+        place=found.place,
+        start_s=expected.start_s,
+        start_interval_s=expected.start_interval_s,
+        end_s=expected.end_s,
+        end_interval_s=expected.end_interval_s,
+        run_s=time.seconds,
+        run_interval_s=time.interval_s,
+        because=_because(job, time),
+        waits_for="" if found.starts_now else found.waits_for,
+        limit_s=job.limit_s,
+        advised_limit_s=limit_s,
+        starts_now=found.starts_now,
+    )
+
+
+def _because(job: SlurmJob, time: RunTime) -> str:
+    runs = "1 run" if time.all_runs == 1 else f"{time.all_runs} runs"
+    told = {
+        "name": f"{runs} of {job.user}'s {job.name}",
+        "similar name": f"{runs} of {job.user}'s jobs of similar names",
+        "user": f"{runs} of {job.user}'s other jobs",
+        "nothing": f"{runs} of all users" if time.all_runs else "no history: an hour, or its limit",
+    }[time.likeness]
+    return told if time.runs or not time.all_runs else f"{told}, all shorter than this one has run"
+
+
+def _elapsed(job: SlurmJob, now: float) -> float:
+    """0 where it waits, or where a clock was set back."""
+    return max(now - job.start_s, 0.0) if job.state == "RUNNING" else 0.0
+
+
+def _limit(job: SlurmJob, now: float, rolling: Rolling, options: AdviceOptions) -> float:
+    if not options.limits:
+        return job.limit_s
+    return advised_limit_s(rolling, job.user, job.name, job.devices, _elapsed(job, now), job.own_limit_s, options.risk)
+
+
+def _queued(job: SlurmJob, kinds: tuple[str, ...], limit_s: float, now: float) -> QueuedJob:
+    since = min(job.start_s - now, 0.0) if job.state == "RUNNING" else None
+    return QueuedJob(
+        job.number, job.user, job.name, job.devices, kinds, job.submit_s - now, limit_s, job.own_limit_s, since
+    )
+
+
+def _kinds(nodes: Sequence[SlurmNode]) -> dict[tuple[str, tuple[str, ...]], str]:
+    """A name for the nodes of each type of GPU in each choice of partitions: jobs of one partition stay on its nodes."""
+    places = sorted({(node.kind, node.partitions) for node in nodes})
+    types = Counter(kind for kind, _ in places)
+    return {
+        (kind, partitions): (kind or "gpu") if types[kind] == 1 else f"{kind or 'gpu'} {'+'.join(partitions)}"[:64]
+        for kind, partitions in places
+    }
+
+
+def _cluster(nodes: Sequence[SlurmNode], kinds: Mapping[tuple[str, tuple[str, ...]], str]) -> ClusterSpec:
+    sizes = Counter((kinds[node.kind, node.partitions], node.devices) for node in nodes)
+    return ClusterSpec(tuple(NodeGroup(kind, count, devices) for (kind, devices), count in sizes.items()))
+
+
+def _taken(
+    queue: SlurmQueue,
+    kinds: Mapping[tuple[str, tuple[str, ...]], str],
+    cluster: ClusterSpec,
+    left_out: Counter[str],
+) -> list[tuple[SlurmJob, tuple[str, ...]]]:
+    """Jobs that a forecast can place, each with its kinds; tasks of an array that wait one by one."""
+    on_node = {node.name: kinds[node.kind, node.partitions] for node in queue.nodes}
+    free = dict(cluster.capacity)
+    found: list[tuple[SlurmJob, tuple[str, ...]]] = []
+    for job in queue.jobs:
+        if job.state == "RUNNING":
+            kind = next((on_node[node] for node in job.nodes if node in on_node), "")
+            if not kind or free[kind] < job.devices:
+                left_out["jobs run on nodes that are away"] += 1
+                continue
+            free[kind] -= job.devices
+            found.append((job, (kind,)))
+        elif job.waits:
+            fitting = tuple(
+                name
+                for (kind, partitions), name in kinds.items()
+                if job.kind in ("", kind)
+                and set(partitions) & set(job.partitions)
+                and cluster.capacity[name] >= job.devices
+            )
+            if fitting:
+                found += [(job, fitting)] * job.tasks
+            else:
+                left_out["jobs fit on no nodes of their partition"] += 1
+        elif job.state == "PENDING":
+            left_out["jobs are held, or wait for something else than GPUs"] += 1
+    return found

@@ -1,0 +1,179 @@
+"""A plan of a training step on several devices: tables for the terminal, and a page of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from rich.table import Table
+
+from bricolage._version import __version__
+from bricolage.report import words
+from bricolage.report.charts import grid, svg
+from bricolage.report.tables import plain_table
+from bricolage.train.plan.pipelines import simulated
+
+if TYPE_CHECKING:
+    from bricolage.train.parallel.running import PlanResult
+    from bricolage.train.plan.document import TrainingPlan
+    from bricolage.train.plan.problem import PipelinePlan
+
+_LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 70
+_KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
+_TOLD = {"F": "forward", "B": "backward", "I": "gradient of the input", "W": "gradient of the weights"}
+Bar = tuple[str, float, float]
+"""A pass ("0F3"), its begin and its end, milliseconds."""
+
+
+def plan_words(one: PipelinePlan) -> str:
+    """A plan in a few words: "1f1b, 2 x 4 devices, 8 micro-batches"."""
+    if one.devices == 1 and one.replicas == 1 and one.micro_batches == 1:
+        return one.schedule
+    parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
+    if one.devices > 1 or one.micro_batches > 1:
+        parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
+    return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
+
+
+def plan_table(made: TrainingPlan) -> Table:
+    """The plan that is chosen, and its runner-ups."""
+    heads = [("Plan", "fold"), ("Step", "right"), ("Bubble", "right"), ("Exchange", "right")]
+    heads += [("Peak", "right"), ("Gap", "right")]
+    rows = [
+        [
+            plan_words(one),
+            words.milliseconds(one.step_ms),
+            f"{one.bubble:.0%}" if one.devices > 1 else words.MISSING,
+            words.milliseconds(one.exchange_ms) if one.replicas > 1 else words.MISSING,
+            words.size(one.peak_bytes),
+            f"{max(one.gap, 0.0):.0%}",
+        ]
+        for one in (made.chosen, *made.runner_ups)
+    ]
+    return plain_table(heads, rows)
+
+
+def result_table(done: PlanResult) -> Table:
+    """What was predicted and what was measured."""
+    heads = [("", "left"), ("Predicted", "right"), ("Measured", "right"), ("95 % interval", "right")]
+    heads += [("Error", "right"), ("Gradients", "right"), ("", "left")]
+    return plain_table(heads, _result_rows(done))
+
+
+def _result_rows(done: PlanResult) -> list[list[str]]:
+    rows = []
+    for name, one in done.measured.items():
+        check, error = done.checks.get(name), done.error(name)
+        rows.append(
+            [
+                name,
+                words.milliseconds(done.predicted_ms.get(name)),
+                words.milliseconds(one.median_ms),
+                words.interval((one.low_ms, one.high_ms)),
+                words.MISSING if error is None else f"{error:+.0%}",
+                words.MISSING if check is None else words.error(check.error),
+                "kept" if name == done.kept else "",
+            ]
+        )
+    return rows
+
+
+_ENGINES = {"torch": "torch.distributed.pipelining", "loop": "a loop on send and receive"}
+
+
+def result_words(done: PlanResult) -> list[str]:
+    """Sentences below the table."""
+    told = [f"{name} is not kept: {reason}" for name, reason in done.failures.items()]
+    against = [
+        f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}] times {name}" for name, one in sorted(done.speedups.items())
+    ]
+    told += [f"The {name} was run by {_ENGINES[one]}" for name, one in done.engines.items() if one in _ENGINES]
+    return [*told, f"Kept: {done.kept}" + (f", as fast as {' and '.join(against)}" if against else "")]
+
+
+def timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
+    """A row for each device, with the passes that it runs; empty where there are none."""
+    end = max((bar[2] for lane in lanes for bar in lane), default=0.0)
+    if not end:
+        return ""
+    height = len(lanes) * _LANE + 34
+    parts = [svg(_LEFT + _WIDTH + 20, height, label), *grid(end, _LEFT, _WIDTH, 0, height)]
+    for number, lane in enumerate(lanes):
+        top = number * _LANE + 4
+        parts.append(f'<text class="name" x="{_LEFT - 8}" y="{top + 13}">device {number}</text>')
+        for name, start, stop in lane:
+            stage, kind, micro = name.partition(next(one for one in name if one in _KINDS))
+            wide = (stop - start) / end * _WIDTH
+            told = f"stage {int(stage) + 1}, micro-batch {int(micro) + 1}: {_TOLD[kind]}, {words.milliseconds(stop - start)}"
+            parts.append(
+                f'<rect class="{_KINDS[kind]} part" x="{_LEFT + start / end * _WIDTH:.2f}" y="{top}" width="{max(wide, 0.2):.2f}" '
+                f'height="{_LANE - 8}"><title>{escape(told)}</title></rect>'
+            )
+    return "".join((*parts, "</svg>"))
+
+
+def memory(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
+    """Bytes over time, a figure for each device on one scale."""
+    most = max((size for some in curves for _, size in some), default=0)
+    if not most or not end:
+        return ""
+    height = len(curves) * _MEMORY + 30
+    parts = [svg(_LEFT + _WIDTH + 20, height, "Memory of each device"), *grid(end, _LEFT, _WIDTH, 0, height)]
+    for number, some in enumerate(curves):
+        floor = (number + 1) * _MEMORY
+        path = [f"M{_LEFT} {floor}"]
+        for at, size in some:
+            path.append(f"H{_LEFT + min(at / end, 1.0) * _WIDTH:.1f}V{floor - size / most * (_MEMORY - 12):.1f}")
+        peak = max((size for _, size in some), default=0)
+        parts.append(
+            f'<path class="memory" d="{"".join(path)}H{_LEFT + _WIDTH}V{floor}Z"><title>peak {words.size(peak)}</title></path>'
+            f'<text class="name" x="{_LEFT - 8}" y="{floor - 22}">device {number}</text>'
+            f'<text class="name" x="{_LEFT - 8}" y="{floor - 6}">{escape(words.size(peak))}</text>'
+        )
+    return "".join((*parts, "</svg>"))
+
+
+def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
+    """The page: plans, the pipeline's timeline and memory, what was measured, and what other devices would bring."""
+    environment = Environment(
+        loader=PackageLoader("bricolage.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"ms": words.milliseconds, "size": words.size, "plan": plan_words}
+    shown = made.pipelined
+    figures: dict[str, object] = {}
+    if shown is not None:
+        times, curves = simulated(made.problem, shown)
+        lanes: list[list[Bar]] = [[] for _ in range(shown.devices)]
+        for one in times.passes:
+            lanes[one.device].append((str(one.one), one.start_ms, one.end_ms))
+        figures = {
+            "predicted": Markup(timeline(lanes, "Predicted passes")),
+            "memory": Markup(memory(curves, times.makespan_ms)),
+            "measured": Markup(_measured(done, shown.devices)),
+        }
+    return environment.get_template("parallel.html.j2").render(
+        made=made,
+        shown=shown,
+        begins=() if shown is None else made.begins(shown),
+        figures=figures,
+        done=done,
+        rows=[] if done is None else _result_rows(done),
+        told=[] if done is None else result_words(done),
+        version=__version__,
+    )
+
+
+def _measured(done: PlanResult | None, devices: int) -> str:
+    """Of the first replica."""
+    if done is None:
+        return ""
+    ranks = done.passes.get("pipeline", ())[:devices]
+    lanes = [[(one.name, one.start_ms, one.end_ms) for one in some] for some in ranks]
+    return timeline(lanes, "Measured passes")

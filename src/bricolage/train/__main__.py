@@ -1,0 +1,80 @@
+"""One process of a plan, as `torchrun` starts it: `torchrun --nproc-per-node 4 -m bricolage.train run plan/`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from bricolage import scratch
+from bricolage.errors import BricolageError
+from bricolage.train.parallel.running import PlanResult, run_plan
+from bricolage.train.rank import Rank
+from bricolage.train.step import load_torch
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a plan as one of the processes of the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); the first one prints."""
+    parser = argparse.ArgumentParser(prog="python -m bricolage.train", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a plan of `bricolage train plan`")
+    run.add_argument("plan", type=Path)
+    run.add_argument("--seconds", type=float, default=8.0, help="for the race")
+    run.add_argument("--timeout", type=float, default=120.0, help="seconds for which a process waits for another")
+    run.add_argument("--pipelines", type=int, default=1, help="in the race: the fastest as predicted")
+    given = parser.parse_args(arguments)
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        parser.error("torchrun starts it; on this machine alone: bricolage train run PLAN")
+    number = int(os.environ["RANK"])
+    try:
+        return _run(given, number)
+    except BricolageError as error:
+        print(f"rank {number}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    except RuntimeError as error:  # of a process that waits in vain for another
+        told = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        print(
+            f"rank {number}: another rank ended, or did not answer for {given.timeout:g} s: {told}",
+            file=sys.stderr,
+            flush=True,
+        )
+        return 1
+
+
+def _run(given: argparse.Namespace, number: int) -> int:
+    dist = load_torch().distributed
+    dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout))
+    folder = scratch.temporary()
+    try:
+        own = Rank(number, dist.get_world_size(), folder)
+        found = run_plan(
+            given.plan, seconds=given.seconds, timeout_s=given.timeout, pipelines=given.pipelines, rank=own
+        )
+    finally:
+        scratch.remove(folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    if found is not None:
+        _print(found)
+    return 0
+
+
+def _print(found: PlanResult) -> None:
+    for name, one in found.measured.items():
+        check, error = found.checks.get(name), found.error(name)
+        told = "" if error is None else f", predicted {found.predicted_ms[name]:.4g} ms ({error:+.0%})"
+        gradients = (
+            ""
+            if check is None
+            else f"; gradients within {check.error:.1e} of float64 (one process: {check.own_error:.1e})"
+        )
+        print(f"{name}: {one}{told}{gradients}{' <- kept' if name == found.kept else ''}")
+    for name, reason in found.failures.items():
+        print(f"{name} is not kept: {reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

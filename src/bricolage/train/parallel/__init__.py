@@ -1,0 +1,1 @@
+"""Plans of training steps made from a spec, and run on several devices by `torch.distributed`."""

@@ -1,0 +1,246 @@
+"""What each process does with a plan: its stages, the check of gradients, and its turns in the race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from bricolage.errors import BadPlan
+from bricolage.measure.turns import take_turns
+from bricolage.train.parallel.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.plan.problem import PipelinePlan
+from bricolage.train.rank import Rank
+from bricolage.train.spec import StepSpec
+from bricolage.train.step import build
+from bricolage.work.pipeline.csv import from_text
+
+SINGLE = "single process"
+BOUND = 1e-6
+"""Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
+_OF_ITSELF = 4.0
+_ROUNDS = (3, 40)
+_TURN = 2
+"""Steps of a turn, after one that does not count."""
+
+
+@dataclass(frozen=True)
+class PipelineJob:
+    """A plan that divides the module."""
+
+    plan: PipelinePlan
+    begins: tuple[str, ...]
+    """Paths of the modules with which stages begin, but for the first."""
+    table: str
+    """Its schedule."""
+
+
+@dataclass(frozen=True)
+class ParallelJob:
+    """What all processes are given."""
+
+    spec: StepSpec
+    pipelines: Mapping[str, PipelineJob]
+    """By the name under which they take part."""
+    data_parallel: bool
+    seconds: float
+    """For the race."""
+    timeout_s: float
+    """For which a process waits for another."""
+    threads: int
+    """Of each process, but for one that runs alone."""
+    single_threads: int
+    """Of that one."""
+
+
+@dataclass(frozen=True)
+class MeasuredPass:
+    """A pass as it was run: milliseconds from the begin of the step."""
+
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """Relative errors of gradients, of one step, all weights together."""
+
+    error: float
+    own_error: float
+    """Of the single process in float32."""
+    worst: float
+    """Of the weight with the largest error."""
+    worst_name: str
+
+    @property
+    def limit(self) -> float:
+        """What is accepted."""
+        return max(BOUND, _OF_ITSELF * self.own_error)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the gradients are those of the single process."""
+        return self.error <= self.limit and self.worst <= 10.0 * self.limit
+
+
+@dataclass(frozen=True)
+class ParallelAnswer:
+    """What a process found."""
+
+    rounds: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+    """Milliseconds of steps by the way that was run, of the slowest process."""
+    checks: Mapping[str, GradientCheck] = field(default_factory=dict)
+    passes: Mapping[str, tuple[MeasuredPass, ...]] = field(default_factory=dict)
+    """Of each pipeline's last step, on this process."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """What runs each pipeline here: "torch" (torch.distributed.pipelining), "loop" (ours), "none"."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Ways that were refused, and why."""
+
+
+def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
+    """Checks gradients, then races."""
+    torch.set_num_threads(job.threads)
+    executors, failures = _made(job, rank)
+    checks = _checks(job, rank, executors)
+    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline)}
+    for one, check in checks.items():
+        if not check.accepted:
+            failures[one] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
+            executors.pop(one, None)
+    rounds, passes = _race(executors, job.seconds, rank)
+    return ParallelAnswer(rounds, checks, passes, engines, failures)
+
+
+def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[str, str]]:
+    """All ways to run the step, and why others cannot be; all processes agree."""
+    found: dict[str, StepExecutor] = {}
+    failures: dict[str, str] = {}
+    for name, one in job.pipelines.items():
+        schedule = from_text(one.plan.schedule, one.table)
+        reason = ""
+        try:
+            found[name] = Pipeline(build(job.spec), one.plan, schedule, one.begins, rank.number, job.timeout_s)
+        except BadPlan as error:
+            reason = str(error.facts["reason"])
+        failed = torch.tensor([int(bool(reason))])
+        rank.dist.all_reduce(failed, op=rank.dist.ReduceOp.MAX)
+        if int(failed):
+            failures[name] = reason or "another process cannot divide the module"
+            found.pop(name, None)
+    if job.data_parallel:
+        found["data parallel"] = DataParallel(build(job.spec), rank.number, rank.size)
+    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0)
+    return found, failures
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor]) -> dict[str, GradientCheck]:
+    """Of each way to run the step on several processes; all processes see the same."""
+    names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
+    exact, own = reference(job.spec, rank, names)
+    found = {}
+    for kind, executor in executors.items():
+        if kind == SINGLE:
+            continue
+        executor.run()
+        here = executor.gradients()
+        found[kind] = compared(names, exact, own, here, rank)
+    return found
+
+
+def reference(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
+    """Gradients of the single process in float64, and the relative error of its own in float32; from the first process."""
+    step = build(spec)
+    shapes = {name: one.shape for name, one in step.module.named_parameters()}
+    flat = torch.zeros(sum(shapes[name].numel() for name in names) + 1, dtype=torch.float64)
+    if rank.number == 0:
+        single = _gradients_of(spec, names, torch.float32)
+        double = _gradients_of(spec, names, torch.float64)
+        error = (single.double() - double).norm() / double.norm().clamp_min(1e-300)
+        flat = torch.cat([double, error.reshape(1)])
+    rank.dist.broadcast(flat, 0)
+    parts = flat[:-1].split([shapes[name].numel() for name in names])
+    return dict(zip(names, parts, strict=True)), float(flat[-1])
+
+
+def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+    step = build(spec)
+    module = step.module.to(kind)
+
+    def like(one: torch.Tensor) -> torch.Tensor:
+        return one.to(kind) if one.is_floating_point() else one
+
+    step.loss(module(*map(like, step.inputs)), *map(like, step.targets)).backward()
+    found = dict(module.named_parameters())
+    grads = [found[name].grad for name in names]
+    zeros = [torch.zeros_like(found[name]) if one is None else one for name, one in zip(names, grads, strict=True)]
+    return torch.cat([one.reshape(-1) for one in zeros])
+
+
+def compared(
+    names: Sequence[str],
+    exact: Mapping[str, torch.Tensor],
+    own: float,
+    here: Mapping[str, torch.Tensor],
+    rank: Rank,
+) -> GradientCheck:
+    """The largest difference that any process sees in each weight."""
+    errors = torch.full((len(names),), -1.0, dtype=torch.float64)
+    for place, name in enumerate(names):
+        if name in here:
+            difference = (here[name].double().reshape(-1) - exact[name]).norm()
+            errors[place] = difference if difference.isfinite() else float("inf")
+    rank.dist.all_reduce(errors, op=rank.dist.ReduceOp.MAX)
+    sizes = torch.stack([exact[name].norm() for name in names])
+    whole = float(sizes.norm()) or 1.0
+    # A weight that no process has, is one whose gradient is missing.
+    errors = torch.where(errors < 0.0, sizes, errors)
+    relative = errors / sizes.clamp_min(1e-3 * whole)
+    worst = int(relative.argmax())
+    return GradientCheck(float(errors.norm()) / whole, own, float(relative[worst]), names[worst])
+
+
+# --- the race ------------------------------------------------------------------------------------------------------------
+
+
+def _race(
+    executors: Mapping[str, StepExecutor], seconds: float, rank: Rank
+) -> tuple[tuple[Mapping[str, tuple[float, ...]], ...], Mapping[str, tuple[MeasuredPass, ...]]]:
+    """Rounds of turns: in each, every way runs some steps; a step takes what its slowest process takes."""
+    rounds: list[dict[str, tuple[float, ...]]] = []
+    last: dict[str, tuple[MeasuredPass, ...]] = {}
+    begun = time.perf_counter()
+
+    def turn(name: str) -> None:
+        executors[name].run()
+        times = []
+        for _ in range(_TURN):
+            rank.dist.barrier()
+            at = time.perf_counter()
+            passes = executors[name].run()
+            times.append((time.perf_counter() - at) * 1e3)
+            last[name] = tuple(
+                MeasuredPass(str(one), (start - at) * 1e3, (end - at) * 1e3) for one, start, end in passes.passes
+            )
+        slowest = torch.tensor(times, dtype=torch.float64)
+        rank.dist.all_reduce(slowest, op=rank.dist.ReduceOp.MAX)
+        rounds[-1][name] = tuple(slowest.tolist())
+
+    def remaining(number: int, running: list[str]) -> Sequence[str]:
+        # All processes have to agree: the first one's clock counts.
+        over = torch.tensor([int(number >= _ROUNDS[0] and time.perf_counter() - begun > seconds)])
+        rank.dist.broadcast(over, 0)
+        if int(over) or number >= _ROUNDS[1]:
+            return ()
+        rounds.append({})
+        return running
+
+    if seconds > 0.0 and executors:
+        take_turns(list(executors), turn, remaining)
+    return tuple(rounds), {name: some for name, some in last.items() if some}

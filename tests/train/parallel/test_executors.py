@@ -1,0 +1,61 @@
+"""Plans run on gloo processes: gradients are those of the single process, whoever runs the schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bricolage.train.plan.problem import PipelinePlan
+from bricolage.train.process_group import run_group
+from bricolage.train.spec import Optimiser, StepSpec
+
+pytest.importorskip("torch")
+
+from tests.train.parallel.ranks import Found, Several, gradients
+
+HERE = str(Path(__file__).parent)
+
+
+def spec(module: str) -> StepSpec:
+    return StepSpec(f"code.py:{module}", "code.py:batch", batch_size=16, optimiser=Optimiser("adam"), folder=HERE)
+
+
+def plan(
+    schedule: str, devices: int, replicas: int, micro: int, stages: int, *, recompute: bool = False
+) -> PipelinePlan:
+    return PipelinePlan(
+        schedule, stages, devices, replicas, micro, recompute, tuple(range(stages)), 1.0, 0.0, 0.0, 0.0, 0.0
+    )
+
+
+def begins(stages: int) -> tuple[str, ...]:
+    return tuple(f"layers.{number}" for number in range(1, stages))
+
+
+def run(module: str, *plans: PipelinePlan) -> list[Found]:
+    job = Several(spec(module), plans, tuple(begins(one.stages) for one in plans))
+    return run_group(gradients, [job] * 4, Found, 1, 120.0, wait_s=60.0)
+
+
+def test_pipelines_give_the_gradients_of_the_single_process() -> None:
+    plans = (
+        plan("zb-v", 2, 2, 4, 4),
+        plan("gpipe", 2, 2, 2, 2, recompute=True),
+        plan("chimera", 4, 1, 4, 4),
+        plan("chimera", 2, 2, 2, 2, recompute=True),
+        plan("1f1b", 3, 1, 4, 3),  # the fourth process has nothing to do
+    )
+    found = run("plain", *plans)
+    for number, one in enumerate(plans):
+        for rank in range(4):
+            assert found[rank].checks[number].accepted, (one, found[rank].checks[number])
+    assert found[0].engines == ("torch", "torch", "loop", "loop", "torch")
+    assert found[3].engines[-1] == "none"
+    assert found[0].passes[2][:4] == ("0F0", "0F1", "3F2", "3B2"), "the order of Chimera's first device"
+
+
+def test_values_for_later_stages_are_handed_on_and_a_mask_without_gradient_is_sent_by_our_loop() -> None:
+    found = run("skipping", plan("1f1b", 4, 1, 4, 4), plan("1f1b", 2, 2, 2, 2))
+    assert all(check.accepted for one in found for check in one.checks), found[0].checks
+    assert set(found[0].engines) <= {"loop", "torch"}
