@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,9 @@ import pytest
 from benchmarks.overhead import _timed_load
 from bricolage.plan import artifact
 from bricolage.work.implementation import Implementation
-from tests.runtime import made_plans
 from tests.runtime.made_plans import graph_of_size, made_bucket, made_plan, whole
 
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "run").mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
+pytestmark = pytest.mark.usefixtures("backends")
 
 
 def test_checking_is_a_part_of_loading(tmp_path: Path) -> None:
