@@ -120,12 +120,11 @@ def light_reference() -> Iterator[None]:
 
 @pytest.fixture
 def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The made-up backends that run plans are known, and the cache and a folder for a run are the test's own."""
+    """The made-up backends that run plans are known, and the cache is the test's own."""
     from tests.runtime import made_plans
 
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    for name in ("cache", "run"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "cache").mkdir()
     made_plans.register_all()
     yield
     made_plans.forget_all()

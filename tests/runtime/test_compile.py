@@ -38,6 +38,7 @@ SLOW, QUICK = Implementation("slow-compiler"), Implementation("quick")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
     return tmp_path / "run"
 
 
