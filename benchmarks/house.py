@@ -28,6 +28,8 @@ LONG_FUNCTION = 60
 LONG_FILE = 400
 _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
+_JOBS = "cluster/engines"
+"""It starts what users submit, commands as they stand. They are no workers of ours, which are a system."""
 _SIMULATOR = re.compile(r"simulat(e|or|ion)", re.IGNORECASE)
 _RACE = re.compile(r"_?(race|turns|take_turns)")
 WORDS: Mapping[str, re.Pattern[str]] = {
@@ -235,7 +237,7 @@ def survey(modules: Sequence[Module], prose: Iterable[Path] = ()) -> House:
         "simulators": _own(modules, _SIMULATOR),
         "links": [one.path for one in modules if "Link" in one.classes],
         "races": _own(modules, _RACE),
-        "process_systems": sorted({str(Path(one.path).parent) for one in modules if one.processes}),
+        "process_systems": sorted({str(Path(one.path).parent) for one in modules if one.processes} - {_JOBS}),
         "circles": [" ".join(one) for one in circles(arrows(modules))],
         "double_class_names": [
             f"{name}: {' '.join(sorted(files))}" for name, files in sorted(owners.items()) if len(files) > 1

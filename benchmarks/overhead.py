@@ -167,10 +167,10 @@ def _timed_load(path: Path) -> tuple[float, float]:
     spent = 0.0
     compare = sealed.intact
 
-    def timed(folder: Path, beside: str = "") -> bool:
+    def timed(folder: Path, ignored: str = "") -> bool:
         nonlocal spent
         start = time.perf_counter()
-        found = compare(folder, beside)
+        found = compare(folder, ignored)
         spent += time.perf_counter() - start
         return found
 

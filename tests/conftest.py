@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -115,6 +116,18 @@ def light_reference() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LIBRARY_VARIABLE, "onnx")
         yield
+
+
+@pytest.fixture
+def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The made-up backends that run plans are known, and the cache is the test's own."""
+    from tests.runtime import made_plans
+
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    made_plans.register_all()
+    yield
+    made_plans.forget_all()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -76,7 +77,8 @@ class Translator(nn.Module):
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """[N, 30] twice to [N, 9000, 30]."""
-        return self.out(self.body(self.words(source), self.words(target))).transpose(1, 2)
+        scores: torch.Tensor = self.out(self.body(self.words(source), self.words(target)))
+        return scores.transpose(1, 2)
 
 
 class LanguageModel(nn.Module):
@@ -90,7 +92,8 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """[N, 35] to [N, words, 35]."""
-        return self.out(self.lstm(self.words(tokens))[0]).transpose(1, 2)
+        scores: torch.Tensor = self.out(self.lstm(self.words(tokens))[0])
+        return scores.transpose(1, 2)
 
 
 class Player(nn.Module):
@@ -99,9 +102,7 @@ class Player(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         sizes = (1, 32, 32, 32, 32)
-        self.eyes = nn.Sequential(
-            *(part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Conv2d(a, b, 3, 2, 1), nn.ELU()))
-        )
+        self.eyes = nn.Sequential(*(part for a, b in pairwise(sizes) for part in (nn.Conv2d(a, b, 3, 2, 1), nn.ELU())))
         self.cell = nn.LSTMCell(288, 256)
         self.act, self.value = nn.Linear(256, 6), nn.Linear(256, 1)
 

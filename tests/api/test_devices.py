@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +17,13 @@ from bricolage.errors import BadDevices, UnsupportedType
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.work.implementation import Assignment, Implementation
-from tests.runtime import made_plans
 from tests.runtime.made_plans import graph_of_size, made_bucket, made_plan
 
+pytestmark = pytest.mark.usefixtures("backends")
 BODY = "a=Relu(x) b=Tanh(a) c=Neg(a) y=Add(b,c)"
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 TWO = '[[device]]\nname = "cpu"\nkind = "cpu"\n[[device]]\nname = "gpu"\nkind = "gpu"\n'
 LINK = '[[link]]\nbetween = ["cpu", "gpu"]\ngbytes = 1.0\nlatency_us = 3.0\n'
-
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    for name in ("cache", "run"):
-        (tmp_path / name).mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
 
 
 def saved(tmp_path: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,7 +25,6 @@ from bricolage.plan import artifact
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.graph.models import parse
-from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, graph_of_size, made_bucket, made_plan
 
 BODY = "a=Relu(x) b=Tanh(a) c=Neg(a) y=Add(b,c)"
@@ -80,14 +79,9 @@ class Sleeper(Quick):
 
 
 @pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "run").mkdir()
-    made_plans.register_all()
+def sleeper(backends: None) -> None:
+    del backends  # they are known before
     registry.register("sleeper", f"{__name__}:Sleeper")
-    yield
-    made_plans.forget_all()
 
 
 def saved(tmp_path: Path, *regions: int) -> Path:

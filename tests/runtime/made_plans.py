@@ -185,7 +185,8 @@ def made_bucket(
     contestants: Sequence[Contestant] = (),
     variant: str = ORIGINAL,
 ) -> Bucket:
-    """A bucket whose graph is in the folder."""
+    """A bucket whose graph is in the folder, which is made where it is not there."""
+    folder.mkdir(exist_ok=True)
     regions = tuple(
         PlannedRegion(
             one.implementation,

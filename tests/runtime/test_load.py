@@ -6,7 +6,6 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,21 +29,11 @@ from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
 from bricolage.work.implementation import Assignment, Implementation
 from tests.plan.test_hostile_artifacts import members_of, written
-from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, allowed, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
+pytestmark = pytest.mark.usefixtures("backends")
 QUICK, NIMBLE, SLOW, ABSENT = map(Implementation, ("quick", "nimble", "slow-compiler", "absent"))
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
-
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "run").mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
 
 
 def plan_of(tmp_path: Path, *implementations: Implementation, options: Options | None = None) -> Plan:

@@ -63,10 +63,8 @@ def outlook(
     if reason := entry.refuses(jobs, spec):
         raise errors.PolicyRefuses(name=policy, reason=reason)
     scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
-    names = {one.name for one in scene.jobs}
-    for name in job or ():
-        if name not in names:
-            raise errors.BadOption(option="--job", value=name, advice=f"Give one that is there at {at:g} s")
+    if missing := [name for name in job or () if name not in {one.name for one in scene.jobs}]:
+        raise errors.BadOption(option="--job", value=missing[0], advice=f"Give one that is there at {at:g} s")
     asked = [number for number, one in enumerate(scene.jobs) if not job or one.name in set(job)]
     past = [one for one in jobs if one.submit_s <= at]
     found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)

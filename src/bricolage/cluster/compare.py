@@ -127,40 +127,34 @@ def compare(
         told(entry.name)
         found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error)).run()
         first = outcome(entry.name, found, cluster)
-        interval = None
-        if seeds > 1 and (rate_error or (error and entry.knows == "lengths")):
-            means = [first.mean_jct_s]
-            for seed in range(1, seeds):
-                beliefs = entry.estimator(error, seed, rate_error)
-                again = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep_stays=False).run()
-                means.append(outcome(entry.name, again, cluster).mean_jct_s)
-            interval = min(means), max(means)
-        runs.append((entry, found, first, interval))
-        if why:
-            doubt = Doubt(error, rate_error)
-            for state in found.states:
-                if state.job.name in why:
-                    loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error))
-                    predicted[entry.name, state.number] = predicted_at_submission(loop, entry, state.number, doubt)
+        uncertain = bool(rate_error or (error and entry.knows == "lengths"))
+        again = range(1, seeds) if uncertain else ()
+        means = [first.mean_jct_s, *(_mean_jct_s(jobs, cluster, entry, error, seed, rate_error) for seed in again)]
+        runs.append((entry, found, first, (min(means), max(means)) if again else None))
+        for state in found.states:
+            if state.job.name in why:
+                loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error))
+                doubt = Doubt(error, rate_error)
+                predicted[entry.name, state.number] = predicted_at_submission(loop, entry, state.number, doubt)
     predicted_of = {
         entry.name: {number: one for (name, number), one in predicted.items() if name == entry.name}
         for entry in entries
     }
     span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
     results = tuple(_result(*run, cluster, span, why, predicted_of[run[0].name]) for run in runs)
+    capacity, pauses = dict(cluster.capacity), (cluster.restart_s, cluster.round_s)
     return ClusterComparison(
-        len(jobs),
-        dict(cluster.capacity),
-        cluster.restart_s,
-        cluster.round_s,
-        error,
-        rate_error,
-        seeds,
-        left_out or {},
-        refused,
-        span,
-        results,
+        len(jobs), capacity, *pauses, error, rate_error, seeds, left_out or {}, refused, span, results
     )
+
+
+def _mean_jct_s(
+    jobs: Sequence[TrainingJob], cluster: ClusterSpec, entry: PolicyEntry, error: float, seed: int, rate_error: float
+) -> float:
+    """Mean completion time where beliefs are off by another draw."""
+    beliefs = entry.estimator(error, seed, rate_error)
+    found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep_stays=False).run()
+    return outcome(entry.name, found, cluster).mean_jct_s
 
 
 def _result(

@@ -88,7 +88,7 @@ class Profile:
         return min(self.times.items(), key=lambda item: item[1], default=None)
 
     @property
-    def usual(self) -> list[Implementation]:
+    def first_configurations(self) -> list[Implementation]:
         """The first configuration of every backend that takes the whole graph and compiles quickly."""
         slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         quick = [one for one in self.candidates.whole if one.backend not in slow]

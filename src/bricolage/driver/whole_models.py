@@ -32,7 +32,7 @@ def measure_baselines(
     slowly = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     quick = [one for one in profile.candidates.whole if one.backend not in slowly]
     others = [one for one in profile.candidates.whole if one.backend in slowly]
-    first = sorted(quick if every else first or profile.usual, key=partial(_compile_s, profile))
+    first = sorted(quick if every else first or profile.first_configurations, key=partial(_compile_s, profile))
     profile.session.progress.start("whole model on each backend", len(first) + every * len(others))
     if first:
         profile.measure_whole(first, stop if not every else lambda: False)

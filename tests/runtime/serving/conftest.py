@@ -14,7 +14,6 @@ import numpy as np
 from bricolage.options import Options, available_cores
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
-from tests.runtime.conftest import backends  # noqa: F401 - the fixture, for the tests here
 from tests.runtime.made_plans import BODY, graph_of_size, made_bucket, made_plan, whole
 
 CORES = available_cores()

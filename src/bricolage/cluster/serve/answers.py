@@ -41,7 +41,7 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class JobOutlook:
+class JobExplanation:
     """Why a job waits, and when it will start and end if no other comes. Times are seconds from now, each with a range."""
 
     job: str
@@ -93,7 +93,7 @@ def stands(loop: ReplayLoop, state: JobState, now: float) -> str:
     return "running" if loop.observed.works(state) and now >= state.resumes_s else "starting"
 
 
-def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> JobOutlook:
+def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> JobExplanation:
     """Where a job stands, and what is ahead of it: the loop is run forward from here (`prospects`).
 
     Raises:
@@ -102,14 +102,14 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Jo
     state = loop.states[number]
     word = stands(loop, state, now)
     if loop.observed.over(state):
-        return JobOutlook(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
+        return JobExplanation(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
     active = [one for one in loop.states if not loop.observed.over(one)]
     found = prospects(
         _scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[active.index(state)]
     )[0]
     told = found.expected
     start, end = told.start_interval_s, told.end_interval_s
-    return JobOutlook(
+    return JobExplanation(
         state.job.name,
         word,
         found.waits_for,

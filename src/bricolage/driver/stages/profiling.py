@@ -59,7 +59,7 @@ class Reference(Stage[DecisionState]):
         """The reference has one thread; what is measured next is compiled meanwhile."""
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
-        specs = [profile.whole_spec(one) for one in _few(state) or profile.usual]
+        specs = [profile.whole_spec(one) for one in _few(state) or profile.first_configurations]
         cached = measurer.cached([(spec, data) for spec in specs], state.session.options.bound)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
