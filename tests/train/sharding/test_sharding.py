@@ -15,12 +15,13 @@ import torch
 
 from bricolage.search.sharding.programme import best_sharding
 from bricolage.train.process_group import run_group
+from bricolage.train.sharding.execute import LayoutJob, plan_spec
 from bricolage.train.sharding.plan import plan_layouts
 from bricolage.train.sharding.signatures import Signatures, check
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.sharding.verify import VerifiedOperator
-from bricolage.train.spec import Optimiser
-from bricolage.train.step import TrainingStep
+from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.step import TrainingStep, build
 from tests.train.sharding.ranks import STEPS, Case, Job, Ran, described, group, run
 
 WORKERS = 2
@@ -44,12 +45,25 @@ def test_gradients_are_those_of_one_process() -> None:
         assert any(one.startswith("S") for one in fast.parameters.values())
         assert fast.ms <= fast.replicas_ms and fast.ms < 0.7 * fast.single_ms
         cases.append(Case(f"{name}, fast links", name, fast))
-    found = run_group(run, [Job(tuple(cases), ("perceptron",))] * WORKERS, Ran, 1, 120.0)
+    spec = StepSpec("tests.train.sharding.ranks:network", "tests.train.sharding.ranks:samples", batch_size=16)
+    layouts = LayoutJob(spec, plan_spec(spec, group(WORKERS)), 3)
+    found = run_group(run, [Job(tuple(cases), ("perceptron",), layouts)] * WORKERS, Ran, 1, 120.0)
     assert all(not one.refused and not one.strayed for one in found), found[0]
     errors = dict(zip(["FSDP2", *(one.name for one in cases)], found[0].errors, strict=True))
     assert max(errors.values()) < 1e-5, errors
+    assert all(one.spec.error < 1e-5 and not one.spec.strayed for one in found)
+    assert found[0].spec.loss == pytest.approx(trained(spec, 2), rel=1e-4)
     assert max(one.sparse_error for one in found) < 1e-5
     assert sum(one.words[0] for one in found) == found[0].words[1] > 0
+
+
+def trained(spec: StepSpec, steps: int) -> float:
+    """The loss behind a number of steps in one process."""
+    step = build(spec)
+    optimiser = step.make_optimiser()
+    for _ in range(steps):
+        step.run(optimiser)
+    return float(step.loss(step.module(*step.inputs), *step.targets).detach())
 
 
 def test_dtensor_answers_which_layouts_a_product_takes() -> None:

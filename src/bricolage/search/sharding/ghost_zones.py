@@ -1,10 +1,10 @@
 """In which order a block's surface lies in memory, so that what its neighbours need is sent in few messages without packing.
 
-Zhao, Hall, Johansen and Williams, "Improving communication by optimizing on-node data movement with data layout", PPoPP 2021. A block of
-a grid of D dimensions has 3^D - 1 regions on its surface (faces, edges, corners) and as many neighbours; a neighbour needs each region
-that touches it, so there are 5^D - 3^D pairs of them. Regions that lie one after another go as one message, so an order
-takes as many messages as there are pairs, less the pairs of consecutive regions that one neighbour needs both of. The best order is a
-Hamiltonian path of most weight.
+Zhao, Hall, Johansen and Williams, "Improving communication by optimizing on-node data movement with data layout", PPoPP 2021. A
+block of a grid of D dimensions has 3^D - 1 regions on its surface (faces, edges, corners) and as many neighbours; a neighbour
+needs each region that touches it, so there are 5^D - 3^D pairs of them. Regions that lie one after another go as one message, so
+an order takes as many messages as there are pairs, less the pairs of consecutive regions that one neighbour needs both of. The
+best order is a Hamiltonian path of most weight.
 """
 
 from __future__ import annotations
