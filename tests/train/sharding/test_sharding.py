@@ -41,10 +41,14 @@ def test_gradients_are_those_of_one_process() -> None:
             plans["short of memory"] = short, best_sharding(short)
             assert plans["short of memory"][1].peak_bytes <= short.memory_bytes
         cases += [Case(f"{name}, {what}", name, facts.plan(*plan, math.inf)) for what, plan in plans.items()]
+        shared = facts.best(60.0)
+        assert shared[1].ms <= plans["mixed"][1].ms
+        cases.append(Case(f"{name}, conversions shared", name, facts.plan(*shared, math.inf)))
         fast = plan_layouts(joint, step.optimiser, group(WORKERS))
         assert any(one.startswith("S") for one in fast.parameters.values())
         assert fast.ms <= fast.replicas_ms and fast.ms < 0.7 * fast.single_ms
         cases.append(Case(f"{name}, fast links", name, fast))
+    assert any(one.plan.relays for one in cases)
     spec = StepSpec("tests.train.sharding.ranks:network", "tests.train.sharding.ranks:samples", batch_size=16)
     layouts = LayoutJob(spec, plan_spec(spec, group(WORKERS)), 3)
     found = run_group(run, [Job(tuple(cases), ("perceptron",), layouts)] * WORKERS, Ran, 1, 120.0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
@@ -21,9 +20,6 @@ from bricolage.train.sharding.run import distribute, run_sharded
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, build, load_torch, make_optimiser
-
-if TYPE_CHECKING:
-    import torch
 
 _LONGEST_S = 600.0
 _ROUNDS = 5
@@ -131,21 +127,23 @@ def run_plan(spec: StepSpec, plan: LayoutPlan, *, threads: int = 1, steps: int =
 
 def work(job: LayoutJob, rank: Rank) -> LayoutRun:
     """What each process does."""
-    torch = load_torch()
+    import torch
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
 
     step = build(job.spec)
     joint = trace_joint(step)
-    state: Mapping[str, torch.Tensor] = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
+    state: Mapping[str, torch.Tensor] = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
     mesh = init_device_mesh("cpu", (rank.size,))
     given = distribute(joint, job.plan, state, [*step.inputs, *step.targets], mesh)
     parameters = [torch.nn.Parameter(one) for one in given[: len(joint.parameters)]]
     rest = given[len(parameters) :]
+    now: list[DTensor] = [*parameters, *rest]  # type: ignore[list-item]
     optimiser = make_optimiser(step.optimiser, parameters)
 
     loss = step.loss(step.module(*step.inputs), *step.targets)
     loss.backward()
-    first = run_sharded(joint, job.plan, [*parameters, *rest])
+    first = run_sharded(joint, job.plan, now)
     pairs = [(first.loss.to_local(), loss.detach())]
     for name in joint.parameters:
         gradient, whole = first.gradients[name], state[name].grad
@@ -156,7 +154,7 @@ def work(job: LayoutJob, rank: Rank) -> LayoutRun:
 
     def once() -> None:
         nonlocal last
-        last = run_sharded(joint, job.plan, [*parameters, *rest])
+        last = run_sharded(joint, job.plan, now)
         for parameter, name in zip(parameters, joint.parameters, strict=True):
             parameter.grad = last.gradients[name]
         optimiser.step()

@@ -21,6 +21,7 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.frontends.torch_operators import flops_of, is_view, name_of, size_of, tensors_of
+from bricolage.search.sharding.joint import RELAY, shared_conversions
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingPlan, ShardingProblem, Signature
 from bricolage.search.sharding.programme import best_sharding
@@ -71,10 +72,12 @@ class LayoutPlan:
     buffers: Mapping[str, Layout]
     batch: tuple[Layout, ...]
     operators: tuple[OperatorLayouts, ...]
+    relays: Mapping[str, Layout]
+    """Tensors, by node and output ("mm.0"), that are converted as soon as they are made, for all who read them."""
     ms: float
     conversion_ms: float
     bound_ms: float
-    """No layouts that fit take less, by the same prediction."""
+    """No layouts that fit take less, by the same prediction, with these relays."""
     peak_bytes: float
     """On each device."""
     replicas_ms: float
@@ -233,21 +236,30 @@ class Described:
 
     def best(self, limit_s: float, problem: ShardingProblem | None = None) -> tuple[ShardingProblem, ShardingPlan]:
         """The best choice of signatures that hold: those that do not are left out, and it is chosen again. Returned with what it is
-        a choice of. `problem`: with fewer signatures than this one has, as `kept_to` gives it."""
+        a choice of: where conversions are shared that has relays. `problem`: with fewer signatures than this one has, as
+        `kept_to` gives it."""
         now = problem or self.problem
         while True:
             found = best_sharding(now, limit_s=limit_s)
-            operators, holds = list(now.operators), True
-            for number, choice in enumerate(found.choices):
-                node, one = self._nodes[number], now.operators[number]
-                way = one.signatures[choice]
-                if node is not None and not self._signatures.holds(node, (way.inputs, way.outputs)):
-                    self._refuted.add(one.name)
-                    operators[number] = replace(one, signatures=tuple(w for w in one.signatures if w != way))
-                    holds = False
-            if holds:
-                return now, found
-            now = replace(now, operators=tuple(operators))
+            held = self._held(now, found)
+            if held is None:
+                break
+            now = held
+        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0))
+        return (shared, better) if self._held(shared, better) is None else (now, found)
+
+    def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:
+        """The problem without the signatures of a choice that do not hold; None where all do."""
+        operators, holds, nodes = list(problem.operators), True, iter(self._nodes)
+        for number, choice in enumerate(found.choices):
+            one = problem.operators[number]
+            node = next(nodes) if one.name != RELAY else None
+            way = one.signatures[choice]
+            if node is not None and not self._signatures.holds(node, (way.inputs, way.outputs)):
+                self._refuted.add(one.name)
+                operators[number] = replace(one, signatures=tuple(w for w in one.signatures if w != way))
+                holds = False
+        return None if holds else replace(problem, operators=tuple(operators))
 
     def kept_to(self, weights: Layout) -> ShardingProblem:
         """The problem of plain data parallelism: weights whole; samples, and with them what is made of them, divided where that is
@@ -266,7 +278,11 @@ class Described:
 
     def plan(self, problem: ShardingProblem, best: ShardingPlan, replicas_ms: float) -> LayoutPlan:
         """A choice of a problem as data."""
-        chosen = [one.signatures[n] for one, n in zip(problem.operators, best.choices, strict=True)]
+        both = list(zip(problem.operators, best.choices, strict=True))
+        chosen = [one.signatures[n] for one, n in both if one.name != RELAY]
+        relays = {
+            problem.tensors[one.reads[0]].name: one.signatures[n].inputs[0] for one, n in both if one.name == RELAY
+        }
         given = [one.outputs[0] for one in chosen[: len(self._given)]]
         trained, kept = len(self._joint.parameters), len(self._joint.parameters) + len(self._joint.buffers)
         called = zip(self._names[len(given) :], chosen[len(given) :], strict=True)
@@ -276,6 +292,7 @@ class Described:
             dict(zip(self._joint.buffers, given[trained:kept], strict=True)),
             tuple(given[kept:]),
             tuple(OperatorLayouts(name, way.inputs, way.outputs) for name, way in called if name),
+            relays,
             best.ms,
             best.conversion_ms,
             best.bound_ms,
