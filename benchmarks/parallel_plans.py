@@ -169,7 +169,10 @@ def _sharded(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         parser.error(
             "micro-batches, clusters, hosts' devices and layers are at least 1, and micro-batches divide the batch"
         )
-    facts = report(given)
+    try:
+        facts = report(given)
+    except ValueError as error:
+        parser.error(str(error))
     if given.json:
         print(json.dumps(facts, indent=1))
         return 0

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
 import pytest
 
+from bricolage.codec import decode, encode
 from bricolage.errors import NotShardable
 
 pytest.importorskip("torch")
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from bricolage.search.sharding.programme import best_sharding
 from bricolage.train.process_group import run_group
 from bricolage.train.sharding.execute import LayoutJob, plan_spec
-from bricolage.train.sharding.plan import plan_layouts
+from bricolage.train.sharding.plan import LayoutPlan, plan_layouts
+from bricolage.train.sharding.run import distribute
 from bricolage.train.sharding.signatures import Signatures, check
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.sharding.verify import VerifiedOperator
@@ -95,6 +99,20 @@ def test_each_layout_of_a_product_gives_the_product() -> None:
     found = signatures.of(product, [(4, 8)])
     assert {"R", "S(0)", "S(1)", "P"} <= {outputs[0] for _, outputs in found}
     assert all(signatures.holds(product, pair) for pair in found)
+
+
+def test_a_plan_for_others_is_refused() -> None:
+    """Before anything is sent: for another number of devices, and for another step."""
+    step, other = STEPS["perceptron"](), STEPS["transformer"]()
+    joint, facts = described(step, group(WORKERS))
+    plan = facts.plan(facts.problem, best_sharding(facts.problem), math.inf)
+    state, batch = dict(step.module.named_parameters()), [*step.inputs, *step.targets]
+    three, two = (DeviceMesh("cpu", torch.arange(n), _init_backend=False, _rank=0) for n in (3, WORKERS))
+    with pytest.raises(NotShardable, match="for 2 devices, and there are 3"):
+        distribute(joint, plan, state, batch, three)
+    with pytest.raises(NotShardable, match="other parameters"):
+        distribute(trace_joint(other), plan, state, batch, two)
+    assert decode(LayoutPlan, json.loads(json.dumps(encode(plan))), "plan") == plan
 
 
 @pytest.mark.parametrize(
