@@ -7,9 +7,11 @@
     python -m benchmarks.parallel_plans --sharding --devices 64 --layers 32 --hidden 4096 --batch 512 --memory 80 --json
     python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
         --micro-batches 512 --clusters 64 --groups 16,32,64
+    python -m benchmarks.parallel_plans --spec step.toml --processes 2 --json
 
 With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices
-(Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`.
+(Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`. With
+`--spec` a step of PyTorch is traced, its layouts are planned and run by DTensor on gloo, and its gradients compared.
 
 Layers take what their formulas say: for s tokens and h hidden units a sample's forward pass has s h (24 h + 4 s) FLOPs, the
 gradient of the input s h (24 h + 8 s), that of the weights 24 s h² (Qi et al., "Zero bubble pipeline parallelism"); activations are
@@ -31,13 +33,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from benchmarks.links import BANDWIDTHS, NoNetworks
 from benchmarks.sharded_steps import report
 from bricolage.device.device import Link
-from bricolage.errors import NoPipelinePlan
+from bricolage.errors import BricolageError, NoPipelinePlan
 from bricolage.train.plan.pipelines import PLANNED, best_plans
 from bricolage.train.plan.problem import PipelineProblem, PlannedLayer
+from bricolage.train.sharding.execute import here, plan_spec, run_plan
+from bricolage.train.spec import read_spec
 
 
 def transformer(layers: int, hidden: int, tokens: int, gflops: float) -> tuple[PlannedLayer, ...]:
@@ -85,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     inner = parser.add_argument_group("with --sharding")
     inner.add_argument("--sharding", action="store_true", help="operators are divided too")
+    inner.add_argument(
+        "--spec", type=Path, help="a training step: traced, planned and run on processes of this machine"
+    )
+    inner.add_argument("--processes", type=int, default=2)
     inner.add_argument("--micro-batches", type=int, default=8)
     inner.add_argument("--clusters", type=int, default=8, help="stages begin between so many clusters of layers")
     inner.add_argument("--groups", default="1,2,4,8,16,32,64", help="numbers of devices that a stage may have")
@@ -101,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     schedules = given.schedule.split(",") if given.schedule else PLANNED
     if not set(schedules) <= set(PLANNED):
         parser.error(f"schedules are {', '.join(PLANNED)}")
+    if given.spec is not None:
+        return _traced(given)
     if given.sharding:
         return _sharded(parser, given)
     started = time.monotonic()
@@ -146,13 +157,52 @@ def _over_links(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
     return 0
 
 
+def _traced(given: argparse.Namespace) -> int:
+    """Layouts of a spec's step: predicted, run by DTensor on gloo, and checked against one process."""
+    try:
+        spec = read_spec(given.spec)
+        started = time.monotonic()
+        group = here(spec, given.processes)
+        measured = time.monotonic()
+        plan = plan_spec(spec, group, limit_s=given.limit)
+        planned = time.monotonic()
+        ran = run_plan(spec, plan)
+    except BricolageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    facts = {
+        "operators": len(plan.operators),
+        "predicted_ms": plan.ms,
+        "bound_ms": plan.bound_ms,
+        "replicas_ms": plan.replicas_ms,
+        "parameters": dict(plan.parameters),
+        "run": asdict(ran),
+        "measuring_s": measured - started,
+        "seconds": planned - measured,
+    }
+    if given.json:
+        print(json.dumps(facts, indent=1))
+        return 0
+    print(
+        f"{facts['operators']} operators planned in {facts['seconds']:.1f} s: {plan.ms:.2f} ms, at least {plan.bound_ms:.2f} ms"
+    )
+    print(
+        f"data parallel {plan.replicas_ms:.2f} ms predicted; weights {' '.join(sorted(set(plan.parameters.values())))}"
+    )
+    print(f"run: {ran.step_ms:.2f} ms a step, one process {ran.single_ms:.2f} ms, gradients differ by {ran.error:.1e}")
+    return 0
+
+
 def _sharded(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     """Prints the plans of both levels."""
     if min(given.micro_batches, given.clusters, given.host, given.layers) < 1 or given.batch % given.micro_batches:
         parser.error(
             "micro-batches, clusters, hosts' devices and layers are at least 1, and micro-batches divide the batch"
         )
-    facts = report(given)
+    try:
+        facts = report(given)
+    except ValueError as error:
+        parser.error(str(error))
     if given.json:
         print(json.dumps(facts, indent=1))
         return 0

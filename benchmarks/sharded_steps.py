@@ -43,7 +43,7 @@ class DescribedTransformer:
         return LayerRow(
             clusters,
             lambda begin, end, ring: self.problem(min(count(begin, end), most), ring),
-            count,
+            lambda begin, end: min(count(begin, end), most),
             1 / 3,
             2.0 * self.samples * self.tokens * self.hidden,
             lambda begin, end: max(1.0, count(begin, end) / most),

@@ -44,4 +44,10 @@ def test_plans(capsys: pytest.CaptureFixture[str]) -> None:
     steps = [one["step_ms"] for one in found["plans"]]
     assert steps == sorted(steps) and steps[0] >= found["bound_ms"]
     assert parallel_plans.main(small) == 0 and "data parallel" in capsys.readouterr().out
+    divided = ["--sharding", "--devices", "4", "--layers", "2", "--hidden", "256", "--batch", "16", "--groups", "1,2,4"]
+    assert parallel_plans.main([*divided, "--json"]) == 0
+    plans = {one["plan"]: one for one in json.loads(capsys.readouterr().out)["plans"]}
+    assert plans["one group"]["bound_ms"] <= plans["one group"]["step_ms"] <= plans["data parallel"]["step_ms"]
+    assert plans["stages on groups"]["stages"] and plans["stages on groups"]["step_ms"] > 0.0
+    assert parallel_plans.main([*divided, "--memory", "0.000001"]) == 0 and "does not fit" in capsys.readouterr().out
     assert parallel_plans.main([*small, "--memory", "0.0001"]) == 2 and "no plan fits" in capsys.readouterr().err

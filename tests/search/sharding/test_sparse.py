@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.errors import MissingLibrary
 from bricolage.search.sharding.sparse import (
     SparseLayer,
     blocks,
@@ -49,6 +52,12 @@ def test_known_counts() -> None:
     draw = np.random.default_rng(0)
     random = [volume(one, *draw.integers(PARTS, size=(2, NEURONS))) for one in (near, far)]
     assert sum(random) == pytest.approx(2 * 13_413, rel=0.03)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is not None, reason="mtkahypar is installed")
+def test_without_mtkahypar_the_extra_is_named() -> None:
+    with pytest.raises(MissingLibrary, match=r"bricolage\[partition\]"):
+        partition_layers([radix_layer(8, 2, 1)], 2)
 
 
 @pytest.mark.apart

@@ -12,6 +12,7 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.search.sharding.sparse import blocks, radix_layer, residues, volume
 from bricolage.train.rank import Rank
+from bricolage.train.sharding.execute import LayoutJob, LayoutRun, work
 from bricolage.train.sharding.plan import Described, DeviceGroup, LayoutPlan
 from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
 from bricolage.train.sharding.sparse import run_sparse
@@ -55,6 +56,17 @@ def perceptron() -> TrainingStep:
     return TrainingStep(module, torch.nn.functional.mse_loss, (torch.randn(16, 8),), (torch.randn(16, 4),), Optimiser())
 
 
+def network() -> torch.nn.Module:
+    """That of the spec."""
+    return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+
+
+def samples(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """That of the spec."""
+    torch.manual_seed(seed)
+    return torch.randn(size, 8), torch.randint(4, (size,))
+
+
 STEPS = {"transformer": transformer, "perceptron": perceptron}
 
 
@@ -76,8 +88,10 @@ class Case:
 @dataclass(frozen=True)
 class Job:
     cases: tuple[Case, ...]
-    fully: tuple[str, ...] = ()
+    fully: tuple[str, ...]
     """Steps that FSDP2 runs; their errors come first."""
+    spec: LayoutJob
+    """As `run_plan` gives it to its processes."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,7 @@ class Ran:
     """Of a sparse network's outputs and gradients, of this process's rows."""
     words: tuple[int, int]
     """Numbers that this process sent for it, and numbers that all are counted to send."""
+    spec: LayoutRun
 
 
 def described(step: TrainingStep, where: DeviceGroup) -> tuple[JointStep, Described]:
@@ -123,7 +138,7 @@ def run(job: Job, rank: Rank) -> Ran:
             continue
         errors.append(max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs))
         strayed += [f"{case.name}: {one}" for one in found.strayed]
-    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank))
+    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank), work(job.spec, rank))
 
 
 def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
 import pytest
 
+from bricolage.codec import decode, encode
 from bricolage.errors import NotShardable
 
 pytest.importorskip("torch")
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from bricolage.search.sharding.programme import best_sharding
 from bricolage.train.process_group import run_group
-from bricolage.train.sharding.plan import plan_layouts
+from bricolage.train.sharding.execute import LayoutJob, plan_spec
+from bricolage.train.sharding.plan import LayoutPlan, plan_layouts
+from bricolage.train.sharding.run import distribute
 from bricolage.train.sharding.signatures import Signatures, check
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.sharding.verify import VerifiedOperator
-from bricolage.train.spec import Optimiser
-from bricolage.train.step import TrainingStep
+from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.step import TrainingStep, build
 from tests.train.sharding.ranks import STEPS, Case, Job, Ran, described, group, run
 
 WORKERS = 2
@@ -40,16 +45,33 @@ def test_gradients_are_those_of_one_process() -> None:
             plans["short of memory"] = short, best_sharding(short)
             assert plans["short of memory"][1].peak_bytes <= short.memory_bytes
         cases += [Case(f"{name}, {what}", name, facts.plan(*plan, math.inf)) for what, plan in plans.items()]
+        shared = facts.best(60.0)
+        assert shared[1].ms <= plans["mixed"][1].ms
+        cases.append(Case(f"{name}, conversions shared", name, facts.plan(*shared, math.inf)))
         fast = plan_layouts(joint, step.optimiser, group(WORKERS))
         assert any(one.startswith("S") for one in fast.parameters.values())
         assert fast.ms <= fast.replicas_ms and fast.ms < 0.7 * fast.single_ms
         cases.append(Case(f"{name}, fast links", name, fast))
-    found = run_group(run, [Job(tuple(cases), ("perceptron",))] * WORKERS, Ran, 1, 120.0)
+    assert any(one.plan.relays for one in cases)
+    spec = StepSpec("tests.train.sharding.ranks:network", "tests.train.sharding.ranks:samples", batch_size=16)
+    layouts = LayoutJob(spec, plan_spec(spec, group(WORKERS)), 3)
+    found = run_group(run, [Job(tuple(cases), ("perceptron",), layouts)] * WORKERS, Ran, 1, 120.0)
     assert all(not one.refused and not one.strayed for one in found), found[0]
     errors = dict(zip(["FSDP2", *(one.name for one in cases)], found[0].errors, strict=True))
     assert max(errors.values()) < 1e-5, errors
+    assert all(one.spec.error < 1e-5 and not one.spec.strayed for one in found)
+    assert found[0].spec.loss == pytest.approx(trained(spec, 2), rel=1e-4)
     assert max(one.sparse_error for one in found) < 1e-5
     assert sum(one.words[0] for one in found) == found[0].words[1] > 0
+
+
+def trained(spec: StepSpec, steps: int) -> float:
+    """The loss behind a number of steps in one process."""
+    step = build(spec)
+    optimiser = step.make_optimiser()
+    for _ in range(steps):
+        step.run(optimiser)
+    return float(step.loss(step.module(*step.inputs), *step.targets).detach())
 
 
 def test_dtensor_answers_which_layouts_a_product_takes() -> None:
@@ -77,6 +99,20 @@ def test_each_layout_of_a_product_gives_the_product() -> None:
     found = signatures.of(product, [(4, 8)])
     assert {"R", "S(0)", "S(1)", "P"} <= {outputs[0] for _, outputs in found}
     assert all(signatures.holds(product, pair) for pair in found)
+
+
+def test_a_plan_for_others_is_refused() -> None:
+    """Before anything is sent: for another number of devices, and for another step."""
+    step, other = STEPS["perceptron"](), STEPS["transformer"]()
+    joint, facts = described(step, group(WORKERS))
+    plan = facts.plan(facts.problem, best_sharding(facts.problem), math.inf)
+    state, batch = dict(step.module.named_parameters()), [*step.inputs, *step.targets]
+    three, two = (DeviceMesh("cpu", torch.arange(n), _init_backend=False, _rank=0) for n in (3, WORKERS))
+    with pytest.raises(NotShardable, match="for 2 devices, and there are 3"):
+        distribute(joint, plan, state, batch, three)
+    with pytest.raises(NotShardable, match="other parameters"):
+        distribute(trace_joint(other), plan, state, batch, two)
+    assert decode(LayoutPlan, json.loads(json.dumps(encode(plan))), "plan") == plan
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ _SLACK = 1e-9
 _INFEASIBLE = 2  # scipy's status code
 _ROUNDS = 12
 """Of prices for memory."""
+_PRICES = (-4, 9)
+"""Powers of two of the prices of a frontier, in steps of bytes held at the worst moment."""
 _LEAST_S = 5.0
 """For which prices are tried, whatever the limit."""
 _CLOSE = 1e-3
@@ -175,6 +177,23 @@ def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> Sh
     if best is None:
         return None
     return replace(best, bound_ms=min(bound, best.ms), method="elimination with prices for memory")
+
+
+def frontier(problem: ShardingProblem) -> list[ShardingPlan]:
+    """Choices from the fastest to one that keeps little, each faster than all that keep less: what prices for memory give that rise
+    in powers of two, whatever the limit; without a limit the fastest alone. Empty where tables grow too large."""
+    free = without_limit(problem)
+    if free is None or math.isinf(problem.memory_bytes):
+        return [] if free is None else [free]
+    held = np.array(memory(problem, free.choices))
+    shape = (held / max(free.peak_bytes, 1.0)) ** 2
+    found = [free]
+    for power in range(*_PRICES):
+        price = 2.0**power * free.ms / max(free.peak_bytes, 1.0) / max(float(shape.sum()), 1.0)
+        one = without_limit(problem, (price * shape).tolist())
+        if one is not None and one.peak_bytes < found[-1].peak_bytes:
+            found.append(one)
+    return found
 
 
 def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> ShardingPlan | None:

@@ -14,13 +14,13 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.problem import ShardingPlan, ShardingProblem
-from bricolage.search.sharding.programme import best_sharding
+from bricolage.search.sharding.programme import best_sharding, frontier
 from bricolage.search.sharding.stages import PlannedStage, StageCost, best_stages, submeshes
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import StageTimes, run_times
 
-_SHARES = (1.0, 0.25, 1 / 16)
-"""Parts of a device's memory for one micro-batch: the more are on their way, the less each may keep."""
+_DEPTHS = (1, 2, 4)
+"""Of the micro-batches that may be on their way at most, parts for which a stage has a way that fits."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LayerRow:
     problem: Callable[[int, int, Ring], ShardingProblem]
     """Of layers from the first to before the second on a ring: forward passes, backward passes, updates that weigh less."""
     alike: Callable[[int, int], Hashable]
-    """Two runs of layers of which this is equal have one problem."""
+    """Two runs of layers of which this is equal have one problem, whatever `times` is."""
     forward_share: float
     """Part of the passes' time that is the forward pass."""
     sent_bytes: float
@@ -80,7 +80,6 @@ def plan_sharded(
     *,
     groups: Sequence[int] | None = None,
     most_stages: int | None = None,
-    limit_s: float = 0.0,
     tolerance: float = 1e-3,
 ) -> ShardedPipeline:
     """The best stages on groups of devices.
@@ -91,13 +90,12 @@ def plan_sharded(
         micro_batches: of a step.
         groups: numbers of devices that a stage may have; by default powers of two and whole hosts.
         most_stages: at most.
-        limit_s: seconds for each integer programme where memory is short; 0: prices for memory alone decide.
         tolerance: of the first level, a part of the step.
 
     Raises:
         NoShardingPlan: no stages fit.
     """
-    solver = _Solver(row, hosts, micro_batches, limit_s)
+    solver = _Solver(row, hosts, micro_batches)
     found = best_stages(
         solver.cost,
         row.count,
@@ -132,36 +130,38 @@ def plan_sharded(
 class _Solver:
     """Costs of stages; runs of layers that are alike are solved once."""
 
-    def __init__(self, row: LayerRow, hosts: Hosts, micro_batches: int, limit_s: float) -> None:
-        self._row, self._hosts, self._limit_s = row, hosts, limit_s
-        self._micro_batches = micro_batches
+    def __init__(self, row: LayerRow, hosts: Hosts, micro_batches: int) -> None:
+        self._row, self._hosts, self._micro_batches = row, hosts, micro_batches
         self._known: dict[Hashable, tuple[StageCost, ...]] = {}
         self.solved = 0
 
     def cost(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
+        """For one micro-batch and for more that are on their way, up to as many as there may be, the fastest way that fits."""
         key = (self._row.alike(begin, end), devices)
         if key not in self._known:
             self._known[key] = self._solve(begin, end, devices)
-        return self._known[key]
+        times = self._row.times(begin, end)
+        deepest = min(self._micro_batches, self._row.count - end + begin + 1)
+        depths = sorted({1, *(deepest // part for part in _DEPTHS if deepest >= part)})
+        found = []
+        for depth in depths:
+            able = [
+                one
+                for one in self._known[key]
+                if times * (one.lasting_bytes + depth * one.kept_bytes) <= self._hosts.memory_bytes
+            ]
+            if able:
+                found.append(min(able, key=lambda one: one.ms))
+        ways = dict.fromkeys(found)
+        return tuple(StageCost(times * one.ms, times * one.kept_bytes, times * one.lasting_bytes) for one in ways)
 
     def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
-        """The fastest way that fits for one micro-batch; and where it would not for as many as may be on their way, ways in less
-        memory."""
-        times = self._row.times(begin, end)
         problem = self._row.problem(begin, end, self._hosts.ring(devices))
-        deepest = min(self._micro_batches, self._row.count - end + begin + 1)
-        found: list[StageCost] = []
-        for share in _SHARES:
-            try:
-                self.solved += 1
-                memory = share * self._hosts.memory_bytes / times
-                one = best_sharding(replace(problem, memory_bytes=memory), limit_s=self._limit_s)
-            except NoShardingPlan:
-                break
+        self.solved += 1
+        found = []
+        for one in frontier(problem):
             lasting = lasting_bytes(problem, one)
-            found.append(StageCost(times * one.ms, times * max(0.0, one.peak_bytes - lasting), times * lasting))
-            if found[-1].lasting_bytes + deepest * found[-1].kept_bytes <= self._hosts.memory_bytes:
-                break
+            found.append(StageCost(one.ms, max(0.0, one.peak_bytes - lasting), lasting))
         return tuple(found)
 
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 from bricolage.device.collective import Ring
 from bricolage.device.device import Peaks
 from bricolage.errors import NoShardingPlan
-from bricolage.frontends.torch_operators import flops_of, is_view, name_of
+from bricolage.frontends.torch_operators import flops_of, is_view, name_of, size_of, tensors_of
+from bricolage.search.sharding.joint import RELAY, shared_conversions
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingPlan, ShardingProblem, Signature
 from bricolage.search.sharding.programme import best_sharding
-from bricolage.train.sharding.signatures import Pair, Signatures
+from bricolage.train.sharding.signatures import Pair, signatures_on
 from bricolage.train.sharding.trace import JointStep, called_with, tensor_arguments
 from bricolage.train.spec import Optimiser
 
@@ -44,6 +45,12 @@ class DeviceGroup:
     """Of each."""
     start_ms: float = 0.002
     """Of each operator."""
+    slowdown: float = 1.0
+    """By which operators take longer than their rooflines."""
+
+    def ms(self, flops: float, size: float) -> float:
+        """Of an operator on one device, by its operations and the bytes that it reads and writes there."""
+        return self.slowdown * self.peaks.floor_ms(flops, size)
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,12 @@ class LayoutPlan:
     buffers: Mapping[str, Layout]
     batch: tuple[Layout, ...]
     operators: tuple[OperatorLayouts, ...]
+    relays: Mapping[str, Layout]
+    """Tensors, by node and output ("mm.0"), that are converted as soon as they are made, for all who read them."""
     ms: float
     conversion_ms: float
     bound_ms: float
-    """No layouts that fit take less, by the same prediction."""
+    """No layouts that fit take less, by the same prediction, with these relays."""
     peak_bytes: float
     """On each device."""
     replicas_ms: float
@@ -77,7 +86,8 @@ class LayoutPlan:
     """Of one device, whatever its memory."""
     method: str
     whole: tuple[str, ...] = ()
-    """Types of operators that run whole on each device, since DTensor does not divide them."""
+    """Types of operators, some of which run whole on each device whatever the layouts: DTensor does not divide them, or their
+    sizes do not divide."""
     refuted: tuple[str, ...] = ()
     """Types of which DTensor takes layouts in which their answer would be another one."""
 
@@ -103,12 +113,31 @@ def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, 
     return described.plan(problem, best, replicas)
 
 
+def node_flops(node: torch.fx.Node) -> float:
+    """Operations of an operator, whole."""
+    args, kwargs = called_with(node, lambda one: one.meta["val"])
+    return flops_of(node.target, args, kwargs, node.meta["val"])  # type: ignore[arg-type]
+
+
+def roofline_ms(joint: JointStep, peaks: Peaks) -> float:
+    """Of a step's forward and backward phase on one device, by operations and bytes alone."""
+    import operator as python
+
+    total = 0.0
+    for node in joint.graph.graph.nodes:
+        if node.op == "call_function" and node.target is not python.getitem and not is_view(node.target):
+            touched = tensors_of(([one.meta["val"] for one in tensor_arguments(node)], node.meta["val"]))
+            total += peaks.floor_ms(node_flops(node), sum(map(size_of, touched)))
+    return total
+
+
 class Described:
     """A traced step as numbers: tensors, and operators with their signatures."""
 
     def __init__(self, joint: JointStep, optimiser: Optimiser, group: DeviceGroup) -> None:
         self._joint, self._group = joint, group
-        self._signatures = Signatures(group.workers)
+        self._signatures = signatures_on(group.workers)
+        self._refuted: set[str] = set()
         self._tensors: list[DividedTensor] = []
         self._operators: list[DividedOperator] = []
         self._names: list[str] = []
@@ -166,7 +195,7 @@ class Described:
         reads = tuple(self._of[one.name, 0] for one in read)
         view = is_view(node.target) and bool(reads)  # type: ignore[arg-type]
         writes = tuple(self._add(node.name, n, one, root=reads[0] if view else -1) for n, one in made.items())
-        flops = 0.0 if view else self._flops(node)
+        flops = 0.0 if view else node_flops(node)
         ways = tuple(self._way(pair, reads, writes, flops, view=view) for pair in pairs)
         self._single += ways[0].ms
         self._operators.append(DividedOperator(name_of(node.target), reads, writes, ways))  # type: ignore[arg-type]
@@ -184,12 +213,8 @@ class Described:
             held_bytes(layout, self._tensors[tensor].bytes, workers)
             for layout, tensor in zip((*inputs, *outputs), (*reads, *writes), strict=True)
         )
-        ms = self._group.peaks.floor_ms(flops / (workers if divided else 1), held) + self._group.start_ms
+        ms = self._group.ms(flops / (workers if divided else 1), held) + self._group.start_ms
         return Signature(inputs, outputs, 0.0 if view else ms)
-
-    def _flops(self, node: torch.fx.Node) -> float:
-        args, kwargs = called_with(node, lambda one: one.meta["val"])
-        return flops_of(node.target, args, kwargs, node.meta["val"])  # type: ignore[arg-type]
 
     def _updates(self, output: torch.fx.Node) -> None:
         """Each parameter is updated where it lies, by a gradient that lies so."""
@@ -201,8 +226,7 @@ class Described:
             size, workers = self._tensors[parameter].bytes * (3 + 2 * self._states), self._group.workers
             layouts = [one.outputs[0] for one in self._operators[self._given.index(name)].signatures]
             ways = tuple(
-                Signature((one, one), (), self._group.peaks.floor_ms(0.0, held_bytes(one, size, workers)))
-                for one in layouts
+                Signature((one, one), (), self._group.ms(0.0, held_bytes(one, size, workers))) for one in layouts
             )
             self._single += ways[0].ms
             reads = (parameter, self._of[gradient.name, 0])
@@ -212,20 +236,30 @@ class Described:
 
     def best(self, limit_s: float, problem: ShardingProblem | None = None) -> tuple[ShardingProblem, ShardingPlan]:
         """The best choice of signatures that hold: those that do not are left out, and it is chosen again. Returned with what it is
-        a choice of. `problem`: with fewer signatures than this one has, as `kept_to` gives it."""
+        a choice of: where conversions are shared that has relays. `problem`: with fewer signatures than this one has, as
+        `kept_to` gives it."""
         now = problem or self.problem
         while True:
             found = best_sharding(now, limit_s=limit_s)
-            operators, holds = list(now.operators), True
-            for number, choice in enumerate(found.choices):
-                node, one = self._nodes[number], now.operators[number]
-                way = one.signatures[choice]
-                if node is not None and not self._signatures.holds(node, (way.inputs, way.outputs)):
-                    operators[number] = replace(one, signatures=tuple(w for w in one.signatures if w != way))
-                    holds = False
-            if holds:
-                return now, found
-            now = replace(now, operators=tuple(operators))
+            held = self._held(now, found)
+            if held is None:
+                break
+            now = held
+        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0))
+        return (shared, better) if self._held(shared, better) is None else (now, found)
+
+    def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:
+        """The problem without the signatures of a choice that do not hold; None where all do."""
+        operators, holds, nodes = list(problem.operators), True, iter(self._nodes)
+        for number, choice in enumerate(found.choices):
+            one = problem.operators[number]
+            node = next(nodes) if one.name != RELAY else None
+            way = one.signatures[choice]
+            if node is not None and not self._signatures.holds(node, (way.inputs, way.outputs)):
+                self._refuted.add(one.name)
+                operators[number] = replace(one, signatures=tuple(w for w in one.signatures if w != way))
+                holds = False
+        return None if holds else replace(problem, operators=tuple(operators))
 
     def kept_to(self, weights: Layout) -> ShardingProblem:
         """The problem of plain data parallelism: weights whole; samples, and with them what is made of them, divided where that is
@@ -244,7 +278,11 @@ class Described:
 
     def plan(self, problem: ShardingProblem, best: ShardingPlan, replicas_ms: float) -> LayoutPlan:
         """A choice of a problem as data."""
-        chosen = [one.signatures[n] for one, n in zip(problem.operators, best.choices, strict=True)]
+        both = list(zip(problem.operators, best.choices, strict=True))
+        chosen = [one.signatures[n] for one, n in both if one.name != RELAY]
+        relays = {
+            problem.tensors[one.reads[0]].name: one.signatures[n].inputs[0] for one, n in both if one.name == RELAY
+        }
         given = [one.outputs[0] for one in chosen[: len(self._given)]]
         trained, kept = len(self._joint.parameters), len(self._joint.parameters) + len(self._joint.buffers)
         called = zip(self._names[len(given) :], chosen[len(given) :], strict=True)
@@ -254,6 +292,7 @@ class Described:
             dict(zip(self._joint.buffers, given[trained:kept], strict=True)),
             tuple(given[kept:]),
             tuple(OperatorLayouts(name, way.inputs, way.outputs) for name, way in called if name),
+            relays,
             best.ms,
             best.conversion_ms,
             best.bound_ms,
@@ -261,6 +300,6 @@ class Described:
             replicas_ms,
             self._single,
             best.method,
-            tuple(sorted(self._signatures.whole)),
-            tuple(sorted(self._signatures.refuted)),
+            tuple(sorted({one.name for one in self._operators[len(given) :] if len(one.signatures) == 1})),
+            tuple(sorted(self._refuted)),
         )

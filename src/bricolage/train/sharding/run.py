@@ -82,7 +82,7 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
     with torch.no_grad():
         for number, node in enumerate(joint.graph.graph.nodes):
             if node.op == "placeholder":
-                values[node] = given[number]
+                values[node] = _relayed(given[number], plan.relays.get(f"{node.name}.0"))
             elif node.op == "output":
                 results = [None if one is None else _tensor(values[one]) for one in node.args[0]]
             elif node.target is operator.getitem:
@@ -91,7 +91,12 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
             elif node.name not in waiting:
                 raise NotShardable(reason=f"its plan does not know '{node.name}'")
             else:
-                values[node] = _call(node, waiting[node.name], values, mesh, strayed)
+                made = _call(node, waiting[node.name], values, mesh, strayed)
+                values[node] = (
+                    [_relayed(one, plan.relays.get(f"{node.name}.{n}")) for n, one in enumerate(made)]
+                    if isinstance(made, list)
+                    else _relayed(made, plan.relays.get(f"{node.name}.0"))
+                )
             for one in node.all_input_nodes:  # what is read no more is given back
                 readers[one] -= 1
                 if not readers[one]:
@@ -102,6 +107,12 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
             found[name] = None if gradient is None else gradient.redistribute(placements=where)
     loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
     return ShardedRun(loss, found, strayed)
+
+
+def _relayed(value: DTensor, layout: Layout | None) -> DTensor:
+    if layout is None or to_layout(value.placements[0]) == layout:
+        return value
+    return _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
 
 
 def _tensor(value: object) -> DTensor:

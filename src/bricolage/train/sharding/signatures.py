@@ -7,12 +7,12 @@ that speaks to it (`DTensor._op_dispatcher.sharding_propagator`, as in PyTorch 2
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bricolage.errors import NotShardable
-from bricolage.frontends.torch_operators import name_of
 from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split, split_axis, splits
 from bricolage.train.sharding.trace import called_with
 from bricolage.train.sharding.verify import VerifiedOperator
@@ -67,12 +67,7 @@ class Signatures:
         self.workers = workers
         self._mesh: DeviceMesh = DeviceMesh("cpu", torch.arange(workers), _init_backend=False, _rank=0)
         self._known: dict[object, list[Pair]] = {}
-        self._verified: dict[object, VerifiedOperator] = {}
         self._held: dict[tuple[object, Pair], bool] = {}
-        self.whole: set[str] = set()
-        """Operators that DTensor does not divide: they run whole on each device."""
-        self.refuted: set[str] = set()
-        """Operators that gave another answer in layouts that DTensor takes; these are left out."""
 
     def of(self, node: torch.fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[Pair]:
         """Layouts of what a node reads and what it writes, those first in which all is whole.
@@ -117,14 +112,12 @@ class Signatures:
         options = [[REPLICATED, PARTIAL, MEAN, *splits(tuple(one.shape), self.workers)] for one in read]
         waiting = list(_first(options))
         seen: set[tuple[Layout, ...]] = set()
-        known = False
         while waiting:
             inputs = waiting.pop()
             if inputs in seen:
                 continue
             seen.add(inputs)
             answer = self._ask(function, args, kwargs, read, inputs)
-            known = known or answer is not None
             if answer is None:
                 continue
             wanted, outputs = answer
@@ -134,8 +127,6 @@ class Signatures:
                     waiting.append(tuple(one for one in wanted if one is not None))
             elif len(outputs) == len(shapes) == len(plain) and _even(plain, shapes, self.workers):
                 found[inputs] = plain
-        if not known:
-            self.whole.add(name)
         return list(found.items())
 
     def holds(self, node: torch.fx.Node, pair: Pair) -> bool:
@@ -145,12 +136,8 @@ class Signatures:
         if all(layout == REPLICATED for layout in (*pair[0], *pair[1])):
             return True
         if (key, pair) not in self._held:
-            if key not in self._verified:
-                ordered, named = called_with(node, lambda one: one.meta["val"])
-                self._verified[key] = VerifiedOperator(node.target, ordered, named)  # type: ignore[arg-type]
-            self._held[key, pair] = self._verified[key].holds(*pair, self.workers)
-            if not self._held[key, pair]:
-                self.refuted.add(name_of(node.target))  # type: ignore[arg-type]
+            verified = VerifiedOperator(node.target, *called_with(node, lambda one: one.meta["val"]))  # type: ignore[arg-type]
+            self._held[key, pair] = verified.holds(*pair, self.workers)
         return self._held[key, pair]
 
     def _ask(
@@ -185,6 +172,12 @@ class Signatures:
             wanted = tuple(to_layout(one.placements[0]) for one in leaves)
         specs = [one for one in tree_leaves(answer.output_spec) if isinstance(one, DTensorSpec)]
         return wanted, tuple(to_layout(one.placements[0]) for one in specs)
+
+
+@functools.cache
+def signatures_on(workers: int) -> Signatures:
+    """Those of this process, so that no operator is asked twice."""
+    return Signatures(workers)
 
 
 class _Place:
