@@ -25,6 +25,7 @@ from bricolage.cluster.engine import (
     JobWithdrawn,
     NodeBack,
     NodeGone,
+    RealClock,
     Report,
 )
 from bricolage.cluster.loop import ReplayLoop
@@ -230,3 +231,14 @@ def served(
     engine.over = over
     loop.run(over)
     return loop, taken
+
+
+def test_a_clock_that_is_set_back_does_not_turn_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = 1e9
+    monkeypatch.setattr("time.time", lambda: began + 50.0)
+    assert 50.0 <= RealClock(began).now() < 60.0
+    assert 70.0 <= RealClock(began, last=70.0).now() < 80.0, "it was set back since the log's last line"
+    clock = RealClock(began)
+    before = clock.now()
+    monkeypatch.setattr("time.time", lambda: began - 1000.0)
+    assert before <= clock.now() < before + 10.0

@@ -21,7 +21,7 @@ from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import Changes, JobStart, ReplayLoop, Scheduler
+from bricolage.cluster.loop import Changes, JobStart, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.serve.answers import JobRow, past_of, rows, why_now
 from bricolage.cluster.serve.journal import Journal
@@ -310,6 +310,7 @@ class _Specs:
 class _AsWritten:
     """Decides what the log has."""
 
+    preempts = True
     engine: RecordedEngine
     states: Sequence[JobState]
 
