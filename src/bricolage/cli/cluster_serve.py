@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +40,7 @@ def serve(
     from bricolage.cluster.engines.local import LocalEngine
     from bricolage.cluster.machines import read_cluster
     from bricolage.cluster.serve.service import MakeEngine, Service
+    from bricolage.report import words
 
     spec = read_cluster(cluster)
     make: MakeEngine = LocalEngine
@@ -51,9 +51,7 @@ def serve(
     service = Service(state, spec, policy, make)
     try:
         devices = ", ".join(f"{count} {kind}" for kind, count in spec.capacity.items())
-        jobs = sum(math.isnan(one.finish_s) for one in service.loop.states)
-        goes_on = f"; {jobs} jobs go on" if service.resumed else ""
-        output.note(f"serving {devices} under {policy} from {state}{goes_on}")
+        output.note(f"serving {devices} under {policy} from {state}; {words.count(service.left, 'job')} to go on with")
         service.serve()
     finally:
         service.close()

@@ -101,7 +101,6 @@ class Service:
             raise
         self._engine: JobEngine | None = None
         try:
-            self.resumed = bool(self._journal.records)
             self._open(make_engine)
         except BaseException:
             self.close()
@@ -123,9 +122,14 @@ class Service:
         self.loop.run(over)
 
     @property
+    def left(self) -> int:
+        """Jobs that are not over, of those that the log has."""
+        return self._turns.first + sum(not self.loop.observed.over(state) for state in self.loop.states)
+
+    @property
     def idle(self) -> bool:
         """Whether every job that was submitted is over."""
-        return self._turns.begun and all(self.loop.observed.over(state) for state in self.loop.states)
+        return not self.left
 
     def work(self, number: int) -> JobWork:
         """A job's command."""
