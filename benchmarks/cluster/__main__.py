@@ -64,6 +64,8 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     if given.table == "speed":
         for name in names or speed.POLICIES:
             yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
+        if given.rates is not None:
+            yield from speed.round_rows(given.rates)
     elif given.table in ("gavel", "estimates") and given.rates is None:
         parser.error(f"--table {given.table} needs --rates")
     elif given.table == "estimates":
@@ -71,7 +73,7 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     elif given.table == "gavel":
         jobs = given.jobs or 5000
         for load in [float(word) for word in given.loads.split(",") if word]:
-            for name in names or ("max-min", "allox-port", "allox", "gavel"):
+            for name in names or ("max-min", "allox-port", "allox", "gavel", "gavel-packed", "gandiva-packed"):
                 yield gavel.mean_jct(given.rates, name, load, given.seed, jobs, jobs // 5)
         for count in [int(word) for word in given.makespans.split(",") if word]:
             yield gavel.makespan(given.rates, "gavel-makespan", count)

@@ -13,7 +13,6 @@ three kinds of devices; mean, least and largest over seeds. `prediction` rows: s
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,14 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.cluster import gavel
-from bricolage.cluster.catalogue import named
+from benchmarks.cluster import gavel, speed
+from bricolage.cluster.catalogue import PolicyEntry, named
+from bricolage.cluster.completion import completed
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.outcome import outcome
+from bricolage.cluster.prospects import Doubt, predicted_at_submission
 from bricolage.cluster.step_costs import TransferredSteps
 from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import Setting, Work
@@ -69,6 +70,22 @@ class RegretRow:
     regret: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class PredictionRow:
+    """Starts and ends predicted when jobs came, beside what came of them."""
+
+    what: str
+    policy: str
+    error: float
+    waited: int
+    start_covered: float
+    """Share of starts of those that waited inside the interval, which shall hold eight of ten."""
+    wait_error: float
+    """Median of how far off the predicted start was, by the wait."""
+    jobs: int
+    end_covered: float
 
 
 def _works() -> list[Work]:
@@ -143,6 +160,24 @@ def _ratios(first: RateTable, second: RateTable, target: str) -> dict[str, float
     return found
 
 
+def completion_rows(rates: Path, seeds: int = 5) -> Iterator[ErrorRow]:
+    """Speeds of pairs of Gavel's table on one device, of which only some were run; pairs that do not fit are known not to."""
+    table = read_rates(rates, PEAKS)
+    for known in (0.1, 0.3, 0.5):
+        for device in PEAKS:
+            kinds = [kind for kind, _ in gavel.KINDS if device in table.of(kind, 1)]
+            alone = np.array([table.of(kind, 1)[device] for kind in kinds])
+            whole = (
+                np.array([[table.together(a, 1)[device].get(b, 0.0) for b in kinds] for a in kinds]) / alone[:, None]
+            )
+            off: list[tuple[float, bool]] = []
+            for seed in range(seeds):
+                hidden = (np.random.default_rng(seed).random(whole.shape) >= known) & (whole > 0)
+                found = completed(np.where(hidden, np.nan, whole))
+                off += [(float(error), False) for error in np.abs(found - whole)[hidden]]
+            yield _row(f"pairs, {known:.0%} known, absolute", "", "pairs", device, off)
+
+
 def regret_rows(
     rates: Path, names: Sequence[str] = POLICIES, jobs: int = 240, per_hour: float = 1.6, seeds: int = 3
 ) -> Iterator[RegretRow]:
@@ -168,9 +203,42 @@ def regret_rows(
                 yield RegretRow("regret", name, of, error, exact, regret, min(found), max(found))
 
 
-def rows(rates: Path, again: Path | None) -> Iterator[ErrorRow | RegretRow]:
+def prediction_rows(
+    names: Sequence[str] = ("fifo", "easy", "srtf", "las-2d"), jobs: int = 200, asked: int = 30, error: float = 0.5
+) -> Iterator[PredictionRow]:
+    """Jobs of the generator of `--table speed` on 32 devices, lengths believed wrong by exp(`error`) usually."""
+    spec = ClusterSpec((NodeGroup("gpu", 8, 4),))
+    some = speed.workload(jobs, 32, 0.95)
+    numbers = range(jobs // 4, jobs, max(1, 3 * jobs // 4 // asked))
+    for name in names:
+        entry = named(name)
+
+        def loop(entry: PolicyEntry = entry) -> ReplayLoop:
+            return ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(error, 0), False)
+
+        truth = loop().run().states
+        starts, ends, within = list[bool](), list[bool](), list[float]()
+        for number in numbers:
+            found, state = predicted_at_submission(loop(), entry, number, Doubt(error, 0.0)), truth[number]
+            if state.first_start_s > state.job.submit_s:  # who starts at once needs no prediction
+                starts.append(_inside(state.first_start_s, found.start_interval_s))
+                within.append(abs(found.start_s - state.first_start_s) / (state.first_start_s - state.job.submit_s))
+            ends.append(_inside(state.finish_s, found.end_interval_s))
+        yield PredictionRow(
+            "prediction", name, error, len(starts), sum(starts) / max(len(starts), 1), median(within or [0.0]),
+            len(ends), sum(ends) / len(ends),
+        )  # fmt: skip
+
+
+def _inside(time_s: float, interval: tuple[float, float]) -> bool:
+    return interval[0] - 1.0 <= time_s <= interval[1] + 1.0
+
+
+def rows(rates: Path, again: Path | None) -> Iterator[ErrorRow | RegretRow | PredictionRow]:
     """All of them."""
     yield from transfer_rows(rates)
     if again is not None:
         yield from short_run_rows(rates, again)
+    yield from completion_rows(rates)
     yield from regret_rows(rates)
+    yield from prediction_rows()

@@ -13,7 +13,9 @@ from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli import slurm
 from bricolage.cli.cluster_estimate import estimate
+from bricolage.cli.cluster_outlook import outlook
 from bricolage.cli.guard import guarded
+from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
     from bricolage.cluster.compare import ClusterComparison
@@ -27,8 +29,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(slurm.app, name="slurm")
+app.command()(kueue)
 
 app.command()(estimate)
+app.command()(outlook)
 
 History = Annotated[
     Path,
@@ -237,3 +241,12 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
             told += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
             told += f"it waited for {waited.reason}" if waits else "it did not wait"
             print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))
+            if waited.expected is not None:
+                start, end = (
+                    f"{span(middle)} ({span(low)} to {span(high)})"
+                    for middle, (low, high) in (
+                        (waited.expected.start_s, waited.expected.start_interval_s),
+                        (waited.expected.end_s, waited.expected.end_interval_s),
+                    )
+                )
+                print(f"  predicted when it came: start at {start}, end at {end}")

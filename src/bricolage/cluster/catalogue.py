@@ -13,10 +13,16 @@ from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order import OrderPolicy, OrderScheduler
 from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import AlloX
+from bricolage.cluster.policies.chronus import Chronus
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
+from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
+from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
+from bricolage.cluster.policies.packing import PackedShares, RandomPacking
+from bricolage.cluster.policies.partitioned import partitioned
+from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policies.rounds import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
 from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
@@ -102,6 +108,16 @@ def _deadlines(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     return "" if any(job.deadline_s < math.inf for job in jobs) else "no job has a deadline"
 
 
+def _entities(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if len({job.queue or job.user for job in jobs}) > 1 else "all jobs belong to one queue or user"
+
+
+def _packable(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if any(job.together for job in jobs) else "no rates of two jobs on one device are known"
+
+
 def _elastic(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del cluster
     return (
@@ -132,6 +148,41 @@ POLICIES = (
     ),
     PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
     PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
+    PolicyEntry(
+        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partitioned(gavel.max_min)), "nothing", slow=True
+    ),
+    PolicyEntry(
+        "gavel-packed",
+        "Gavel: max-min fairness with sharing",
+        _target(lambda cluster: PackedShares(cluster.round_s, cluster.recompute_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gandiva-packed",
+        "Gandiva: random pairs",
+        _target(lambda cluster: RandomPacking(cluster.round_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gavel-entities",
+        "Gavel: entities, fair inside",
+        _shares(hierarchical("fairness")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gavel-entities-fifo",
+        "Gavel: entities, FIFO inside",
+        _shares(hierarchical("fifo")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
     PolicyEntry("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan), slow=True),
     PolicyEntry("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness), slow=True),
     PolicyEntry(
@@ -176,6 +227,20 @@ POLICIES = (
         _target(lambda _: ElasticFlow()),
         refuses=_both(_one_kind, _deadlines),
         slow=True,
+    ),
+    PolicyEntry(
+        "chronus",
+        "Chronus: deadlines in leases",
+        _target(lambda _: Chronus()),
+        refuses=_both(_one_kind, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry(
+        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True
+    ),
+    PolicyEntry("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True),
+    PolicyEntry(
+        "pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic, slow=True
     ),
     PolicyEntry("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, slow=True),
 )

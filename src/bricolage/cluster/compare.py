@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.outcome import PolicyOutcome, fairness, outcome
-from bricolage.cluster.why import Waited, explained, longest_waits
+from bricolage.cluster.prospects import Doubt, predicted_at_submission
+from bricolage.cluster.sleeping import Slept, slept
+from bricolage.cluster.why import Expected, Waited, explained, longest_waits
 from bricolage.errors import PolicyRefuses
 
 POINTS = 300
@@ -38,6 +40,8 @@ class PolicyResult:
     """Completion times at 0, 1, ... 100 % of the jobs."""
     rho: tuple[float, ...]
     """Finish-time fairness, likewise."""
+    slept: Slept
+    """What idle nodes could sleep."""
     waits: tuple[Waited, ...]
     """The longest, or those that were asked for."""
 
@@ -117,6 +121,7 @@ def compare(
         JobFitsNowhere, ClusterStuck: as the loop has it.
     """
     entries, refused = chosen(names, jobs, cluster)
+    predicted: dict[tuple[str, int], Expected] = {}
     runs: list[tuple[PolicyEntry, Replayed, PolicyOutcome, tuple[float, float] | None]] = []
     for entry in entries:
         told(entry.name)
@@ -131,8 +136,18 @@ def compare(
                 means.append(outcome(entry.name, again, cluster).mean_jct_s)
             interval = min(means), max(means)
         runs.append((entry, found, first, interval))
+        if why:
+            doubt = Doubt(error, rate_error)
+            for state in found.states:
+                if state.job.name in why:
+                    loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error))
+                    predicted[entry.name, state.number] = predicted_at_submission(loop, entry, state.number, doubt)
+    predicted_of = {
+        entry.name: {number: one for (name, number), one in predicted.items() if name == entry.name}
+        for entry in entries
+    }
     span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
-    results = tuple(_result(*run, cluster, span, why) for run in runs)
+    results = tuple(_result(*run, cluster, span, why, predicted_of[run[0].name]) for run in runs)
     return ClusterComparison(
         len(jobs),
         dict(cluster.capacity),
@@ -156,6 +171,7 @@ def _result(
     cluster: ClusterSpec,
     span: float,
     why: Sequence[str],
+    predicted: Mapping[int, Expected],
 ) -> PolicyResult:
     jct = np.quantile([state.finish_s - state.job.submit_s for state in found.states], _QUANTILES)
     rho = np.quantile(fairness(found.states, cluster), _QUANTILES)
@@ -163,8 +179,10 @@ def _result(
         numbers = [state.number for state in found.states if state.job.name in set(why)]
     else:
         numbers = longest_waits(found, EXPLAINED)
+    waits = explained(found, cluster, numbers)
+    waits = [replace(one, expected=predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
     used = {
-        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span)
+        kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in found.stays if s.kind == kind], span)
         for kind in cluster.kinds
     }
     there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
@@ -172,11 +190,11 @@ def _result(
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
         entry.title, first, interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
-        tuple(explained(found, cluster, numbers)),
+        slept(found, cluster), tuple(waits),
     )  # fmt: skip
 
 
-def _course(intervals: Sequence[tuple[float, float, int]], span: float) -> tuple[float, ...]:
+def _course(intervals: Sequence[tuple[float, float, float]], span: float) -> tuple[float, ...]:
     """The mean of a sum of intervals over each of `POINTS` equal parts of the axis."""
     if not intervals or not span:
         return (0.0,) * POINTS

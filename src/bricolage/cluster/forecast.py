@@ -1,7 +1,7 @@
 """What happens next on a cluster that runs already: the replay's loop and policies, begun in the middle. Slurm's and Kueue's
 adapters stand on it.
 
-Time 0 is now. Jobs that wait were submitted before it, and jobs that run hold devices at it. Nobody knows how long jobs take: a
+Time 0 is now. Jobs that wait were submitted before it, and jobs that run hold devices at it. How long jobs take is not known: a
 forecast is made for the mean of what is believed, and for draws of it, whose starts and ends give an interval.
 """
 
@@ -19,14 +19,11 @@ from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop, Standing
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.run_times import RunTime, run_time
-from bricolage.cluster.why import lacks_now
+from bricolage.cluster.why import TENTHS, Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 
-Interval = tuple[float, float]
 _NOW_S = 0.5
-"""A start within so many seconds is now."""
-TENTHS = (0.1, 0.9)
-"""Quantiles of an interval."""
+"""In seconds: a start within them is now."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,6 @@ def _standing(job: TrainingJob, one: RunningJob) -> Standing:
         done, one.kind, devices=job.devices, since_s=one.since_s, first_start_s=one.since_s, resumes_s=one.since_s,
         attained_s=past * job.devices, run_s=past, known=(one.kind,),
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Start and end of a job, in seconds from now, each with the range of eight draws of ten."""
-
-    place: int
-    """In the order of first starts, from 1; 0 where it runs."""
-    start_s: float
-    """Negative where it runs."""
-    start_interval_s: Interval
-    end_s: float
-    end_interval_s: Interval
 
 
 def forecast(
@@ -165,7 +149,7 @@ class QueuedJob:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class JobOutlook:
     """Of one job."""
 
     time: RunTime
@@ -183,13 +167,13 @@ class Outlook:
 
 def outlook(
     jobs: Sequence[QueuedJob], cluster: ClusterSpec, entry: PolicyEntry, rolling: Rolling, draws: int, seed: int
-) -> list[Outlook]:
+) -> list[JobOutlook]:
     """When each job starts and ends, and why not sooner. Jobs that share no kinds of devices do not wait for each other.
 
     Args:
-        jobs: in order of submission; each fits on one of its kinds, and those that run fit beside each other.
+        jobs: in order of submission; each fits on one of its kinds, and those that run fit together.
         cluster: with the devices.
-        entry: the policy. It orders who waits, and stops nobody.
+        entry: the policy. It orders who waits, and stops no job.
         rolling: what past jobs took.
         draws: forecasts with lengths drawn from it, for the intervals.
         seed: of the draws.
@@ -219,7 +203,7 @@ def outlook(
     waiting = [number for number in found if jobs[number].since_s is None]
     waiting.sort(key=lambda number: (found[number][0].start_s, found[number][0].place, number))
     place = {number: at for at, number in enumerate(waiting, 1)}
-    return [Outlook(times[n], *found[n], place.get(n, 0)) for n in range(len(jobs))]
+    return [JobOutlook(times[n], *found[n], place.get(n, 0)) for n in range(len(jobs))]
 
 
 def _work(job: QueuedJob, time: RunTime) -> TrainingJob:

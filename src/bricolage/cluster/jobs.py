@@ -33,6 +33,9 @@ class TrainingJob:
     weight: float = 1.0
     scaling: tuple[tuple[int, float], ...] = ()
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By kind of device, then by the kind of another job: steps a second beside it on the same devices. What is not there, or 0,
+    cannot share them."""
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
 
@@ -82,6 +85,8 @@ class JobState:
     held: int = 0
     nodes: tuple[tuple[int, int], ...] = ()
     """(node, devices) of its gang."""
+    mate: JobState | None = None
+    """Who shares its devices."""
     since_s: float = 0.0
     attained_s: float = 0.0
     """Device-seconds that it has had."""
@@ -103,6 +108,18 @@ class JobState:
     def running(self) -> bool:
         """Whether it holds devices."""
         return self.held > 0
+
+    @property
+    def part(self) -> float:
+        """Of its devices that count as its own: a half where it shares them."""
+        return 1.0 if self.mate is None else 0.5
+
+    def slowed_by(self, other: JobState, kind: str) -> float:
+        """Its speed beside another job by that alone; 0.0 where the two cannot share devices."""
+        alone = self.job.phases[0].rates.get(kind, 0.0)
+        if not alone or self.job.devices != other.job.devices:
+            return 0.0
+        return self.job.together.get(kind, {}).get(other.job.kind, 0.0) / alone
 
     @property
     def steps_done(self) -> float:
@@ -139,7 +156,7 @@ class JobState:
         past = now - self.at_s
         if self.held and past > 0.0:
             self.done += self.rate * max(now - max(self.at_s, self.resumes_s), 0.0)
-            self.attained_s += past * self.held
+            self.attained_s += past * self.held * self.part
             self.run_s += past
         self.at_s = now
 

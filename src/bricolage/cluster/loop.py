@@ -31,6 +31,8 @@ class JobStart:
     state: JobState
     kind: str
     devices: int
+    beside: JobState | None = None
+    """On the devices of this job, which runs on as many of that kind, alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Stay:
     nodes: tuple[tuple[int, int], ...]
     start_s: float
     end_s: float
+    part: float = 1.0
+    """Of the devices that count as its own: a half where another job shares them."""
 
     @property
     def devices(self) -> int:
@@ -119,6 +123,8 @@ class Standing:
     restarts: int = 0
     known: tuple[str, ...] = ()
     """Kinds that it has run on."""
+    mate: int | None = None
+    """Who shares its devices, by number; that job stands there, too."""
 
     @staticmethod
     def of(state: JobState) -> Standing:
@@ -127,6 +133,7 @@ class Standing:
         return Standing(
             state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
             state.attained_s, state.run_s, state.restarts, tuple(state.ran),
+            None if state.mate is None else state.mate.number,
         )  # fmt: skip
 
 
@@ -170,6 +177,8 @@ class ReplayLoop:
         self._left = 0
         self._begun = False
         self.observed = Observations(self)
+        self._cut: dict[int, float] = {}
+        """By number, since when the stay of a job lasts whose devices were shared meanwhile."""
 
     def run(self, over: Callable[[], bool] | None = None) -> Replayed:
         """Until every job has finished, or `over` says so; then it may be run on.
@@ -297,9 +306,14 @@ class ReplayLoop:
             state.learn(kind)
         if stood.kind:
             pool = self.pools[stood.kind]
-            if stood.nodes:
-                pool.take(stood.nodes)
-            state.nodes = stood.nodes or pool.place(stood.devices)
+            mate = None if stood.mate is None else self.states[stood.mate]
+            if mate is not None and mate.held:
+                state.nodes, state.mate, mate.mate = mate.nodes, mate, state
+                self._set_rate(mate)
+            else:
+                if stood.nodes:
+                    pool.take(stood.nodes)
+                state.nodes = stood.nodes or pool.place(stood.devices)
             state.held_kind, state.held = stood.kind, stood.devices
             state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
         else:
@@ -364,7 +378,7 @@ class ReplayLoop:
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
         state.advance(self.now)
-        state.nodes = pool.place(start.devices)
+        state.nodes = pool.place(start.devices) if start.beside is None else start.beside.nodes
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
         state.learn(start.kind)
@@ -374,12 +388,30 @@ class ReplayLoop:
         else:
             state.restarts += 1
             state.resumes_s = self.now + self.cluster.restart_s
+        if start.beside is not None:
+            self._pair(state, start.beside)
         self._set_rate(state)
+
+    def _pair(self, state: JobState, other: JobState) -> None:
+        """Both go on at other rates; the stay of the one that was there ends, and a shared one begins."""
+        other.advance(self.now)
+        self._stayed(other)
+        state.mate, other.mate = other, state
+        self._set_rate(other)
+
+    def _stayed(self, state: JobState) -> None:
+        """Its stay so far."""
+        since = self._cut.pop(state.number, state.since_s)
+        if self.keep_stays and self.now > since:
+            self.stays.append(Stay(state.number, state.held_kind, state.nodes, since, self.now, state.part))
+        self._cut[state.number] = self.now
 
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
         spread = len(state.nodes) > pool.fewest(state.held)
         state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        if state.mate is not None:
+            state.rate *= state.slowed_by(state.mate, state.held_kind)
         state.version += 1
         if self.engine.observes:
             return
@@ -391,9 +423,16 @@ class ReplayLoop:
 
     def release(self, state: JobState) -> None:
         """Takes its devices from a job."""
-        self.pools[state.held_kind].release(state.nodes)
-        if self.keep_stays and self.now > state.since_s:
-            self.stays.append(Stay(state.number, state.held_kind, state.nodes, state.since_s, self.now))
+        self._stayed(state)
+        del self._cut[state.number]
+        mate = state.mate
+        if mate is None:
+            self.pools[state.held_kind].release(state.nodes)
+        else:  # who shared its devices has them alone from now on
+            mate.advance(self.now)
+            self._stayed(mate)
+            state.mate = mate.mate = None
+            self._set_rate(mate)
         state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0
         state.version += 1
         state.waits_since_s = self.now

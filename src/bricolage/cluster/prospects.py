@@ -17,10 +17,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from bricolage.cluster.catalogue import PolicyEntry
-from bricolage.cluster.forecast import TENTHS, Expected
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop, Standing
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.why import TENTHS, Expected
 
 WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
 """Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
@@ -104,7 +104,7 @@ class Scene:
 
     def only(self, kept: Sequence[int], cluster: ClusterSpec | None = None) -> Scene:
         """The same with some of the jobs, in their order, or on another cluster."""
-        standing = {at: self.standing[number] for at, number in enumerate(kept) if number in self.standing}
+        standing = _renumbered(self.standing, {number: at for at, number in enumerate(kept)})
         return replace(
             self, jobs=[self.jobs[number] for number in kept], standing=standing, cluster=cluster or self.cluster
         )
@@ -275,6 +275,15 @@ def _named(scene: Scene, numbers: Sequence[int]) -> str:
     return ", ".join(names) + (f" and {rest} more" if rest else "")
 
 
+def _renumbered(standing: Mapping[int, Standing], at: Mapping[int, int]) -> dict[int, Standing]:
+    """Of the jobs that have a new number."""
+    return {
+        at[number]: stood if stood.mate is None else replace(stood, mate=at.get(stood.mate))
+        for number, stood in standing.items()
+        if number in at
+    }
+
+
 def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
     """What there was in a replay at a time, as its policy believed it to be.
 
@@ -282,10 +291,33 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
         JobFitsNowhere: as the loop has it.
     """
     standing = loop.run_until(at_s)
-    jobs, found = [], {}
-    for at, (number, stood) in enumerate(sorted(standing.items())):
+    jobs = []
+    for number, stood in sorted(standing.items()):
         state = loop.states[number]
         believed = max(state.predicted_steps, stood.steps_done * (1.0 + 1e-3)) / state.job.steps
         jobs.append(_with(state.job, believed, state.believed))
-        found[at] = stood
+    found = _renumbered(standing, {number: at for at, number in enumerate(sorted(standing))})
     return Scene(jobs, found, loop.cluster, entry, at_s)
+
+
+def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
+    """Start and end of a job of a replay as they were to be predicted when it came, from the jobs that were there and had been.
+
+    Args:
+        loop: of the replay, before its first event.
+        entry: its policy.
+        number: of the job.
+        doubt: how far off what the policy believes may be.
+
+    Raises:
+        JobFitsNowhere: as the loop has it.
+    """
+    at = loop.jobs[number].submit_s
+    scene = scene_of(loop, entry, at)
+    there = sorted(n for n, state in enumerate(loop.states) if state.job.submit_s <= at and math.isnan(state.finish_s))
+    if number not in there:  # it took no time at all
+        return Expected(0, at, (at, at), at, (at, at))
+    past = [job for job in loop.jobs if job.submit_s <= at]
+    (found,) = prospects(scene, doubt, past=past, asked=[there.index(number)])
+    expected = found.expected
+    return replace(expected, start_s=at, start_interval_s=(at, at)) if found.kind else expected

@@ -117,3 +117,18 @@ class SlurmRefused(BricolageError):
 class SlurmEmpty(UsageError):
     what = "Slurm has no nodes with GPUs that can run jobs: {reason}"
     hint = "Look at `sinfo -N -o '%N %G %T'`; a policy orders jobs with GPUs (gres/gpu)"
+
+
+class KueueMissing(BricolageError):
+    what = "the Python package `kubernetes` is not there ({reason})"
+    hint = "pip install 'bricolage[kueue]'"
+
+
+class KueueUnavailable(BricolageError):
+    what = "the Kubernetes API does not serve {what}: {reason}"
+    hint = "Check `kubectl get clusterqueues`, the kubeconfig's context (--context), and the rights on kueue.x-k8s.io"
+
+
+class KueueNoChecks(UsageError):
+    what = "no AdmissionCheck has the controllerName '{controller}'"
+    hint = "Make one and name it in a ClusterQueue; docs/clusters.md shows both"

@@ -184,7 +184,7 @@ class Service:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
-        policy = scheduler or self.entry.make((), cluster)
+        policy: Scheduler = scheduler or self.entry.make((), cluster)
         self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
             scheduler.engine, scheduler.states = engine, self.loop.states

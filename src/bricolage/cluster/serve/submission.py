@@ -94,7 +94,7 @@ class JobSpec:
             submit_s + self.deadline if self.deadline else math.inf,
             self.weight,
             tuple(sorted(self.scaling)),
-            self.limit or math.inf,
+            limit_s=self.limit or math.inf,
         )
 
 
