@@ -42,7 +42,7 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class JobOutlook:
+class WhyAnswer:
     """Why a job waits, and when it will start and end if no other comes. Times are seconds from now, each with a range."""
 
     job: str
@@ -92,7 +92,7 @@ def stands(loop: ReplayLoop, state: JobState) -> str:
     return "running" if loop.observed.works(state) else "starting"
 
 
-def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> JobOutlook:
+def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> WhyAnswer:
     """Where a job stands, and what is ahead of it: the loop is run forward from here (`prospects`).
 
     Raises:
@@ -101,13 +101,13 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Jo
     state = _at(loop, loop.states[number], now)
     word = stands(loop, state)
     if loop.observed.over(state):
-        return JobOutlook(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
+        return WhyAnswer(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
     active = [_at(loop, one, now) for one in loop.states if not loop.observed.over(one)]
     mine = next(at for at, one in enumerate(active) if one.number == number)
     found = prospects(_scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[mine])[0]
     told = found.expected
     start, end = told.start_interval_s, told.end_interval_s
-    return JobOutlook(
+    return WhyAnswer(
         state.job.name,
         word,
         found.waits_for,

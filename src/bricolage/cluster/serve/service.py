@@ -184,7 +184,7 @@ class Service:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
-        policy: Scheduler = scheduler or self.entry.make((), cluster)
+        policy = scheduler or self.entry.make((), cluster)
         self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
             scheduler.engine, scheduler.states = engine, self.loop.states
@@ -297,7 +297,7 @@ class Service:
     def _check_serves(self, spec: JobSpec, now: float) -> None:
         job = spec.training_job(now, self.cluster)
         self.loop.check_fits(job)
-        if reason := self.entry.refuses([job], self.cluster):
+        if reason := self.entry.refuses([*_likely(self.cluster), job], self.cluster):
             raise PolicyRefuses(name=self.entry.name, reason=reason)
 
     def _number(self, name: str) -> int:
@@ -352,7 +352,14 @@ def _check(entry: PolicyEntry, cluster: ClusterSpec) -> None:
     """Whether a policy could serve some job here."""
     if cluster.failure:
         raise errors.BadCluster(path="the cluster", reason="[[failure]] is for replays: real nodes fail by themselves")
-    phases = (WorkPhase(1.0, dict.fromkeys(cluster.kinds, 1.0)),)
-    likely = TrainingJob("any", 0.0, phases, deadline_s=10.0, scaling=((1, 1.0), (2, 1.5)))
-    if reason := entry.refuses([likely], cluster):
+    if reason := entry.refuses(_likely(cluster), cluster):
         raise PolicyRefuses(name=entry.name, reason=reason)
+
+
+def _likely(cluster: ClusterSpec) -> list[TrainingJob]:
+    """Jobs that have all that a policy may ask some to have: what is refused with them, is for the job's or the cluster's sake."""
+    phases = (WorkPhase(1.0, dict.fromkeys(cluster.kinds, 1.0)),)
+    return [
+        TrainingJob(name, 0.0, phases, user=name, queue=name, deadline_s=10.0, scaling=((1, 1.0), (2, 1.5)))
+        for name in ("one", "other")
+    ]
