@@ -42,6 +42,15 @@ class JobRow:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """All jobs, those of earlier policies first; and the present time."""
+
+    jobs: tuple[JobRow, ...]
+    policy: str
+    now: float
+
+
+@dataclass(frozen=True)
 class WhyAnswer:
     """Why a job waits, and when it will start and end if no other comes. Times are seconds from now, each with a range."""
 

@@ -23,7 +23,7 @@ from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.loop import Changes, JobStart, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.serve.answers import JobRow, past_of, rows, why_now
+from bricolage.cluster.serve.answers import JobRow, Listed, past_of, rows, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
 from bricolage.cluster.serve.submission import JobSpec
@@ -279,8 +279,8 @@ class Service:
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
         elif what == "list":
-            listed = [*self._past, *rows(self.loop, self._submissions, now)]
-            self._counter.answer(request, {"jobs": encode(listed), "policy": self.entry.name, "now": now})
+            jobs = (*self._past, *rows(self.loop, self._submissions, now))
+            self._counter.answer(request, encode(Listed(jobs, self.entry.name, now)))
         elif what == "why":
             number = self._number(str(asked["why"]))
             self._counter.answer(request, {"why": encode(why_now(self.loop, self.entry, number, now))})
