@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from bricolage import telemetry
 from bricolage.errors import MissingLibrary, UnreachableCluster
@@ -54,7 +53,7 @@ class RaySession:
             self.ray.shutdown()
 
     def _join(self, address: str, namespace: str, resources: Mapping[str, float] | None) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        quiet: dict[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if namespace:
             quiet["namespace"] = namespace
         if address == LOCAL:

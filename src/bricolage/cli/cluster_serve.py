@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -41,6 +40,7 @@ def serve(
     from bricolage.cluster.engines.local import LocalEngine
     from bricolage.cluster.machines import read_cluster
     from bricolage.cluster.serve.service import MakeEngine, Service
+    from bricolage.report import words
 
     spec = read_cluster(cluster)
     make: MakeEngine = LocalEngine
@@ -51,9 +51,7 @@ def serve(
     service = Service(state, spec, policy, make)
     try:
         devices = ", ".join(f"{count} {kind}" for kind, count in spec.capacity.items())
-        jobs = sum(math.isnan(one.finish_s) for one in service.loop.states)
-        goes_on = f"; {jobs} jobs go on" if service.resumed else ""
-        output.note(f"serving {devices} under {policy} from {state}{goes_on}")
+        output.note(f"serving {devices} under {policy} from {state}; {words.count(service.left, 'job')} to go on with")
         service.serve()
     finally:
         service.close()
@@ -71,11 +69,12 @@ def submit(
     from bricolage.cluster.serve.submission import read_jobs
     from bricolage.codec import encode
 
-    found: Any = ask(state, {"submit": encode(read_jobs(job))})
+    specs = read_jobs(job)
+    found = ask(state, {"submit": encode(specs)})
     if as_json:
         output.show_json(found)
         return
-    print("submitted " + ", ".join(map(str, found["submitted"])))
+    print("submitted " + ", ".join(spec.name for spec in specs))
 
 
 @guarded
@@ -84,10 +83,12 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     from rich.table import Table
 
     from bricolage.cli import output
+    from bricolage.cluster.serve.answers import Listed
     from bricolage.cluster.serve.spool import ask
+    from bricolage.codec import decode
     from bricolage.report.cluster import span
 
-    found: Any = ask(state, {"list": {}})
+    found = ask(state, {"list": {}})
     if as_json:
         output.show_json(found)
         return
@@ -100,13 +101,13 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
         ("since", "right"),
     ):
         table.add_column(head, justify="right" if side == "right" else "left")
-    now = found["now"]
-    for one in found["jobs"]:
-        over = one["finish_s"] is not None
-        since = one["finish_s"] if over else one["start_s"] if one["state"] == "running" else one["submit_s"]
+    listed = decode(Listed, found, "answer")
+    for one in listed.jobs:
+        begun = one.start_s if one.state == "running" and one.start_s is not None else one.submit_s
+        since = begun if one.finish_s is None else one.finish_s
         table.add_row(
-            errors.plain(one["name"], 40), errors.plain(one["state"], 60), f"{one['devices']} {one['kind']}".strip(),
-            f"{one['done']:.0f} of {one['steps']:.0f}", span(max(now - since, 0.0)),
+            errors.plain(one.name, 40), errors.plain(one.state, 60), f"{one.devices} {one.kind}".strip(),
+            f"{one.done:.0f} of {one.steps:.0f}", span(max(listed.now - since, 0.0)),
         )  # fmt: skip
     output.show(table)
 
@@ -115,20 +116,25 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
     """Say why a job waits, and when it starts and ends."""
     from bricolage.cli import output
+    from bricolage.cluster.serve.answers import WhyAnswer
     from bricolage.cluster.serve.spool import ask
+    from bricolage.codec import decode
     from bricolage.report.cluster import span
 
-    found: Any = ask(state, {"why": job})["why"]
+    answer = ask(state, {"why": job})["why"]
     if as_json:
-        output.show_json(found)
+        output.show_json(answer)
         return
-    told = f"{found['job']}: {found['state']}"
-    told += f"; it waits for {found['reason']}" if found["reason"] else ""
-    for what in ("start", "end"):
-        if found[f"{what}_s"] is not None:
-            low, high = found[f"{what}_interval_s"]
-            told += f". It {what}s in {span(found[f'{what}_s'])} ({span(low)} to {span(high)}) if no other comes"
-    told += f". It would start now with {found['change']}" if found["change"] else ""
+    found = decode(WhyAnswer, answer, "answer")
+    told = f"{found.job}: {found.state}"
+    told += f"; it waits for {found.reason}" if found.reason else ""
+    for what, at, interval in (
+        ("starts", found.start_s, found.start_interval_s),
+        ("ends", found.end_s, found.end_interval_s),
+    ):
+        if at is not None and interval is not None:
+            told += f". It {what} in {span(at)} ({span(interval[0])} to {span(interval[1])}) if no other comes"
+    told += f". It would start now with {found.change}" if found.change else ""
     print(errors.plain(told))
 
 

@@ -232,6 +232,8 @@ class ReplayLoop:
     def _step(self) -> None:
         """All events of the next time, and what is decided then."""
         self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
+        if self.engine.observes:
+            self.observed.wait()
         lost = [number for report in reports for number in self.observed.hear(report)]
         while self._heap and self._heap[0][0] <= self.now:
             self._handle(*heapq.heappop(self._heap)[1:])

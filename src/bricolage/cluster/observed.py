@@ -82,6 +82,16 @@ class Observations:
         """Whether a job was seen to run where it is."""
         return self._from.get(state.number, (-1.0, 0.0))[0] >= state.since_s
 
+    def wait(self) -> None:
+        """Time has passed: who was not seen to run has done nothing yet."""
+        for state in self._loop.states:
+            self.hold(state, self._loop.now)
+
+    def hold(self, state: JobState, now: float) -> None:
+        """The same of one job, and up to a time."""
+        if state.held and not self.works(state):
+            state.resumes_s = max(state.resumes_s, now)
+
     def hear(self, report: Report) -> list[int]:
         """Takes a report. Returns the jobs that the engine has to stop for it."""
         if isinstance(report, JobArrived):

@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bricolage import scratch
 from bricolage.errors import BricolageError
@@ -35,7 +34,7 @@ class _Training:
         self.optimiser = self.step.make_optimiser()
         self.done = 0
         if (folder / _STATE).exists():
-            state: dict[str, Any] = self.torch.load(folder / _STATE, weights_only=True)
+            state = self.torch.load(folder / _STATE, weights_only=True)
             self.step.module.load_state_dict(state["module"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.done = int(state["done"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import named
+from bricolage.cluster.catalogue import POLICIES, named
 from bricolage.cluster.engine import (
     Gang,
     JobEvicted,
@@ -25,6 +25,7 @@ from bricolage.cluster.engine import (
     JobWithdrawn,
     NodeBack,
     NodeGone,
+    RealClock,
     Report,
 )
 from bricolage.cluster.loop import ReplayLoop
@@ -198,6 +199,33 @@ def test_a_log_that_is_told_again_brings_the_policy_to_where_it_was(
             assert steps_of(again) == steps_of(loop)
 
 
+@pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
+def test_every_policy_that_serves_a_job_ends_them_all(tmp_path: Path, name: str) -> None:
+    cluster = one_kind(2, nodes=2, round_s=20.0)
+    rng = random.Random(name)
+    specs = [
+        JobSpec(
+            f"j{number}",
+            float(rng.randint(5, 80)),
+            ("true",),
+            rates={"a": 1.0},
+            deadline=500.0,
+            scaling=((1, 1.0), (2, 1.6)),
+            user=f"u{number % 2}",
+            queue=f"q{number % 3}",
+        )
+        for number in range(6)
+    ]
+    reason = named(name).refuses([spec.training_job(0.0, cluster) for spec in specs], cluster)
+    if reason:
+        pytest.skip(reason)
+    with Journal(tmp_path / "log") as journal:
+        loop, _ = served(name, cluster, specs, [10.0 * at for at in range(6)], journal, Machines(1, specs, 2), False)
+    assert len(loop.states) == 6 and all(
+        state.done == state.job.steps or state.number in loop.observed.given_up for state in loop.states
+    )
+
+
 def served(
     policy: str,
     cluster: ClusterSpec,
@@ -230,3 +258,14 @@ def served(
     engine.over = over
     loop.run(over)
     return loop, taken
+
+
+def test_a_clock_that_is_set_back_does_not_turn_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = 1e9
+    monkeypatch.setattr("time.time", lambda: began + 50.0)
+    assert 50.0 <= RealClock(began).now() < 60.0
+    assert 70.0 <= RealClock(began, last=70.0).now() < 80.0, "it was set back since the log's last line"
+    clock = RealClock(began)
+    before = clock.now()
+    monkeypatch.setattr("time.time", lambda: began - 1000.0)
+    assert before <= clock.now() < before + 10.0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from bricolage import errors
+from bricolage import errors, scratch
 from bricolage.cli.main import app
 from bricolage.cluster.serve.spool import Counter, ask
 from bricolage.cluster.serve.submission import read_jobs
@@ -99,3 +101,23 @@ def test_the_commands_of_a_user(tmp_path: Path) -> None:
     serving(state, one_kind(1), "fifo", talk)
     gone = RUN.invoke(app, ["cluster", "list", "--state", str(state)])
     assert gone.exit_code == errors.USAGE and "no process serves a cluster" in gone.stderr
+
+
+def test_requests_that_come_and_go_meanwhile_disturb_nobody(tmp_path: Path) -> None:
+    with Counter(tmp_path / "state") as counter:
+        end = time.monotonic() + 0.5
+
+        def hurry() -> None:
+            folder = tmp_path / "state" / "requests"
+            while time.monotonic() < end:
+                with scratch.whole(folder / "a") as partial:
+                    partial.write_text('{"list": {}}')
+                (folder / "a").unlink()
+
+        thread = threading.Thread(target=hurry)
+        thread.start()
+        seen = 0
+        while time.monotonic() < end:
+            seen += sum(asked == {"list": {}} for _, asked in counter.requests())
+        thread.join()
+        assert seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,16 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class JobExplanation:
+class Listed:
+    """All jobs, those of earlier policies first; and the present time."""
+
+    jobs: tuple[JobRow, ...]
+    policy: str
+    now: float
+
+
+@dataclass(frozen=True)
+class WhyAnswer:
     """Why a job waits, and when it will start and end if no other comes. Times are seconds from now, each with a range."""
 
     job: str
@@ -62,14 +72,12 @@ class JobExplanation:
 def rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
     """All jobs of a loop."""
     found = []
-    for state in loop.states:
-        if state.held:
-            state.advance(now)
+    for state in (_at(loop, one, now) for one in loop.states):
         start = None if math.isnan(state.first_start_s) else state.first_start_s
         end = None if math.isnan(state.finish_s) else state.finish_s
         found.append(
             JobRow(
-                submissions[state.number].spec.name, stands(loop, state, now), state.held or state.job.devices,
+                submissions[state.number].spec.name, stands(loop, state), state.held or state.job.devices,
                 state.held_kind, min(state.steps_done, state.job.steps), state.job.steps, state.job.submit_s, start, end,
                 state.restarts,
             )
@@ -82,7 +90,7 @@ def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]
     return [row for row in rows(loop, submissions, loop.now) if row.state not in ("waiting", "starting", "running")]
 
 
-def stands(loop: ReplayLoop, state: JobState, now: float) -> str:
+def stands(loop: ReplayLoop, state: JobState) -> str:
     """One word of a job, or why it was given up."""
     if state.number in loop.observed.given_up:
         return loop.observed.given_up[state.number]
@@ -90,26 +98,25 @@ def stands(loop: ReplayLoop, state: JobState, now: float) -> str:
         return "finished"
     if not state.held:
         return "waiting"
-    return "running" if loop.observed.works(state) and now >= state.resumes_s else "starting"
+    return "running" if loop.observed.works(state) else "starting"
 
 
-def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> JobExplanation:
+def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> WhyAnswer:
     """Where a job stands, and what is ahead of it: the loop is run forward from here (`prospects`).
 
     Raises:
         ClusterStuck: it will never start as things are.
     """
-    state = loop.states[number]
-    word = stands(loop, state, now)
+    state = _at(loop, loop.states[number], now)
+    word = stands(loop, state)
     if loop.observed.over(state):
-        return JobExplanation(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
-    active = [one for one in loop.states if not loop.observed.over(one)]
-    found = prospects(
-        _scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[active.index(state)]
-    )[0]
+        return WhyAnswer(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
+    active = [_at(loop, one, now) for one in loop.states if not loop.observed.over(one)]
+    mine = next(at for at, one in enumerate(active) if one.number == number)
+    found = prospects(_scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[mine])[0]
     told = found.expected
     start, end = told.start_interval_s, told.end_interval_s
-    return JobExplanation(
+    return WhyAnswer(
         state.job.name,
         word,
         found.waits_for,
@@ -123,11 +130,18 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Jo
     )
 
 
+def _at(loop: ReplayLoop, state: JobState, now: float) -> JobState:
+    """A job as it is now. The loop's own state changes in its turns alone, which the log has."""
+    found = copy(state)
+    loop.observed.hold(found, now)
+    found.advance(now)
+    return found
+
+
 def _scene(loop: ReplayLoop, entry: PolicyEntry, active: Sequence[JobState], now: float) -> Scene:
     """Jobs that are not over; nodes that are away stay away."""
     jobs = []
     for state in active:
-        state.advance(now)
         steps = state.steps_done + state.predicted_left()
         jobs.append(replace(state.job, phases=tuple(replace(phase, steps=steps) for phase in state.job.phases)))
     away = tuple(

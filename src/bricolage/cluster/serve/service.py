@@ -21,9 +21,9 @@ from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import Changes, JobStart, ReplayLoop, Scheduler
+from bricolage.cluster.loop import Changes, JobStart, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.serve.answers import JobRow, past_of, rows, why_now
+from bricolage.cluster.serve.answers import JobRow, Listed, past_of, rows, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
 from bricolage.cluster.serve.submission import JobSpec
@@ -101,7 +101,6 @@ class Service:
             raise
         self._engine: JobEngine | None = None
         try:
-            self.resumed = bool(self._journal.records)
             self._open(make_engine)
         except BaseException:
             self.close()
@@ -123,9 +122,14 @@ class Service:
         self.loop.run(over)
 
     @property
+    def left(self) -> int:
+        """Jobs that are not over, of those that the log has."""
+        return self._turns.first + sum(not self.loop.observed.over(state) for state in self.loop.states)
+
+    @property
     def idle(self) -> bool:
         """Whether every job that was submitted is over."""
-        return self._turns.begun and all(self.loop.observed.over(state) for state in self.loop.states)
+        return not self.left
 
     def work(self, number: int) -> JobWork:
         """A job's command."""
@@ -180,7 +184,7 @@ class Service:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
-        policy: Scheduler = scheduler or self.entry.make((), cluster)
+        policy = scheduler or self.entry.make((), cluster)
         self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
             scheduler.engine, scheduler.states = engine, self.loop.states
@@ -275,8 +279,8 @@ class Service:
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
         elif what == "list":
-            listed = [*self._past, *rows(self.loop, self._submissions, now)]
-            self._counter.answer(request, {"jobs": encode(listed), "policy": self.entry.name, "now": now})
+            jobs = (*self._past, *rows(self.loop, self._submissions, now))
+            self._counter.answer(request, encode(Listed(jobs, self.entry.name, now)))
         elif what == "why":
             number = self._number(str(asked["why"]))
             self._counter.answer(request, {"why": encode(why_now(self.loop, self.entry, number, now))})
@@ -293,7 +297,7 @@ class Service:
     def _check_serves(self, spec: JobSpec, now: float) -> None:
         job = spec.training_job(now, self.cluster)
         self.loop.check_fits(job)
-        if reason := self.entry.refuses([job], self.cluster):
+        if reason := self.entry.refuses([*_likely(self.cluster), job], self.cluster):
             raise PolicyRefuses(name=self.entry.name, reason=reason)
 
     def _number(self, name: str) -> int:
@@ -348,7 +352,14 @@ def _check(entry: PolicyEntry, cluster: ClusterSpec) -> None:
     """Whether a policy could serve some job here."""
     if cluster.failure:
         raise errors.BadCluster(path="the cluster", reason="[[failure]] is for replays: real nodes fail by themselves")
-    phases = (WorkPhase(1.0, dict.fromkeys(cluster.kinds, 1.0)),)
-    likely = TrainingJob("any", 0.0, phases, deadline_s=10.0, scaling=((1, 1.0), (2, 1.5)))
-    if reason := entry.refuses([likely], cluster):
+    if reason := entry.refuses(_likely(cluster), cluster):
         raise PolicyRefuses(name=entry.name, reason=reason)
+
+
+def _likely(cluster: ClusterSpec) -> list[TrainingJob]:
+    """Jobs that have all that a policy may ask some to have: what is refused with them, is for the job's or the cluster's sake."""
+    phases = (WorkPhase(1.0, dict.fromkeys(cluster.kinds, 1.0)),)
+    return [
+        TrainingJob(name, 0.0, phases, user=name, queue=name, deadline_s=10.0, scaling=((1, 1.0), (2, 1.5)))
+        for name in ("one", "other")
+    ]

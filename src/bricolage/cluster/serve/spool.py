@@ -6,6 +6,7 @@ holds a lock.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -77,7 +78,10 @@ class Counter:
     def requests(self) -> Iterator[tuple[str, JsonObject]]:
         """What is asked, oldest first. A request stays until it is answered."""
         self._sweep()
-        waiting = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self.folder / "requests")]
+        waiting: list[tuple[int, str]] = []
+        for entry in os.scandir(self.folder / "requests"):
+            with contextlib.suppress(FileNotFoundError):  # taken back
+                waiting.append((entry.stat().st_mtime_ns, entry.name))
         for _, name in sorted(one for one in waiting if not one[1].startswith(".")):
             path = self.folder / "requests" / name
             try:
@@ -110,8 +114,9 @@ class Counter:
             return
         self._swept = now
         for entry in os.scandir(self.folder / "answers"):
-            if entry.stat().st_mtime < now - _FORGOTTEN_S:
-                Path(entry.path).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # fetched
+                if entry.stat().st_mtime < now - _FORGOTTEN_S:
+                    Path(entry.path).unlink()
 
 
 def served(folder: Path) -> bool:

@@ -154,9 +154,9 @@ class JournalledEngine:
         """Where it says so, nothing is waited for any more."""
 
     @property
-    def begun(self) -> bool:
-        """Whether the first turn was told."""
-        return not self._first
+    def first(self) -> int:
+        """Jobs that the first turn will tell of."""
+        return sum(isinstance(one, Submission) for one in self._first)
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """Reports of the engine, and what users want."""
