@@ -17,7 +17,7 @@ from bricolage.api.deciding import Start
 from bricolage.api.pack import Packed, pack, read_targets
 from bricolage.cli.main import app
 from bricolage.device.host import host
-from bricolage.errors import BadArtifact, BadTargets, MissingFile, NoTarget, NotPack
+from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.agenda import AgendaItem
@@ -171,6 +171,15 @@ def test_targets_that_this_machine_has_not(folder: Path) -> None:
         with pytest.raises(BadTargets, match="target 'wide'"):
             pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
     assert not (folder / "x.pack").exists()
+
+
+def test_limits_of_memory(folder: Path, made: Packed) -> None:
+    """Workers are held to it, and so is the fresh process in which the artifact is tried."""
+    found = pack(parse(NET, **weights()), (PackTarget("roomy", memory_mb=4000),), folder / "roomy.pack", OPTIONS)
+    assert found.pack.entries[0].resident_bytes < 4000 << 20
+    with pytest.raises(BricolageError):
+        pack(parse(NET, **weights()), (PackTarget("tiny", memory_mb=16),), folder / "tiny.pack", OPTIONS)
+    assert not (folder / "tiny.pack").exists()
 
 
 def test_the_command(folder: Path, made: Packed) -> None:
