@@ -17,9 +17,11 @@ import numpy as np
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import ExactLengths, Rolling
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import _ARRIVE, JobStart, Replayed, ReplayLoop
+from bricolage.cluster.loop import _ARRIVE, JobStart, Replayed, ReplayLoop, Scheduler
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.order import OrderScheduler
 from bricolage.cluster.run_times import RunTime, run_time
+from bricolage.cluster.target import TargetScheduler
 from bricolage.cluster.why import lacks_now
 from bricolage.errors import PolicyRefuses
 
@@ -28,6 +30,13 @@ _NOW_S = 0.5
 """In seconds: a start within them is now."""
 TENTHS = (0.1, 0.9)
 """Quantiles of an interval."""
+
+
+def stopping_none(scheduler: Scheduler) -> Scheduler:
+    """The same scheduler; its policy orders who waits, and stops no running job."""
+    if isinstance(scheduler, OrderScheduler | TargetScheduler):
+        scheduler.preempts = False
+    return scheduler
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,9 @@ def _run(
     preempts: bool,
 ) -> tuple[Replayed, list[int]]:
     scheduler = entry.make(jobs, cluster)
-    scheduler.preempts = preempts
-    loop = ForecastLoop(jobs, cluster, scheduler, ExactLengths(), running=running)
+    loop = ForecastLoop(
+        jobs, cluster, scheduler if preempts else stopping_none(scheduler), ExactLengths(), running=running
+    )
     return loop.run(), loop.started
 
 

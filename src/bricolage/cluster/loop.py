@@ -66,9 +66,6 @@ class Changes:
 class Scheduler(Protocol):
     """A policy at work. It is told of each event and asked once after all events of a time."""
 
-    preempts: bool
-    """Whether it may stop running jobs."""
-
     def begin(self, cluster: ClusterSpec) -> None:
         """Before the first event."""
         ...
