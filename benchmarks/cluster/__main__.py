@@ -4,10 +4,11 @@
     python -m benchmarks.cluster --table shockwave --trace FOLDER --data FOLDER/simulation --json
     python -m benchmarks.cluster --table gavel --rates simulation_throughputs.json --json
     python -m benchmarks.cluster --table speed --jobs 100000 --devices 2500 --json
+    python -m benchmarks.cluster --table estimates --rates simulation_throughputs.json --again physical_cluster_throughputs.json --json
 
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
-quarter of an hour.
+quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import gavel, physical, speed
+from benchmarks.cluster import estimates, gavel, physical, speed
 from benchmarks.output import keep
 
 
 def main() -> None:
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", choices=("gavel", "shockwave", "physical", "speed"), required=True)
+    parser.add_argument("--table", choices=("gavel", "shockwave", "physical", "speed", "estimates"), required=True)
     parser.add_argument("--data", type=Path, help="folder of outcomes")
     parser.add_argument("--trace", type=Path, help="folder with 120_jobs.trace and tacc_throughputs.json")
     parser.add_argument("--rates", type=Path, help="Gavel's simulation_throughputs.json")
+    parser.add_argument("--again", type=Path, help="Gavel's physical_cluster_throughputs.json, measured later")
     parser.add_argument(
         "--restart", type=float, default=20.0, help="seconds that a restart costs: 20, as the published simulation"
     )
@@ -62,12 +64,16 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     if given.table == "speed":
         for name in names or speed.POLICIES:
             yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
+        if given.rates is not None:
+            yield from speed.round_rows(given.rates)
+    elif given.table in ("gavel", "estimates") and given.rates is None:
+        parser.error(f"--table {given.table} needs --rates")
+    elif given.table == "estimates":
+        yield from estimates.rows(given.rates, given.again)
     elif given.table == "gavel":
-        if given.rates is None:
-            parser.error("--table gavel needs --rates")
         jobs = given.jobs or 5000
         for load in [float(word) for word in given.loads.split(",") if word]:
-            for name in names or ("max-min", "allox-port", "allox", "gavel"):
+            for name in names or ("max-min", "allox-port", "allox", "gavel", "gavel-packed", "gandiva-packed"):
                 yield gavel.mean_jct(given.rates, name, load, given.seed, jobs, jobs // 5)
         for count in [int(word) for word in given.makespans.split(",") if word]:
             yield gavel.makespan(given.rates, "gavel-makespan", count)

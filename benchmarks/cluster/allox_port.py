@@ -1,7 +1,8 @@
 """AlloX as Gavel's code has it, with which both published tables were made: a share of one for a job on one kind of devices, for
 good.
 
-It looks at free devices only, takes the oldest jobs first and as many as `alpha` of them or as there are free devices, and gives a
+It looks at free devices only, takes the oldest jobs first and as many as `alpha` of them or as there are free devices (Gavel's
+default is all, that of Shockwave's copy a fifth), and gives a
 gang of s devices (in Shockwave's copy) a share of 1/s. What devices are left over Gavel's rounds fill with jobs that have their
 share elsewhere: so it is preemptive in effect, unlike the policy of the paper, which is `bricolage.cluster.policies.allox`.
 """
@@ -20,7 +21,7 @@ from bricolage.cluster.shares import Matrix, ShareProblem
 class AlloXPort:
     """A rule for shares that remembers whom it gave what."""
 
-    alpha: float = 0.2
+    alpha: float = 1.0
     _given: dict[int, Matrix] = field(default_factory=dict)
 
     def __call__(self, problem: ShareProblem) -> Matrix:

@@ -37,6 +37,9 @@ PUBLISHED = {
     ("max-min", 2.0): 23.47, ("max-min", 3.2): 23.59, ("max-min", 4.0): 23.49, ("max-min", 4.8): 35.79,
     ("allox-port", 2.0): 16.93, ("allox-port", 3.2): 16.43, ("allox-port", 4.0): 17.13, ("allox-port", 4.8): 20.92,
     ("gavel", 2.0): 16.95, ("gavel", 3.2): 16.08, ("gavel", 4.0): 16.82, ("gavel", 4.8): 18.97,
+    ("gavel-packed", 2.0): 18.26, ("gavel-packed", 3.2): 16.18, ("gavel-packed", 4.0): 16.96, ("gavel-packed", 4.8): 18.67,
+    ("gandiva-packed", 2.0): 17.61, ("gandiva-packed", 3.2): 17.83, ("gandiva-packed", 4.0): 18.88,
+    ("gandiva-packed", 4.8): 30.46,
 }  # fmt: skip
 """Mean completion time in hours, one device a job, by jobs an hour."""
 PUBLISHED_MAKESPAN = {("gavel-makespan", 100): 161.2, ("gavel-makespan", 300): 161.2, ("gavel-makespan", 500): 169.4}
@@ -75,7 +78,9 @@ def drawn(rates: RateTable, count: int, per_hour: float, seed: int, several: boo
             kind, distributed = jobs.choice(KINDS)
         here = dict(rates.of(kind, devices))
         phases = (WorkPhase(60.0 * minutes * here["v100"], here),)
-        found.append(TrainingJob(f"job {number}", now, phases, devices, kind=kind))
+        found.append(
+            TrainingJob(f"job {number}", now, phases, devices, kind=kind, together=rates.together(kind, devices))
+        )
         now += -math.log(1.0 - gaps.random()) * 3600.0 / per_hour if per_hour else 0.0
     return found
 

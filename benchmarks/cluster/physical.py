@@ -78,7 +78,7 @@ def _row(outcome: dict[str, object], trace: Path, restart_s: float) -> Row:
     policy = str(outcome["policy"])
     ours = NAMES[policy]
     if ours == "allox-port":
-        scheduler: Scheduler = TargetScheduler(SharePolicy(AlloXPort(), spec.round_s, spec.recompute_s))
+        scheduler: Scheduler = TargetScheduler(SharePolicy(AlloXPort(alpha=0.2), spec.round_s, spec.recompute_s))
     else:
         scheduler = named(ours).make(jobs, spec)
     made = ReplayLoop(jobs, spec, scheduler, ExactLengths(), keep_stays=False).run()

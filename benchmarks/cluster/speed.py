@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import random
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+
+from benchmarks.cluster import gavel
 from bricolage.cluster.catalogue import named
-from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.history.rates import read_rates
+from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policies.gavel import max_min
+from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
+from bricolage.cluster.shares import Matrix, SharePolicy, ShareProblem, problem_of
+from bricolage.cluster.target import ClusterView
 
 POLICIES = ("fifo", "srtf", "las-2d", "qssf")
 
@@ -58,3 +68,50 @@ def rows(jobs: int, devices: int, load: float, policies: Sequence[str] = POLICIE
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         found.append(SpeedRow(policy, jobs, devices // 8 * 8, seconds, done.events, peak))
     return found
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """One round of Gavel's max-min: shares of all jobs, and who runs."""
+
+    jobs: int
+    devices: int
+    parts: int
+    shares_s: float
+    """The linear programmes."""
+    round_s: float
+    """All of it, the jobs' states in arrays and the filling of the round included."""
+    whole_s: float
+    """The programme of all jobs at once; not a number where it was not asked for."""
+    objective: float
+    """Value of the parts by that of the whole: the worst job's normalised rate; not a number likewise."""
+
+
+def round_rows(rates: Path, sizes: Sequence[int] = (1024, 10_000, 65_536), whole: int = 10_000) -> Iterator[RoundRow]:
+    """Jobs of Gavel's generator that are all there, on a third of a device for each; up to `whole` jobs the parts are compared."""
+    for jobs in sizes:
+        devices = jobs // 9 * 3
+        spec = ClusterSpec(tuple(NodeGroup(kind, devices // 3, 1) for kind in ("v100", "p100", "k80")))
+        some = gavel.drawn(read_rates(rates, spec.kinds), jobs, 0.0, 1)
+        states = [JobState(number, job, job.steps, job.kinds) for number, job in enumerate(some)]
+        view = ClusterView(0.0, states, spec.capacity, spec)
+        parts = -(-jobs // JOBS_OF_A_PART)
+        started = time.perf_counter()
+        SharePolicy(partitioned(max_min), spec.round_s).target(view)
+        seconds = time.perf_counter() - started
+        problem = problem_of(view, np.zeros(jobs))
+        started = time.perf_counter()
+        dealt_ = dealt(problem, max_min, parts)
+        shares_s, whole_s, ratio = time.perf_counter() - started, math.nan, math.nan
+        if jobs <= whole:
+            started = time.perf_counter()
+            best = max_min(problem)
+            whole_s = time.perf_counter() - started
+            ratio = _worst(problem, dealt_) / _worst(problem, best)
+        yield RoundRow(jobs, devices, parts, shares_s, seconds, whole_s, ratio)
+
+
+def _worst(problem: ShareProblem, shares: Matrix) -> float:
+    """What max-min maximises: the least rate by that on equal shares."""
+    equal = (problem.rates * (problem.capacity / problem.capacity.sum())).sum(axis=1)
+    return float(((problem.rates * shares).sum(axis=1) * problem.gangs / problem.weights / equal).min())

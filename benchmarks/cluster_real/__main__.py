@@ -1,4 +1,4 @@
-"""Real jobs on a cluster beside the replay of the same submissions, and kills that must lose nothing.
+"""Real jobs on a cluster, the replay of the same submissions, and kills that must lose nothing.
 
     python -m benchmarks.cluster_real --engine ray --json                 three policies, 24 jobs, 8 devices; six minutes
     python -m benchmarks.cluster_real --engine ray --kills 20 --json      kills of drivers, nodes and jobs; three minutes
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0, help="so many, in place of the comparison")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between kills")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="folder for the logs and checkpoints, which are deleted without it")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
@@ -41,12 +42,13 @@ def main() -> None:
     policies = (given.policies or "fifo,srtf,gavel").split(",")
     nodes: Nodes = RayNodes() if given.engine == "ray" else LocalNodes()
     try:
-        with tempfile.TemporaryDirectory(prefix="cluster-real-") as folder:
+        with tempfile.TemporaryDirectory(prefix="cluster-real-") as temporary:
+            folder = given.keep or Path(temporary)
             if given.kills:
-                killed = kills.run(Path(folder), nodes, given.jobs, given.kills, given.every, given.seed)
+                killed = kills.run(folder, nodes, given.jobs, given.kills, given.every, given.seed)
                 found: dict[str, object] = {"engine": given.engine, **asdict(killed)}
             else:
-                compared = side_by_side.run(Path(folder), nodes, given.jobs, policies, given.seed)
+                compared = side_by_side.run(folder, nodes, given.jobs, policies, given.seed)
                 found = {"engine": given.engine, **asdict(compared)}
     finally:
         nodes.close()

@@ -21,7 +21,6 @@ from benchmarks.cluster_real.side_by_side import Beside, Compared
 from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
-from bricolage.cluster.forecast import stopping_none
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -94,7 +93,8 @@ def _compared(
 ) -> Beside:
     slowed = [_slowed(job, cost) for job in work]
     cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
-    scheduler = stopping_none(named(policy).make(slowed, cluster))
+    scheduler = named(policy).make(slowed, cluster)
+    scheduler.preempts = False
     replayed = ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run()
     told = outcome(policy, replayed, cluster)
     makespan = max(end for _, end in done) - min(begin for begin, _ in done)

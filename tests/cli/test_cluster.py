@@ -78,3 +78,34 @@ def test_a_bad_line_is_named_and_nothing_is_written(files: list[str], tmp_path: 
     done = run.invoke(app, ["cluster", "replay", *files, "-o", str(page)])
     assert done.exit_code == errors.USAGE and "line 5 of" in done.output and "column submit" in done.output
     assert not page.exists()
+
+
+def test_outlook(files: list[str]) -> None:
+    words = ["cluster", "outlook", *files, "--policy", "fifo", "--at", "50", "--error", "0", "--rate-error", "0"]
+    done = run.invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("3 jobs at 50 s, 2 of them waiting")
+    assert "second waits for 3 more a100: 1 of 4 are free" in done.stdout.replace("\n", " ")
+    (third,) = json.loads(run.invoke(app, [*words, "--job", "third", "--json"]).stdout)
+    assert third["waits_for"] == "order" and third["change"] == "the place of second"
+    assert third["expected"]["place"] == 2 and third["expected"]["start_s"] >= 1500
+    assert run.invoke(app, [*words, "--job", "fourth"]).exit_code == errors.USAGE
+
+
+def test_why_says_what_was_to_be_predicted(files: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ["cluster", "replay", *files, "--policy", "fifo", "--why", "second"]
+    (result,) = json.loads(run.invoke(app, [*words, "--json"]).stdout)["results"]
+    assert result["waits"][0]["expected"]["start_s"] == pytest.approx(1000)
+    told = run.invoke(app, [*words, "-o", str(page)]).stdout.replace("\n", " ")
+    assert "predicted when it came: start at 17 min" in told
+    assert "Predicted start" in page.read_text(encoding="utf-8")
+
+
+def test_estimate_from_history(files: list[str]) -> None:
+    done = run.invoke(app, ["cluster", "estimate", "--history", files[0], *files[1:], "--name", "first"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("17 min, the mean of 1 job of the same name")
+    assert run.invoke(app, ["cluster", "estimate", *files[1:]]).exit_code == errors.USAGE
+    step = ["cluster", "estimate", "none.toml", *files[1:], "--measured", "a100"]
+    assert run.invoke(app, step).exit_code == errors.USAGE

@@ -58,11 +58,22 @@ def workloads(draw: st.DrawFn, most: int = 14, failures: bool = False) -> tuple[
             WorkPhase(float(draw(st.integers(1, 120))), {kind: rate * factor for kind, rate in rates.items()})
             for factor in draw(st.sampled_from(((1.0,), (1.0,), (1.0, 2.0))))
         )
+        kind = draw(st.sampled_from(("x", "y")))
+        beside = {"x": draw(st.sampled_from((0.0, 0.4, 0.9))), "y": 0.6} if draw(st.booleans()) else {}
+        together = {one: {mate: rate * slow for mate, slow in beside.items()} for one, rate in rates.items()}
         scaling = ((1, 1.0), (2, 1.7)) if devices == 1 and draw(st.booleans()) else ()
         due = float(at + draw(st.integers(50, 400))) if draw(st.booleans()) else float("inf")
         jobs.append(
             TrainingJob(
-                f"j{number}", float(at), phases, devices, user=f"u{number % 3}", deadline_s=due, scaling=scaling
-            )
+                f"j{number}",
+                float(at),
+                phases,
+                devices,
+                user=f"u{number % 3}",
+                kind=kind,
+                deadline_s=due,
+                scaling=scaling,
+                together=together,
+            )  # fmt: skip
         )
     return jobs, cluster

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import POLICIES
+from bricolage.cluster.catalogue import POLICIES, named
 from bricolage.cluster.compare import POINTS, _course, compare
 from bricolage.cluster.outcome import fairness, outcome
 from bricolage.cluster.why import explained
@@ -119,3 +119,23 @@ def test_durations(seconds: float, told: str) -> None:
 def test_quantiles_are_those_of_the_jobs() -> None:
     (only,) = compare([job(n, 0, 10.0 * (n + 1)) for n in range(5)], one_kind(8), ["fifo"]).results
     assert np.array(only.jct_s)[[0, 25, 50, 75, 100]] == pytest.approx([10, 20, 30, 40, 50])
+
+
+def test_wrong_rates_mislead_until_a_job_has_run_there() -> None:
+    """Two kinds, one job: with a wrong belief it starts on the slow kind, sees its rate there, and its belief of the other stays."""
+    from bricolage.cluster.estimates import BlurredRates, ExactLengths
+    from bricolage.cluster.loop import ReplayLoop
+    from bricolage.cluster.machines import ClusterSpec, NodeGroup
+
+    cluster = ClusterSpec((NodeGroup("a", 1, 1), NodeGroup("b", 1, 1)))
+    one = job(0, 0, 100, rates={"a": 2.0, "b": 1.0})
+    entry = named("fifo")
+    ends = set()
+    for seed in range(20):
+        wrong = BlurredRates(ExactLengths(), 2.0, seed)
+        (state,) = ReplayLoop([one], cluster, entry.make([one], cluster), wrong).run().states
+        ends.add(state.finish_s)
+        ran = "a" if state.finish_s == 50.0 else "b"
+        assert ran not in state.believed and state.kinds[0] in ("a", "b")
+        assert fairness([state], cluster) == pytest.approx([state.finish_s / 50.0]), "what was believed does not count"
+    assert ends == {50.0, 100.0}

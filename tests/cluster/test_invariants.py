@@ -20,6 +20,9 @@ CHEAP = [entry.name for entry in POLICIES if not entry.slow]
 DEAR = [entry.name for entry in POLICIES if entry.slow]
 
 
+PACKED = [name for name in DEAR if name.endswith("-packed")]
+
+
 def serves(name: str, workload: Workload) -> bool:
     return not next(entry for entry in POLICIES if entry.name == name).refuses(*workload)
 
@@ -27,19 +30,20 @@ def serves(name: str, workload: Workload) -> bool:
 def check(found: Replayed, cluster: ClusterSpec) -> None:
     """All invariants of a replay."""
     assert all(not math.isnan(state.finish_s) for state in found.states)
-    by_node: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    by_node: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for stay in found.stays:
         state = found.states[stay.number]
         allowed = {count for count, _ in state.job.scaling} | {state.job.devices}
         assert stay.devices in allowed, "a gang is whole"
         assert stay.start_s >= state.job.submit_s and stay.end_s <= state.finish_s
         for node, count in stay.nodes:
-            by_node.setdefault((stay.kind, node), []).extend([(stay.start_s, count), (stay.end_s, -count)])
+            held = count * stay.part
+            by_node.setdefault((stay.kind, node), []).extend([(stay.start_s, held), (stay.end_s, -held)])
     for (kind, node), changes in by_node.items():
-        held = 0
-        for _, count in sorted(changes):
-            held += count
-            assert held <= cluster.nodes(kind)[node], "no device twice"
+        taken = 0.0
+        for _, held in sorted(changes):
+            taken += held
+            assert taken <= cluster.nodes(kind)[node] + 1e-9, "no device twice, but by two that share it"
     for state in found.states:
         mine = sorted((stay for stay in found.stays if stay.number == state.number), key=lambda one: one.start_s)
         assert all(a.end_s <= b.start_s for a, b in pairwise(mine)), "never in two places"
@@ -82,7 +86,28 @@ def test_plans_hold_the_invariants(name: str, workload: Workload) -> None:
     if serves(name, workload):
         found = replay(name, *workload)
         check(found, workload[1])
-        steps_held(found, workload[1])
+        if name not in PACKED:  # their rates depend on who shares
+            steps_held(found, workload[1])
+
+
+@pytest.mark.parametrize("name", PACKED)
+@settings(max_examples=25, deadline=None)
+@given(workload=workloads(most=10, failures=True))
+def test_who_shares_devices_does_so_on_the_same_ones(name: str, workload: Workload) -> None:
+    jobs, cluster = workload
+    if not serves(name, workload):
+        return
+    found = replay(name, jobs, cluster)
+    check(found, cluster)
+    for stay in found.stays:
+        if stay.part < 1.0:
+            mates = [
+                one
+                for one in found.stays
+                if one.number != stay.number and (one.start_s, one.end_s, one.nodes) == (stay.start_s, stay.end_s, stay.nodes)
+                and one.kind == stay.kind and one.part == stay.part
+            ]  # fmt: skip
+            assert len(mates) == 1 and jobs[stay.number].together, "two share, as long and on the same nodes"
 
 
 @pytest.mark.parametrize("name", ["fifo", "easy", "srtf", "las-2d", "slices", "themis"])

@@ -12,6 +12,8 @@ import typer
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli import slurm
+from bricolage.cli.cluster_estimate import estimate
+from bricolage.cli.cluster_outlook import outlook
 from bricolage.cli.guard import guarded
 from bricolage.cli.kueue import kueue
 
@@ -28,6 +30,9 @@ app = typer.Typer(
 )
 app.add_typer(slurm.app, name="slurm")
 app.command()(kueue)
+
+app.command()(estimate)
+app.command()(outlook)
 
 History = Annotated[
     Path,
@@ -57,7 +62,17 @@ Error = Annotated[
         help="Predicted lengths are wrong by exp(S) either way, usually; default: exact.",
     ),
 ]
-Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of that error.")]
+RateError = Annotated[
+    float,
+    typer.Option(
+        "--rate-error",
+        metavar="S",
+        min=0.0,
+        max=5.0,
+        help="So are rates on kinds of device that a job has not run on yet; default: exact.",
+    ),
+]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of these errors.")]
 Why = Annotated[list[str] | None, typer.Option("--why", metavar="JOB", help="Say why this job waited. Repeatable.")]
 Page = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a page (HTML), too.")]
 
@@ -71,6 +86,7 @@ def replay(
     rates: Rates = None,
     form: Format = "auto",
     error: Error = 0.0,
+    rate_error: RateError = 0.0,
     seeds: Seeds = 1,
     why: Why = None,
     out: Page = None,
@@ -82,7 +98,7 @@ def replay(
     output.check_writable(out)
     spec, found = _read(history, cluster, rates, form)
     _check_why(why, found)
-    compared = _compared(found, spec, policy, error, seeds, why)
+    compared = _compared(found, spec, policy, (error, rate_error), seeds, why)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -115,6 +131,7 @@ def whatif(
     rates: Rates = None,
     form: Format = "auto",
     error: Error = 0.0,
+    rate_error: RateError = 0.0,
     seeds: Seeds = 1,
     out: Page = None,
     as_json: a.Json = False,
@@ -133,8 +150,8 @@ def whatif(
     changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, rates, form)
-    before = _compared(found, spec, policy, error, seeds, None)
-    after = _compared(jobs_after, changed, policy, error, seeds, None)
+    before = _compared(found, spec, policy, (error, rate_error), seeds, None)
+    after = _compared(jobs_after, changed, policy, (error, rate_error), seeds, None)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -172,7 +189,12 @@ def _check_why(why: list[str] | None, found: JobHistory) -> None:
 
 
 def _compared(
-    found: JobHistory, spec: ClusterSpec, policy: list[str] | None, error: float, seeds: int, why: list[str] | None
+    found: JobHistory,
+    spec: ClusterSpec,
+    policy: list[str] | None,
+    errors_: tuple[float, float],
+    seeds: int,
+    why: list[str] | None,
 ) -> ClusterComparison:
     from bricolage.cluster.compare import compare
 
@@ -180,7 +202,8 @@ def _compared(
         found.jobs,
         spec,
         policy or ["all"],
-        error=error,
+        error=errors_[0],
+        rate_error=errors_[1],
         seeds=seeds,
         why=why or (),
         left_out=found.left_out,
@@ -218,3 +241,12 @@ def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool)
             told += f"started at {span(waited.start_s)}, ended at {span(waited.finish_s)}; "
             told += f"it waited for {waited.reason}" if waits else "it did not wait"
             print(errors.plain(told + (f". It would have started with {waited.change}" if waited.change else "")))
+            if waited.expected is not None:
+                start, end = (
+                    f"{span(middle)} ({span(low)} to {span(high)})"
+                    for middle, (low, high) in (
+                        (waited.expected.start_s, waited.expected.start_interval_s),
+                        (waited.expected.end_s, waited.expected.end_interval_s),
+                    )
+                )
+                print(f"  predicted when it came: start at {start}, end at {end}")

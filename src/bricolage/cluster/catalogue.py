@@ -6,17 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bricolage.cluster.estimates import Estimator, ExactLengths, Noisy, Rolling
+from bricolage.cluster.estimates import BlurredRates, Estimator, ExactLengths, Noisy, Rolling
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Scheduler
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order import OrderPolicy, OrderScheduler
 from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import AlloX
+from bricolage.cluster.policies.chronus import Chronus
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
+from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
+from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
+from bricolage.cluster.policies.packing import PackedShares, RandomPacking
+from bricolage.cluster.policies.partitioned import partitioned
+from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policies.rounds import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
 from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
@@ -50,11 +56,14 @@ class PolicyEntry:
     slow: bool = False
     """Whether it looks at every active job in every round."""
 
-    def estimator(self, error: float, seed: int) -> Estimator:
-        """What it believes: `error` is the standard deviation of the logarithm of predicted lengths."""
+    def estimator(self, error: float, seed: int, rate_error: float = 0.0) -> Estimator:
+        """What it believes: errors are standard deviations of the logarithm of predicted lengths, and of rates."""
+        found: Estimator = ExactLengths()
         if self.knows == "history":
-            return Rolling()
-        return Noisy(error, seed) if error else ExactLengths()
+            found = Rolling()
+        elif error:
+            found = Noisy(error, seed)
+        return BlurredRates(found, rate_error, seed) if rate_error else found
 
 
 def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
@@ -99,6 +108,16 @@ def _deadlines(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     return "" if any(job.deadline_s < math.inf for job in jobs) else "no job has a deadline"
 
 
+def _entities(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if len({job.queue or job.user for job in jobs}) > 1 else "all jobs belong to one queue or user"
+
+
+def _packable(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if any(job.together for job in jobs) else "no rates of two jobs on one device are known"
+
+
 def _elastic(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
     del cluster
     return (
@@ -129,6 +148,41 @@ POLICIES = (
     ),
     PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
     PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
+    PolicyEntry(
+        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partitioned(gavel.max_min)), "nothing", slow=True
+    ),
+    PolicyEntry(
+        "gavel-packed",
+        "Gavel: max-min fairness with sharing",
+        _target(lambda cluster: PackedShares(cluster.round_s, cluster.recompute_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gandiva-packed",
+        "Gandiva: random pairs",
+        _target(lambda cluster: RandomPacking(cluster.round_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gavel-entities",
+        "Gavel: entities, fair inside",
+        _shares(hierarchical("fairness")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gavel-entities-fifo",
+        "Gavel: entities, FIFO inside",
+        _shares(hierarchical("fifo")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
     PolicyEntry("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan), slow=True),
     PolicyEntry("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness), slow=True),
     PolicyEntry(
@@ -173,6 +227,20 @@ POLICIES = (
         _target(lambda _: ElasticFlow()),
         refuses=_both(_one_kind, _deadlines),
         slow=True,
+    ),
+    PolicyEntry(
+        "chronus",
+        "Chronus: deadlines in leases",
+        _target(lambda _: Chronus()),
+        refuses=_both(_one_kind, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry(
+        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True
+    ),
+    PolicyEntry("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True),
+    PolicyEntry(
+        "pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic, slow=True
     ),
     PolicyEntry("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, slow=True),
 )

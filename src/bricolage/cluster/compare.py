@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.outcome import PolicyOutcome, fairness, outcome
-from bricolage.cluster.why import Waited, explained, longest_waits
+from bricolage.cluster.prospects import Doubt, predicted_at_submission
+from bricolage.cluster.sleeping import Slept, slept
+from bricolage.cluster.why import Expected, Waited, explained, longest_waits
 from bricolage.errors import PolicyRefuses
 
 POINTS = 300
@@ -38,6 +40,8 @@ class PolicyResult:
     """Completion times at 0, 1, ... 100 % of the jobs."""
     rho: tuple[float, ...]
     """Finish-time fairness, likewise."""
+    slept: Slept
+    """What idle nodes could sleep."""
     waits: tuple[Waited, ...]
     """The longest, or those that were asked for."""
 
@@ -51,6 +55,7 @@ class ClusterComparison:
     restart_s: float
     round_s: float
     error: float
+    rate_error: float
     seeds: int
     left_out: Mapping[str, int]
     """Lines of the history without a job, by the reason."""
@@ -92,6 +97,7 @@ def compare(
     names: Sequence[str],
     *,
     error: float = 0.0,
+    rate_error: float = 0.0,
     seeds: int = 1,
     why: Sequence[str] = (),
     left_out: Mapping[str, int] | None = None,
@@ -104,6 +110,7 @@ def compare(
         cluster: with the devices.
         names: of policies; "all" for every one that can serve.
         error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
+        rate_error: the same of the rates of a job on kinds of device that it has not run on yet.
         seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
         left_out: what the reader of the history left out.
@@ -114,29 +121,40 @@ def compare(
         JobFitsNowhere, ClusterStuck: as the loop has it.
     """
     entries, refused = chosen(names, jobs, cluster)
+    predicted: dict[tuple[str, int], Expected] = {}
     runs: list[tuple[PolicyEntry, Replayed, PolicyOutcome, tuple[float, float] | None]] = []
     for entry in entries:
         told(entry.name)
-        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0)).run()
+        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error)).run()
         first = outcome(entry.name, found, cluster)
         interval = None
-        if error and seeds > 1 and entry.knows == "lengths":
+        if seeds > 1 and (rate_error or (error and entry.knows == "lengths")):
             means = [first.mean_jct_s]
             for seed in range(1, seeds):
-                again = ReplayLoop(
-                    jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, seed), keep_stays=False
-                ).run()
+                beliefs = entry.estimator(error, seed, rate_error)
+                again = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep_stays=False).run()
                 means.append(outcome(entry.name, again, cluster).mean_jct_s)
             interval = min(means), max(means)
         runs.append((entry, found, first, interval))
+        if why:
+            doubt = Doubt(error, rate_error)
+            for state in found.states:
+                if state.job.name in why:
+                    loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error))
+                    predicted[entry.name, state.number] = predicted_at_submission(loop, entry, state.number, doubt)
+    predicted_of = {
+        entry.name: {number: one for (name, number), one in predicted.items() if name == entry.name}
+        for entry in entries
+    }
     span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
-    results = tuple(_result(*run, cluster, span, why) for run in runs)
+    results = tuple(_result(*run, cluster, span, why, predicted_of[run[0].name]) for run in runs)
     return ClusterComparison(
         len(jobs),
         dict(cluster.capacity),
         cluster.restart_s,
         cluster.round_s,
         error,
+        rate_error,
         seeds,
         left_out or {},
         refused,
@@ -153,6 +171,7 @@ def _result(
     cluster: ClusterSpec,
     span: float,
     why: Sequence[str],
+    predicted: Mapping[int, Expected],
 ) -> PolicyResult:
     jct = np.quantile([state.finish_s - state.job.submit_s for state in found.states], _QUANTILES)
     rho = np.quantile(fairness(found.states, cluster), _QUANTILES)
@@ -160,8 +179,10 @@ def _result(
         numbers = [state.number for state in found.states if state.job.name in set(why)]
     else:
         numbers = longest_waits(found, EXPLAINED)
+    waits = explained(found, cluster, numbers)
+    waits = [replace(one, expected=predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
     used = {
-        kind: _course([(s.start_s, s.end_s, s.devices) for s in found.stays if s.kind == kind], span)
+        kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in found.stays if s.kind == kind], span)
         for kind in cluster.kinds
     }
     there = [(state.job.submit_s, state.finish_s, 1) for state in found.states]
@@ -169,11 +190,11 @@ def _result(
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
         entry.title, first, interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
-        tuple(explained(found, cluster, numbers)),
+        slept(found, cluster), tuple(waits),
     )  # fmt: skip
 
 
-def _course(intervals: Sequence[tuple[float, float, int]], span: float) -> tuple[float, ...]:
+def _course(intervals: Sequence[tuple[float, float, float]], span: float) -> tuple[float, ...]:
     """The mean of a sum of intervals over each of `POINTS` equal parts of the axis."""
     if not intervals or not span:
         return (0.0,) * POINTS

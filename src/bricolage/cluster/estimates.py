@@ -1,4 +1,4 @@
-"""What a policy may know of a job's length. The loop knows the truth; a policy sees one of these."""
+"""What a policy may know of a job's length, and of its rates. The loop knows the truth; a policy sees one of these."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 
 
 class Estimator(Protocol):
-    """How many steps a policy believes that a job has."""
+    """How many steps a policy believes that a job has, and at which rates."""
 
     def steps(self, state: JobState) -> float:
         """At its submission."""
+        ...
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """The rate that is believed on kinds of device, by the true one; kinds that are not there are known. What a job does on a
+        kind is known once it has run there."""
         ...
 
     def ended(self, state: JobState) -> None:
@@ -24,7 +29,16 @@ class Estimator(Protocol):
         ...
 
 
-class ExactLengths:
+class _KnownRates:
+    """Rates as the history has them."""
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """Nothing is wrong."""
+        del state
+        return {}
+
+
+class ExactLengths(_KnownRates):
     """The truth."""
 
     def steps(self, state: JobState) -> float:
@@ -36,7 +50,7 @@ class ExactLengths:
 
 
 @dataclass
-class Noisy:
+class Noisy(_KnownRates):
     """The truth times a log-normal factor, drawn for each job by its number: `sigma` 0.5 is wrong by 1.65 either way, usually."""
 
     sigma: float
@@ -59,7 +73,31 @@ Likeness = Literal["name", "similar name", "user", "nothing"]
 
 
 @dataclass
-class Rolling:
+class BlurredRates:
+    """Lengths as another estimator has them; rates times a log-normal factor, drawn for each job and kind of device."""
+
+    lengths: Estimator
+    sigma: float
+    seed: int = 0
+
+    def steps(self, state: JobState) -> float:
+        """Of the other estimator."""
+        return self.lengths.steps(state)
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        """Of each kind that the job can use."""
+        return {
+            kind: random.Random(f"{self.seed}/{state.number}/{kind}").lognormvariate(0.0, self.sigma)
+            for kind in state.kinds
+        }
+
+    def ended(self, state: JobState) -> None:
+        """The other estimator may learn from it."""
+        self.lengths.ended(state)
+
+
+@dataclass
+class Rolling(_KnownRates):
     """Run times from history (Helios, SC'21, its rolling estimate): the mean of what jobs of this user and name took, of the same
     number of devices where there were any; else of up to two similar names; else of the user's; else of all.
 

@@ -7,7 +7,6 @@ forecast is made for the mean of what is believed, and for draws of it, whose st
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,26 +16,14 @@ import numpy as np
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import ExactLengths, Rolling
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import _ARRIVE, JobStart, Replayed, ReplayLoop, Scheduler
+from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop, Standing
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.cluster.order import OrderScheduler
 from bricolage.cluster.run_times import RunTime, run_time
-from bricolage.cluster.target import TargetScheduler
-from bricolage.cluster.why import lacks_now
+from bricolage.cluster.why import TENTHS, Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 
-Interval = tuple[float, float]
 _NOW_S = 0.5
 """In seconds: a start within them is now."""
-TENTHS = (0.1, 0.9)
-"""Quantiles of an interval."""
-
-
-def stopping_none(scheduler: Scheduler) -> Scheduler:
-    """The same scheduler; its policy orders who waits, and stops no running job."""
-    if isinstance(scheduler, OrderScheduler | TargetScheduler):
-        scheduler.preempts = False
-    return scheduler
 
 
 @dataclass(frozen=True)
@@ -51,30 +38,10 @@ class RunningJob:
 
 @dataclass
 class ForecastLoop(ReplayLoop):
-    """The loop, begun with running jobs. Submissions before 0 arrive at 0, in order."""
+    """The loop, with the order of first starts."""
 
-    running: Mapping[int, RunningJob] = field(default_factory=dict)
-    """By number."""
     started: list[int] = field(default_factory=list, init=False)
     """Those that waited, in the order in which they first start."""
-
-    def _fill(self) -> None:
-        super()._fill()
-        self._heap = [(max(at, 0.0), what, number, version) for at, what, number, version in self._heap]
-        heapq.heapify(self._heap)
-
-    def _handle(self, what: int, number: int, version: int) -> None:
-        if what == _ARRIVE and number in self.running:
-            one, state = self.running[number], self.states[number]
-            pool = self.pools[one.kind]
-            state.nodes = pool.place(state.job.devices)
-            state.held_kind, state.held, state.at_s = one.kind, state.job.devices, self.now
-            state.since_s = state.first_start_s = state.resumes_s = one.since_s
-            past = self.now - one.since_s
-            state.run_s, state.attained_s = past, past * state.held
-            state.done = min(state.rate_on(one.kind) * past, (1.0 - 1e-6) * state.job.phases[0].steps)
-            self._set_rate(state)
-        super()._handle(what, number, version)
 
     def _start(self, start: JobStart) -> None:
         if math.isnan(start.state.first_start_s):
@@ -82,17 +49,14 @@ class ForecastLoop(ReplayLoop):
         super()._start(start)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Start and end of a job, in seconds from now, each with the range of eight draws of ten."""
-
-    place: int
-    """In the order of first starts, from 1; 0 where it runs."""
-    start_s: float
-    """Negative where it runs."""
-    start_interval_s: Interval
-    end_s: float
-    end_interval_s: Interval
+def _standing(job: TrainingJob, one: RunningJob) -> Standing:
+    """It has run since then at its rate, and has a moment left at least."""
+    past, phase = -one.since_s, job.phases[0]
+    done = min(phase.rates[one.kind] * past, (1.0 - 1e-6) * phase.steps)
+    return Standing(
+        done, one.kind, devices=job.devices, since_s=one.since_s, first_start_s=one.since_s, resumes_s=one.since_s,
+        attained_s=past * job.devices, run_s=past, known=(one.kind,),
+    )  # fmt: skip
 
 
 def forecast(
@@ -149,9 +113,9 @@ def _run(
     preempts: bool,
 ) -> tuple[Replayed, list[int]]:
     scheduler = entry.make(jobs, cluster)
-    loop = ForecastLoop(
-        jobs, cluster, scheduler if preempts else stopping_none(scheduler), ExactLengths(), running=running
-    )
+    scheduler.preempts = preempts
+    standing = {number: _standing(jobs[number], one) for number, one in running.items()}
+    loop = ForecastLoop(jobs, cluster, scheduler, ExactLengths(), begin_s=0.0, standing=standing)
     return loop.run(), loop.started
 
 

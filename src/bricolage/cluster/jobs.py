@@ -33,6 +33,9 @@ class TrainingJob:
     weight: float = 1.0
     scaling: tuple[tuple[int, float], ...] = ()
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By kind of device, then by the kind of another job: steps a second beside it on the same devices. What is not there, or 0,
+    cannot share them."""
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
 
@@ -67,6 +70,7 @@ class JobState:
     predicted_steps: float
     """What the policy may believe that the whole job has."""
     kinds: tuple[str, ...] = ()
+    """That have room for its gang, the one that is believed to be the fastest first."""
     phase: int = 0
     done: float = 0.0
     """Steps of the present phase."""
@@ -81,6 +85,8 @@ class JobState:
     held: int = 0
     nodes: tuple[tuple[int, int], ...] = ()
     """(node, devices) of its gang."""
+    mate: JobState | None = None
+    """Who shares its devices."""
     since_s: float = 0.0
     attained_s: float = 0.0
     """Device-seconds that it has had."""
@@ -92,6 +98,11 @@ class JobState:
     version: int = 0
     """Events of older versions are void."""
     service: dict[str, float] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+    """Kinds that it has run on."""
+    believed: dict[str, float] = field(default_factory=dict)
+    """By kind of device: the rate that the policy believes in, by the true one. A kind that the job has run on is known, and is
+    not there."""
 
     @property
     def running(self) -> bool:
@@ -99,21 +110,53 @@ class JobState:
         return self.held > 0
 
     @property
+    def part(self) -> float:
+        """Of its devices that count as its own: a half where it shares them."""
+        return 1.0 if self.mate is None else 0.5
+
+    def slowed_by(self, other: JobState, kind: str) -> float:
+        """Its speed beside another job by that alone; 0.0 where the two cannot share devices."""
+        alone = self.job.phases[0].rates.get(kind, 0.0)
+        if not alone or self.job.devices != other.job.devices:
+            return 0.0
+        return self.job.together.get(kind, {}).get(other.job.kind, 0.0) / alone
+
+    @property
     def steps_done(self) -> float:
         """Of all phases."""
         return self.before + self.done
 
     def rate_on(self, kind: str, devices: int | None = None) -> float:
-        """Steps a second in the present phase."""
+        """Steps a second in the present phase, as the policy believes."""
+        rate = self.true_rate_on(kind, devices)
+        return rate * self.believed.get(kind, 1.0) if self.believed else rate
+
+    def true_rate_on(self, kind: str, devices: int | None = None) -> float:
+        """Steps a second in the present phase, as the loop knows."""
         speed = 1.0 if devices is None else self.job.speed(devices)
         return self.job.phases[self.phase].rates.get(kind, 0.0) * speed
+
+    def believe(self, factors: Mapping[str, float]) -> None:
+        """From now on the policy believes in other rates on these kinds; `kinds` stand in the order of what it believes."""
+        self.believed = {kind: factor for kind, factor in factors.items() if kind in self.kinds}
+        self._order()
+
+    def learn(self, kind: str) -> None:
+        """It runs there, and its rate is seen."""
+        self.ran.add(kind)
+        if self.believed.pop(kind, None) is not None:
+            self._order()
+
+    def _order(self) -> None:
+        rates = self.job.phases[0].rates
+        self.kinds = tuple(sorted(self.kinds, key=lambda kind: (-rates[kind] * self.believed.get(kind, 1.0), kind)))
 
     def advance(self, now: float) -> None:
         """Brings progress and service up to `now`."""
         past = now - self.at_s
         if self.held and past > 0.0:
             self.done += self.rate * max(now - max(self.at_s, self.resumes_s), 0.0)
-            self.attained_s += past * self.held
+            self.attained_s += past * self.held * self.part
             self.run_s += past
         self.at_s = now
 

@@ -6,30 +6,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from bricolage.cluster.engine import (
-    Arrived,
-    Engine,
-    Evicted,
-    Failed,
-    Finished,
-    Gang,
-    NodeBack,
-    NodeGone,
-    Progressed,
-    Report,
-    Running,
-    Simulation,
-    Stopped,
-    Withdrawn,
-    gang_of,
-)
+from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
-from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
+from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
@@ -37,12 +22,6 @@ _END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
 """The order of events at the same time: what is freed comes before who wants it."""
 _DONE = 1e-9
 """Share of a phase below which it counts as finished: sums of floats."""
-ATTEMPTS = 3
-"""A job that fails so often without a step more is given up."""
-_DRIFT = 0.05
-"""What is seen of a job's progress is believed to change its rate when it is off by so much."""
-_SOONEST_S = 1.0
-"""Of running, before a job's rate is judged by what it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +31,8 @@ class JobStart:
     state: JobState
     kind: str
     devices: int
+    beside: JobState | None = None
+    """On the devices of this job, which runs on as many of that kind, alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +47,15 @@ class Changes:
 class Scheduler(Protocol):
     """A policy at work. It is told of each event and asked once after all events of a time."""
 
+    preempts: bool
+    """Whether it may stop running jobs."""
+
     def begin(self, cluster: ClusterSpec) -> None:
         """Before the first event."""
         ...
 
     def arrived(self, state: JobState, now: float) -> None:
-        """A job was submitted. Where a forecast begins with running jobs (`cluster/forecast.py`), it may hold devices already."""
+        """A job was submitted. Where a loop begins with running jobs (`Standing`), it may hold devices already."""
         ...
 
     def ended(self, state: JobState, now: float) -> None:
@@ -108,11 +92,49 @@ class Stay:
     nodes: tuple[tuple[int, int], ...]
     start_s: float
     end_s: float
+    part: float = 1.0
+    """Of the devices that count as its own: a half where another job shares them."""
 
     @property
     def devices(self) -> int:
         """Of the gang."""
         return sum(count for _, count in self.nodes)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands when a loop begins with it. Times are those of the loop, seconds."""
+
+    steps_done: float = 0.0
+    kind: str = ""
+    """Of the devices that it holds; empty for one that waits."""
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) that it holds; empty where only their number is known."""
+    devices: int = 0
+    """Of all nodes."""
+    since_s: float = 0.0
+    """When it got them, or when it began to wait."""
+    first_start_s: float = math.nan
+    resumes_s: float = 0.0
+    """Until then a restart makes no progress."""
+    attained_s: float = 0.0
+    """Device-seconds that it has had."""
+    run_s: float = 0.0
+    restarts: int = 0
+    known: tuple[str, ...] = ()
+    """Kinds that it has run on."""
+    mate: int | None = None
+    """Who shares its devices, by number; that job stands there, too."""
+
+    @staticmethod
+    def of(state: JobState) -> Standing:
+        """Of a job in a loop."""
+        since_s = state.since_s if state.held else state.waits_since_s
+        return Standing(
+            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
+            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
+            None if state.mate is None else state.mate.number,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,7 +159,11 @@ class ReplayLoop:
     keep_stays: bool = True
     stop_after: frozenset[int] = frozenset()
     """Where not empty: the replay ends when these jobs, by number, have."""
-    engine: Engine = field(default_factory=Simulation)
+    begin_s: float = -math.inf
+    """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
+    standing: Mapping[int, Standing] = field(default_factory=dict)
+    """By number; a job that is not there has done nothing and waits since its submission."""
+    engine: Engine = field(default_factory=ReplayEngine)
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -146,15 +172,13 @@ class ReplayLoop:
         self.stays: list[Stay] = []
         self._heap: list[tuple[float, int, int, int]] = []
         self._wake = math.inf
-        self._lost = 0.0
+        self.lost_steps = 0.0
         self._events = 0
         self._left = 0
         self._begun = False
-        self._from: dict[int, tuple[float, float]] = {}
-        """By number, since when a job runs where it is, and with how many steps it began there."""
-        self._failed: dict[int, tuple[int, float]] = {}
-        self.given_up: dict[int, str] = {}
-        """By number, why a job is not wanted any more."""
+        self.observed = Observations(self)
+        self._cut: dict[int, float] = {}
+        """By number, since when the stay of a job lasts whose devices were shared meanwhile."""
 
     def run(self, over: Callable[[], bool] | None = None) -> Replayed:
         """Until every job has finished, or `over` says so; then it may be run on.
@@ -163,22 +187,56 @@ class ReplayLoop:
             JobFitsNowhere: a gang is larger than all devices of each kind that it can use.
             ClusterStuck: jobs wait, and nothing will ever happen.
         """
-        if not self._begun:
-            self._begun = True
-            self._fill()
-            self.scheduler.begin(self.cluster)
+        self._begin()
         awaited = len(self.stop_after) or len(self.jobs)
         while not over() if over is not None else self._left < awaited:
             if not self._heap and not self.engine.observes:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
-            self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
-            lost = [number for report in reports for number in self._hear(report)]
-            while self._heap and self._heap[0][0] <= self.now:
-                self._handle(*heapq.heappop(self._heap)[1:])
-            stops, starts = self._apply(self.scheduler.decide(self.now))
-            self.engine.carry_out(self.now, lost + stops, starts)
-        return Replayed(self.states, self.stays, self._events, self._lost)
+            self._step()
+        return Replayed(self.states, self.stays, self._events, self.lost_steps)
+
+    def run_until(self, until_s: float) -> Mapping[int, Standing]:
+        """All events of a replay up to a time, and where the jobs that are there then stand.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        while self._heap and self._heap[0][0] <= until_s:
+            self._step()
+        self.now = until_s
+        found = {}
+        for state in self.states:
+            if state.job.submit_s <= until_s and math.isnan(state.finish_s):
+                state.advance(until_s)
+                found[state.number] = Standing.of(state)
+        return found
+
+    def decide_once(self) -> Sequence[JobState]:
+        """The events at the beginning and what is decided then. Returns all jobs as they stand after it.
+
+        Raises:
+            JobFitsNowhere: as `run` has it.
+        """
+        self._begin()
+        self._step()
+        return self.states
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._fill()
+            self.scheduler.begin(self.cluster)
+
+    def _step(self) -> None:
+        """All events of the next time, and what is decided then."""
+        self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
+        lost = [number for report in reports for number in self.observed.hear(report)]
+        while self._heap and self._heap[0][0] <= self.now:
+            self._handle(*heapq.heappop(self._heap)[1:])
+        stops, starts = self._apply(self.scheduler.decide(self.now))
+        self.engine.carry_out(self.now, lost + stops, starts)
 
     def check_fits(self, job: TrainingJob) -> tuple[str, ...]:
         """The kinds of devices that a job can use here.
@@ -196,7 +254,7 @@ class ReplayLoop:
     def _fill(self) -> None:
         for number, job in enumerate(self.jobs):
             self.states.append(JobState(number, job, job.steps, self.check_fits(job)))
-            self._heap.append((job.submit_s, _ARRIVE, number, 0))
+            self._heap.append((max(job.submit_s, self.begin_s), _ARRIVE, number, 0))
         if self.engine.observes:
             return
         for number, one in enumerate(self.cluster.failure):
@@ -206,10 +264,7 @@ class ReplayLoop:
     def _handle(self, what: int, number: int, version: int) -> None:
         self._events += 1
         if what == _ARRIVE:
-            state = self.states[number]
-            state.at_s = state.waits_since_s = self.now
-            state.predicted_steps = self.estimator.steps(state)
-            self.scheduler.arrived(state, self.now)
+            self.arrive(self.states[number])
         elif what == _END:
             state = self.states[number]
             if state.version == version:
@@ -220,118 +275,47 @@ class ReplayLoop:
             one = self.cluster.failure[number]
             pool = self.pools[one.kind]
             pool.repair(one.node)
-            self._tell_size(one.kind)
+            self.tell_size(one.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
 
-    # --- what an engine has seen ------------------------------------------------------------------------------------
+    def arrive(self, state: JobState) -> None:
+        """A job was submitted, or was there before."""
+        state.at_s = self.now
+        state.waits_since_s = min(self.now, state.job.submit_s)
+        if factors := self.estimator.rates(state):
+            state.believe(factors)
+        if (stood := self.standing.get(state.number)) is not None:
+            self._stand(state, stood)
+        state.predicted_steps = self.estimator.steps(state)
+        if state.held:
+            self._set_rate(state)
+        self.scheduler.arrived(state, self.now)
 
-    def _hear(self, report: Report) -> list[int]:
-        """Takes a report. Returns the jobs that the engine has to stop for it."""
-        self._events += 1
-        if isinstance(report, Arrived):
-            self._take_in(report)
-            return []
-        if isinstance(report, NodeGone | NodeBack):
-            self._node(report)
-            return []
-        state = self.states[report.number]
-        if state.number in self.given_up or not math.isnan(state.finish_s):
-            return []
-        if isinstance(report, Withdrawn):
-            held = state.held > 0
-            self._give_up(state, report.reason)
-            return [state.number] if held else []
-        if isinstance(report, Running | Progressed):
-            self._seen(state, report)
-        elif isinstance(report, Stopped):
-            self._saved(state, report.steps)
-        elif isinstance(report, Finished):
-            self._finished(state)
+    def _stand(self, state: JobState, stood: Standing) -> None:
+        left = stood.steps_done
+        while state.phase + 1 < len(state.job.phases) and left >= state.job.phases[state.phase].steps:
+            left -= state.job.phases[state.phase].steps
+            state.before += state.job.phases[state.phase].steps
+            state.phase += 1
+        state.done, state.attained_s, state.run_s = left, stood.attained_s, stood.run_s
+        state.restarts, state.first_start_s = stood.restarts, stood.first_start_s
+        for kind in stood.known:
+            state.learn(kind)
+        if stood.kind:
+            pool = self.pools[stood.kind]
+            mate = None if stood.mate is None else self.states[stood.mate]
+            if mate is not None and mate.held:
+                state.nodes, state.mate, mate.mate = mate.nodes, mate, state
+                self._set_rate(mate)
+            else:
+                if stood.nodes:
+                    pool.take(stood.nodes)
+                state.nodes = stood.nodes or pool.place(stood.devices)
+            state.held_kind, state.held = stood.kind, stood.devices
+            state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
         else:
-            self._evicted(state, report)
-        return []
-
-    def _take_in(self, report: Arrived) -> None:
-        earlier, number = report.earlier, len(self.states)
-        state = JobState(number, report.job, report.job.steps, self.check_fits(report.job))
-        state.done, state.attained_s, state.run_s = earlier.done, earlier.attained_s, earlier.run_s
-        state.restarts = earlier.restarts
-        if earlier.first_start_s is not None:
-            state.first_start_s = earlier.first_start_s
-        self.states.append(state)
-        self._handle(_ARRIVE, number, 0)
-
-    def _node(self, report: NodeGone | NodeBack) -> None:
-        pool = self.pools[report.kind]
-        if isinstance(report, NodeGone):
-            self._clear(report.kind, report.node)
-            pool.fail(report.node)
-        else:
-            pool.repair(report.node)
-        self._tell_size(report.kind)
-
-    def _seen(self, state: JobState, report: Running | Progressed) -> None:
-        """Progress as it was seen; a rate that is off is mended."""
-        if not state.held:
-            return
-        state.advance(self.now)
-        kind = state.held_kind
-        if isinstance(report, Running):
-            state.resumes_s = self.now
-            self._from[state.number] = (self.now, report.steps)
-            state.done = report.steps
-            return
-        state.done = min(report.steps, state.job.steps)
-        since, before = self._from.get(state.number, (self.now, report.steps))
-        if self.now - since < _SOONEST_S or report.steps <= before:
-            return
-        rate = (report.steps - before) / (self.now - since)
-        if abs(rate / state.rate - 1.0) > _DRIFT:
-            rates = dict(state.job.phases[0].rates)
-            rates[kind] *= rate / state.rate
-            state.job = replace(state.job, phases=(WorkPhase(state.job.steps, rates),))
-            state.rate = rate
-            self.scheduler.changed(state, self.now)
-
-    def _saved(self, state: JobState, steps: float) -> None:
-        """Its steps are those of its checkpoint, wherever it is now."""
-        state.advance(self.now)
-        self._lost += max(state.done - steps, 0.0)
-        state.done = steps
-
-    def _finished(self, state: JobState) -> None:
-        state.advance(self.now)
-        state.done = state.job.steps
-        if state.held:
-            self._end(state)
-            return
-        state.finish_s = self.now
-        self._left += 1
-        self.estimator.ended(state)
-        self.scheduler.withdrawn(state, self.now)
-
-    def _evicted(self, state: JobState, report: Failed | Evicted) -> None:
-        self._saved(state, report.steps)
-        if state.held:
-            self._release(state)
-            self.scheduler.evicted(state, self.now)
-        if isinstance(report, Failed):
-            count, before = self._failed.get(state.number, (0, -1.0))
-            count = count + 1 if report.steps <= before else 1
-            self._failed[state.number] = (count, report.steps)
-            if count >= ATTEMPTS:
-                self._give_up(state, f"failed: {report.reason}")
-
-    def _give_up(self, state: JobState, reason: str) -> None:
-        state.advance(self.now)
-        if state.held:
-            self._release(state)
-            self.scheduler.evicted(state, self.now)
-        self.given_up[state.number] = reason
-        self.scheduler.withdrawn(state, self.now)
-
-    # --- what a loop computes ---------------------------------------------------------------------------------------
+            state.waits_since_s = stood.since_s
 
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)
@@ -343,10 +327,11 @@ class ReplayLoop:
             self._set_rate(state)
             self.scheduler.changed(state, self.now)
             return
-        self._end(state)
+        self.end(state)
 
-    def _end(self, state: JobState) -> None:
-        self._release(state)
+    def end(self, state: JobState) -> None:
+        """A job has finished on its devices."""
+        self.release(state)
         state.finish_s = self.now
         self._left += not self.stop_after or state.number in self.stop_after
         self.estimator.ended(state)
@@ -354,11 +339,11 @@ class ReplayLoop:
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]
-        self._clear(one.kind, one.node)
+        self.clear(one.kind, one.node)
         self.pools[one.kind].fail(one.node)
-        self._tell_size(one.kind)
+        self.tell_size(one.kind)
 
-    def _clear(self, kind: str, node: int) -> None:
+    def clear(self, kind: str, node: int) -> None:
         """Takes all jobs off a node that has failed."""
         hit = [s for s in self.states if s.held_kind == kind and any(number == node for number, _ in s.nodes)]
         for state in hit:
@@ -367,26 +352,20 @@ class ReplayLoop:
             ran = max(self.now - max(state.since_s, state.resumes_s), 0.0)
             lost = min(state.rate * (ran % every if every else 0.0), state.done)
             state.done -= lost
-            self._lost += lost
-            self._release(state)
+            self.lost_steps += lost
+            self.release(state)
             self.scheduler.evicted(state, self.now)
 
-    def _tell_size(self, kind: str) -> None:
-        self.scheduler.resized(kind, self.there(kind), self.now)
-
-    def there(self, kind: str) -> int:
-        """Devices of a kind on nodes that are there."""
+    def tell_size(self, kind: str) -> None:
+        """The scheduler hears how many devices of a kind are there."""
         pool = self.pools[kind]
-        return sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
-
-    def works(self, state: JobState) -> bool:
-        """Whether an engine has said that a job runs where it is."""
-        return self._from.get(state.number, (-1.0, 0.0))[0] >= state.since_s
+        there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+        self.scheduler.resized(kind, there, self.now)
 
     def _apply(self, changes: Changes) -> tuple[list[int], list[Gang]]:
         for state in changes.stops:
             state.advance(self.now)
-            self._release(state)
+            self.release(state)
         for start in changes.starts:
             self._start(start)
         if changes.wake_s < self._wake:
@@ -397,21 +376,40 @@ class ReplayLoop:
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
         state.advance(self.now)
-        state.nodes = pool.place(start.devices)
+        state.nodes = pool.place(start.devices) if start.beside is None else start.beside.nodes
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        state.learn(start.kind)
         if math.isnan(state.first_start_s):
             state.first_start_s = self.now
             state.resumes_s = self.now + self.cluster.start_s
         else:
             state.restarts += 1
             state.resumes_s = self.now + self.cluster.restart_s
+        if start.beside is not None:
+            self._pair(state, start.beside)
         self._set_rate(state)
+
+    def _pair(self, state: JobState, other: JobState) -> None:
+        """Both go on at other rates; the stay of the one that was there ends, and a shared one begins."""
+        other.advance(self.now)
+        self._stayed(other)
+        state.mate, other.mate = other, state
+        self._set_rate(other)
+
+    def _stayed(self, state: JobState) -> None:
+        """Its stay so far."""
+        since = self._cut.pop(state.number, state.since_s)
+        if self.keep_stays and self.now > since:
+            self.stays.append(Stay(state.number, state.held_kind, state.nodes, since, self.now, state.part))
+        self._cut[state.number] = self.now
 
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
         spread = len(state.nodes) > pool.fewest(state.held)
-        state.rate = state.rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        if state.mate is not None:
+            state.rate *= state.slowed_by(state.mate, state.held_kind)
         state.version += 1
         if self.engine.observes:
             return
@@ -421,10 +419,18 @@ class ReplayLoop:
         at = ready if left <= _DONE * phase.steps else ready + left / state.rate
         heapq.heappush(self._heap, (at, _END, state.number, state.version))
 
-    def _release(self, state: JobState) -> None:
-        self.pools[state.held_kind].release(state.nodes)
-        if self.keep_stays and self.now > state.since_s:
-            self.stays.append(Stay(state.number, state.held_kind, state.nodes, state.since_s, self.now))
+    def release(self, state: JobState) -> None:
+        """Takes its devices from a job."""
+        self._stayed(state)
+        del self._cut[state.number]
+        mate = state.mate
+        if mate is None:
+            self.pools[state.held_kind].release(state.nodes)
+        else:  # who shared its devices has them alone from now on
+            mate.advance(self.now)
+            self._stayed(mate)
+            state.mate = mate.mate = None
+            self._set_rate(mate)
         state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0
         state.version += 1
         state.waits_since_s = self.now

@@ -13,6 +13,13 @@ The file is TOML, or JSON of the same structure:
     devices = 8             # of each node
     speed = 2.0             # of jobs whose history gives only run times: relative to the kind that they ran on
     price = 3.1             # for a device and hour
+    gflops = 19500.0        # of a device, at its peak, and its memory's bandwidth in 10⁹ bytes a second: `cluster estimate`
+    gbytes = 1555.0
+    memory_gb = 40.0        # of a device
+    link_gbytes = 300.0     # between devices of a node, and between nodes, each way
+    network_gbytes = 12.0
+    latency_us = 10.0       # of a message between two devices
+    start_us = 5.0          # what an operator takes at least
 
     [[failure]]
     kind = "a100"
@@ -29,10 +36,12 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
+from bricolage.device.device import Peaks
 from bricolage.errors import BadCluster, MissingFile
 
 _MOST_SECONDS = 1e10
 DeviceKind: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.+ -]{0,63}", "kind of device")]
+Peak: TypeAlias = Annotated[float, Within(1e-6, 1e12)] | None
 Span_s: TypeAlias = Annotated[float, Within(0.0, _MOST_SECONDS)]
 
 
@@ -47,6 +56,37 @@ class NodeGroup:
     speed: Annotated[float, Within(1e-6, 1e6)] = 1.0
     price: Annotated[float, Within(0.0, 1e9)] = 1.0
     """For a device and hour."""
+    gflops: Peak = None
+    """Of a device in float32, 10⁹ operations a second; with `gbytes`, or neither."""
+    gbytes: Peak = None
+    """Bandwidth of a device's memory, 10⁹ bytes a second."""
+    memory_gb: Peak = None
+    """Of a device, 10⁹ bytes."""
+    link_gbytes: Peak = None
+    """Between devices of a node, 10⁹ bytes a second in each direction."""
+    network_gbytes: Peak = None
+    """Between nodes, likewise."""
+    latency_us: Annotated[float, Within(0.0, 1e9)] = 10.0
+    """Of a message between two devices."""
+    start_us: Annotated[float, Within(0.0, 1e9)] = 5.0
+    """What an operator takes at least."""
+
+    def __post_init__(self) -> None:
+        if (self.gflops is None) != (self.gbytes is None):
+            raise ValueError(f"kind '{self.kind}' has only one of gflops and gbytes; give both, or neither")
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """Of a device; None where the file does not say."""
+        return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
+
+    @property
+    def described(self) -> tuple[object, ...]:
+        """What groups of one kind have in common."""
+        return (
+            self.speed, self.price, self.gflops, self.gbytes, self.memory_gb, self.link_gbytes, self.network_gbytes,
+            self.latency_us, self.start_us,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,8 +119,8 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         for kind in self.kinds:
             same = [one for one in self.group if one.kind == kind]
-            if len({(one.speed, one.price) for one in same}) > 1:
-                raise ValueError(f"the groups of kind '{kind}' differ in speed or price")
+            if len({one.described for one in same}) > 1:
+                raise ValueError(f"the groups of kind '{kind}' differ in more than nodes and devices")
         for one in self.failure:
             nodes = sum(group.nodes for group in self.group if group.kind == one.kind)
             if one.node >= nodes:
@@ -102,13 +142,17 @@ class ClusterSpec:
         """Devices of each node of a kind."""
         return [one.devices for one in self.group if one.kind == kind for _ in range(one.nodes)]
 
+    def of_kind(self, kind: str) -> NodeGroup:
+        """The first group of a kind; the others differ in nodes and devices alone."""
+        return next(one for one in self.group if one.kind == kind)
+
     def speed(self, kind: str) -> float:
         """Of jobs of which only run times are known."""
-        return next(one.speed for one in self.group if one.kind == kind)
+        return self.of_kind(kind).speed
 
     def price(self, kind: str) -> float:
         """For a device and hour."""
-        return next(one.price for one in self.group if one.kind == kind)
+        return self.of_kind(kind).price
 
     def with_devices(self, kind: str, devices: int) -> ClusterSpec:
         """With that many devices of a kind more, on further nodes like those of the kind; with fewer where negative.

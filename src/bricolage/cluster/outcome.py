@@ -56,7 +56,12 @@ def outcome(policy: str, replayed: Replayed, cluster: ClusterSpec) -> PolicyOutc
     rho = fairness(states, cluster)
     due = [state for state in states if state.job.deadline_s < math.inf]
     late = [state.finish_s - state.job.deadline_s for state in due if state.finish_s > state.job.deadline_s + 1e-6]
-    hours = sum(stay.devices * (stay.end_s - stay.start_s) * cluster.price(stay.kind) for stay in replayed.stays) / 3600
+    hours = (
+        sum(
+            stay.devices * stay.part * (stay.end_s - stay.start_s) * cluster.price(stay.kind) for stay in replayed.stays
+        )
+        / 3600
+    )
     return PolicyOutcome(
         policy=policy,
         jobs=len(states),
@@ -92,7 +97,12 @@ def fairness(states: Sequence[JobState], cluster: ClusterSpec) -> np.ndarray[tup
     contending = np.maximum((np.interp(finish, at, whole) - np.interp(submit, at, whole)) / jct, 1.0)
     devices = sum(cluster.capacity.values())
     gangs = np.array([state.job.devices for state in states])
-    alone = np.array([state.job.run_s(state.kinds[0]) for state in states])
+    alone = np.array([state.job.run_s(_fastest(state)) for state in states])
     share = np.minimum(1.0, devices / (contending * gangs))
     found: np.ndarray[tuple[int], np.dtype[np.float64]] = jct / (alone / share)
     return found
+
+
+def _fastest(state: JobState) -> str:
+    """The kind that is, among those with room for its gang; what the policy believed of them does not count."""
+    return next(kind for kind in state.job.kinds if kind in state.kinds) if len(state.kinds) > 1 else state.kinds[0]

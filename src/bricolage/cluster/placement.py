@@ -37,6 +37,17 @@ class NodePool:
             devices -= count
         return tuple(found)
 
+    def take(self, nodes: Sequence[tuple[int, int]]) -> None:
+        """Takes just these devices: (node, devices).
+
+        Raises:
+            ValueError: so many are not free there.
+        """
+        for node, count in nodes:
+            if not 0 <= node < len(self.left) or self.left[node] < count:
+                raise ValueError(f"{count} devices of node {node} are held by another job")
+            self._set(node, self.left[node] - count)
+
     def release(self, nodes: Sequence[tuple[int, int]]) -> None:
         """Gives devices back; those of a node that is away stay away."""
         for node, count in nodes:

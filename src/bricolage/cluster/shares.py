@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 Matrix = npt.NDArray[np.float64]
 
@@ -46,6 +46,8 @@ class ShareProblem:
     """(k) of a device and hour."""
     numbers: tuple[int, ...] = ()
     """(m) of the jobs, for rules that remember them."""
+    entities: tuple[str, ...] = ()
+    """(m) whom each belongs to: its queue, else its user."""
 
     @property
     def isolated_rates(self) -> Matrix:
@@ -60,7 +62,7 @@ ShareRule = Callable[[ShareProblem], Matrix]
 """(m, k) shares of time, rows at most 1, columns weighted by gangs at most the capacity."""
 
 
-class SharePolicy:
+class SharePolicy(Apart):
     """Rounds from a rule for shares.
 
     Args:
@@ -188,6 +190,7 @@ def problem_of(view: ClusterView, isolated_s: Matrix) -> ShareProblem:
         deadline_s=_array(state.job.deadline_s - view.now for state in states),
         price=_array(view.cluster.price(kind) for kind in kinds),
         numbers=tuple(state.number for state in states),
+        entities=tuple(state.job.queue or state.job.user for state in states),
     )
 
 

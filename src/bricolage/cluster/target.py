@@ -40,12 +40,24 @@ class TargetPolicy(Protocol):
         """Who runs where from now on. It must fit into the devices, and keep gangs whole."""
         ...
 
+    def pairs(self) -> Sequence[tuple[int, int]]:
+        """Of those in the last target, who share devices: both are there on as many of one kind, which count once."""
+        ...
+
     def ended(self, state: JobState, now: float) -> None:
         """A job is over: what is remembered of it can go."""
         ...
 
 
-class Stateless:
+class Apart:
+    """A target policy under which no two jobs share devices."""
+
+    def pairs(self) -> Sequence[tuple[int, int]]:
+        """None."""
+        return ()
+
+
+class Stateless(Apart):
     """A target policy that remembers nothing and decides at each event."""
 
     every_s: float = 0.0
@@ -119,17 +131,13 @@ class TargetScheduler:
             state.advance(now)
         view = ClusterView(now, states, dict(self._capacity), self._cluster)
         wanted = self.policy.target(view)
-        if not self.preempts:
+        pairs = {}
+        if self.preempts:
+            pairs = {number: other for a, b in self.policy.pairs() for number, other in ((a, b), (b, a))}
+        else:
             wanted = _with_running(states, wanted, self._capacity)
-        stops = [state for state in states if state.held and wanted.get(state.number) != (state.held_kind, state.held)]
-        starts = [
-            JobStart(state, *wanted[state.number])
-            for state in states
-            if state.number in wanted and wanted[state.number] != (state.held_kind, state.held)
-        ]
-        starts.sort(
-            key=lambda one: (-one.devices, one.state.number)
-        )  # large gangs first, so that they stay on few nodes
+        stops = _leaving(states, wanted, pairs)
+        starts = _starting(states, wanted, pairs, {state.number for state in stops})
         self._next = now + every if every else math.inf
         return Changes(stops, starts, self._next)
 
@@ -145,3 +153,36 @@ def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[
             kept[number] = kind, devices
             free[kind] -= devices
     return kept
+
+
+def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int]) -> list[JobState]:
+    """Who stops: those that are wanted elsewhere or not at all, and of two that go on, but not together as now, or together as they
+    are not, the later one."""
+    gone = {s.number: s for s in states if s.held and wanted.get(s.number) != (s.held_kind, s.held)}
+    by_number = {state.number: state for state in states} if pairs or any(s.mate for s in states) else {}
+    for number, state in by_number.items():
+        other = by_number.get(pairs.get(number, -1))
+        for one, apart in (
+            (state.mate, state.mate is not other),
+            (other, other is not None and state.mate is not other),
+        ):
+            if one is not None and apart and state.held and one.held and not gone.keys() & {number, one.number}:
+                later = max(state, one, key=lambda s: s.number)
+                gone[later.number] = later
+    return list(gone.values())
+
+
+def _starting(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int], gone: set[int]) -> list[JobStart]:
+    """Who starts, those with devices of their own first, and of these large gangs, so that they stay on few nodes."""
+    by_number = {state.number: state for state in states} if pairs else {}
+    new = [s for s in states if s.number in wanted and (not s.held or s.number in gone)]
+    alone, beside = list[JobStart](), list[JobStart]()
+    for state in new:
+        other = by_number.get(pairs.get(state.number, -1))
+        runs = other is not None and other.held > 0 and other.number not in gone
+        if other is not None and (runs or state.number > other.number):
+            beside.append(JobStart(state, *wanted[state.number], other))
+        else:
+            alone.append(JobStart(state, *wanted[state.number]))
+    alone.sort(key=lambda one: (-one.devices, one.state.number))
+    return alone + beside

@@ -10,6 +10,23 @@ from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
 
+Interval = tuple[float, float]
+TENTHS = (0.1, 0.9)
+"""Quantiles of an interval."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Start and end of a job, in seconds, each with the range of eight draws of ten."""
+
+    place: int
+    """In the order of first starts, from 1; 0 where it runs."""
+    start_s: float
+    """Negative where it runs."""
+    start_interval_s: Interval
+    end_s: float
+    end_interval_s: Interval
+
 
 @dataclass(frozen=True)
 class Waited:
@@ -28,6 +45,8 @@ class Waited:
     """What it waited for when it came."""
     change: str
     """What would have let it start at once."""
+    expected: Expected | None = None
+    """What was to be predicted when it came, where that was asked for."""
 
 
 def explained(replayed: Replayed, cluster: ClusterSpec, numbers: Sequence[int]) -> list[Waited]:

@@ -30,6 +30,11 @@ class Ring:
     slowed: float = 1.0
     """A factor of the all-reduce's own time, then."""
 
+    @staticmethod
+    def of(link: Link) -> Ring:
+        """Of two workers with a described link: computing and exchanging do not slow each other, and nothing is copied."""
+        return Ring(2, link, 2 * link.latency_us / 1e3, 1.0 / (link.gbytes * 1e6))
+
     def all_reduce_ms(self, size: float) -> float:
         """Milliseconds of an all-reduce of `size` bytes."""
         return self.latency_ms + self.ms_per_byte * size
@@ -52,7 +57,7 @@ class Ring:
         return (self.workers - 1) * self.send_ms(size / self.workers**2)
 
     def copy_ms(self, size: float) -> float:
-        """Milliseconds to bring so many bytes into the order in which they are sent, or back: half of a bucket's way in and out."""
+        """Milliseconds to bring bytes into the order in which they are sent, or back: half of a bucket's way in and out."""
         return self.copy_ms_per_byte * size / 2
 
     @classmethod

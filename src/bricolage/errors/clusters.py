@@ -49,7 +49,7 @@ class PolicyRefuses(UsageError):
 
 class BadJob(UsageError):
     what = "'{path}' describes no job: {reason}"
-    hint = "docs/clusters.md lists what such a file may hold"
+    hint = "docs/serving.md lists what such a file may hold"
 
 
 class JobRefused(UsageError):
@@ -63,7 +63,7 @@ class UnknownJob(UsageError):
 
 
 class NotServed(UsageError):
-    what = "nobody serves a cluster from '{folder}'"
+    what = "no process serves a cluster from '{folder}'"
     hint = "Start it with `bricolage cluster serve`, or give the folder that it was given with --state"
 
 
@@ -89,7 +89,7 @@ class UnsafeState(UsageError):
 
 class EngineUnusable(UsageError):
     what = "no jobs can be run there: {reason}"
-    hint = "docs/clusters.md says what each engine needs"
+    hint = "docs/serving.md says what it needs"
 
 
 class SlurmUnavailable(BricolageError):

@@ -71,6 +71,23 @@ class Scaled:
         return Estimate(best.ms * scale.ms, best.low_ms * scale.low_ms, best.high_ms * scale.high_ms, scale.source)
 
 
+@dataclass(frozen=True)
+class AtLeast:
+    """What a model says, but no work takes less than it takes to start it."""
+
+    model: CostModel
+    ms: float
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Both ends of the interval, too."""
+        return [
+            None
+            if one is None
+            else Estimate(max(one.ms, self.ms), max(one.low_ms, self.ms), max(one.high_ms, self.ms), one.source)
+            for one in self.model.estimate(works, on)
+        ]
+
+
 def _scale(one: OperatorWork, given: float | None, peaks: tuple[Peaks, Peaks] | None) -> Estimate:
     """A factor of an operator's time: as it is given; by the rooflines, between the ratios of computing and of moving; or 1."""
     if given is not None or peaks is None:

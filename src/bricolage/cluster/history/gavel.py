@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -94,9 +95,15 @@ def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) ->
         phases = grown_phases(mode, kind, devices, steps, rates, cluster.kinds) or phases
     arrival, slo = record.number("arrival"), record.number("slo", -1.0, -1.0)
     job = TrainingJob(
-        f"job {number}", arrival, phases, devices, kind=kind, weight=record.number("weight", 1.0, 1e-6, 1e6)
+        f"job {number}",
+        arrival,
+        phases,
+        devices,
+        kind=kind,
+        weight=record.number("weight", 1.0, 1e-6, 1e6),
+        together=rates.together(kind, devices),
     )
     if slo <= 0:
         return job
     due = arrival + slo * job.run_s(job.kinds[0])
-    return TrainingJob(job.name, arrival, phases, devices, kind=kind, weight=job.weight, deadline_s=min(due, math.inf))
+    return replace(job, deadline_s=min(due, math.inf))

@@ -1,6 +1,7 @@
 """Rates of kinds of jobs on kinds and numbers of devices: Gavel's JSON, ElasticFlow's folder of curves, or a table.
 
-A table is CSV with the columns `kind, device, devices, steps_per_s`.
+A table is CSV with the columns `kind, device, devices, steps_per_s`, and optionally `beside`: the kind of another job on the same
+devices. Rates beside others that a file lacks are completed from those that it has.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
+from bricolage.cluster.completion import completed
 from bricolage.cluster.history.records import Record, records
 from bricolage.codec import DecodeError, parse
 from bricolage.errors import BadHistory, MissingFile, UnknownHistory
 
 _GAVEL = re.compile(r"\('(.*)', (\d+)\)")
 _MOST_BYTES = 1 << 28
+_LEAST_KNOWN = 0.1
+"""Of all pairs of one device and size, below which nothing is completed."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,16 @@ class RateTable:
 
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
     """By kind of job and number of devices, for each kind of device."""
+    pairs: Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """Likewise, then by the kind of another job of as many devices: the rate beside it on the same ones; 0 where both do not fit."""
 
     def of(self, kind: str, devices: int) -> Mapping[str, float]:
         """On each kind of device; nothing where the table has no such job."""
         return self.rates.get((kind, devices), {})
+
+    def together(self, kind: str, devices: int) -> Mapping[str, Mapping[str, float]]:
+        """By kind of device, then by kind of another job: the rate beside it."""
+        return self.pairs.get((kind, devices), {})
 
     def label(self, kind: str, batch: str) -> str:
         """The name of a kind of job at a batch size."""
@@ -63,21 +75,42 @@ def read_rates(path: Path, kinds: Iterable[str]) -> RateTable:
     """
     if not path.exists():
         raise MissingFile(path=path)
+    pairs: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     try:
         if path.is_dir():
             found = _curves(path, list(kinds))
         elif path.suffix.lower() == ".json":
-            found = _gavel(path)
+            found = _gavel(path, pairs)
         else:
-            found = _table(path)
+            found = _table(path, pairs)
     except (OSError, UnicodeDecodeError) as error:
         raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
     if not found:
         raise UnknownHistory(path=path, reason="it holds no rates")
-    return RateTable(found)
+    _complete(found, pairs)
+    return RateTable(found, pairs)
 
 
-def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
+def _complete(
+    rates: Mapping[tuple[str, int], Mapping[str, float]], pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+) -> None:
+    """Fills in the pairs that were not run together, where at least a tenth was."""
+    places = {(device, devices) for (_, devices), some in pairs.items() for device, beside in some.items() if beside}
+    for device, devices in sorted(places):
+        kinds = [kind for (kind, count), some in rates.items() if count == devices and device in some]
+        alone = np.array([rates[kind, devices][device] for kind in kinds])
+        beside = [pairs.get((kind, devices), {}).get(device, {}) for kind in kinds]
+        speeds = np.array([[some.get(other, np.nan) for other in kinds] for some in beside]) / alone[:, None]
+        if np.isfinite(speeds).mean() < _LEAST_KNOWN or np.isfinite(speeds).all():
+            continue
+        for kind, rate, row in zip(kinds, alone, completed(speeds), strict=True):
+            made = {other: float(rate * speed) for other, speed in zip(kinds, row, strict=True)}
+            pairs.setdefault((kind, devices), {})[device] = made
+
+
+def _gavel(
+    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+) -> dict[tuple[str, int], dict[str, float]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
@@ -89,17 +122,32 @@ def _gavel(path: Path) -> dict[tuple[str, int], dict[str, float]]:
                 rate = rates["null"]
                 if match is not None and isinstance(rate, int | float) and 0.0 < rate < 1e9:
                     found.setdefault((match[1], int(match[2])), {})[device] = float(rate)
+                    beside = pairs.setdefault((match[1], int(match[2])), {}).setdefault(device, {})
+                    for other, both in rates.items():
+                        mate = _GAVEL.fullmatch(other)
+                        if mate is not None and mate[2] == match[2] and isinstance(both, list) and 0 <= both[0] < 1e9:
+                            beside[mate[1]] = float(both[0])
         return found
-    except (DecodeError, AttributeError, KeyError, TypeError) as error:
+    except (DecodeError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
 
 
-def _table(path: Path) -> dict[tuple[str, int], dict[str, float]]:
+def _table(
+    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+) -> dict[tuple[str, int], dict[str, float]]:
     found: dict[tuple[str, int], dict[str, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in records(path, file, ","):
-            rate = record.number("steps_per_s", least=1e-12, most=1e12)
-            found.setdefault((record.text("kind"), record.whole("devices")), {})[record.text("device")] = rate
+            key, device, other = (
+                (record.text("kind"), record.whole("devices")),
+                record.text("device"),
+                record.text("beside", ""),
+            )
+            rate = record.number("steps_per_s", least=0.0 if other else 1e-12, most=1e12)
+            if other:
+                pairs.setdefault(key, {}).setdefault(device, {})[other] = rate
+            else:
+                found.setdefault(key, {})[device] = rate
     return found
 
 

@@ -111,6 +111,7 @@ def _job(
         raise record.error("the deadline is before the submission", form.deadline)
     phases: tuple[WorkPhase, ...] = ()
     scaling: tuple[tuple[int, float], ...] = ()
+    together: Mapping[str, Mapping[str, float]] = {}
     if form.steps and rates is not None:
         steps, kind = record.number(form.steps, least=1e-9, most=1e15), rates.label(said(form.kind), said(form.batch))
         found: Mapping[str, float] = {
@@ -119,16 +120,18 @@ def _job(
         if not found:
             return None
         phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
+        together = rates.together(kind, devices)
     return TrainingJob(
         name=said(form.job) or f"job {number}",
         submit_s=submit,
         phases=phases or timed_phases(record, seconds, cluster, said(form.device), form.device),
         devices=devices,
         user=said(form.user),
-        kind=said(form.kind),
+        kind=rates.label(said(form.kind), said(form.batch)) if together and rates else said(form.kind),
         queue=said(form.queue),
         deadline_s=deadline,
         weight=record.number(form.weight, 1.0, 1e-6, 1e6) if form.weight else 1.0,
         scaling=scaling,
+        together=together,
         limit_s=record.number(form.limit, math.inf, 1e-6, math.inf) if form.limit else math.inf,
     )

@@ -11,7 +11,7 @@ from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 
 def levels(state: JobState) -> tuple[tuple[int, float], ...]:
@@ -24,7 +24,7 @@ def levels(state: JobState) -> tuple[tuple[int, float], ...]:
 
 
 @dataclass
-class Optimus:
+class Optimus(Apart):
     """Optimus (Peng, Bao, Chen, Wu, Guo, EuroSys'18; `pengyanghua/optimus`): every 600 s each job gets its least number of
     devices in order of submission; then, again and again, the job gets more whose remaining time falls most for each device more.
 
@@ -101,7 +101,7 @@ def satisfactory_share(
 
 
 @dataclass
-class ElasticFlow:
+class ElasticFlow(Apart):
     """ElasticFlow (Gu et al., ASPLOS'23; `pkusys/ElasticFlow` @04a0109): jobs with deadlines get their minimum satisfactory share,
     by deadline; a newcomer with whom not all fit is declined. Devices that are left go where a level more saves most for each
     device.
@@ -180,7 +180,7 @@ class ElasticFlow:
 
 
 @dataclass
-class Sia:
+class Sia(Apart):
     """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme
     gives each job one configuration of kind and number of devices, or none: least sum of goodput^p, and lambda for each that
     waits.

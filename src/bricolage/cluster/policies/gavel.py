@@ -8,6 +8,7 @@ Space sharing (two jobs on one device) is left out: it needs rates of pairs, whi
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, hstack, vstack
 
@@ -114,14 +115,39 @@ def water_filling(problem: ShareProblem) -> Matrix:
             break
         value, shares = _best(problem, rows * open_[:, None], level, rows, open_)
         level = np.where(open_, value, level)
-        for row in np.flatnonzero(open_):
-            wish = np.zeros_like(rows)
-            wish[row] = rows[row]
-            alone = _most(problem, wish, rows, level * (1 - 1e-9))
-            gain = (alone[row] * rows[row]).sum() - level[row] if alone is not None else 0.0
-            if gain <= 1e-5 * max(level[row], 1e-9):
-                open_[row] = False
+        open_ &= can_rise(problem, rows, level, open_)
     return shares
+
+
+def best_shares(problem: ShareProblem, rows: Matrix, floor: Matrix, points: Matrix) -> tuple[float, Matrix]:
+    """Max t with each job's row at least its floor plus t times its points: (m, k), (m), (m)."""
+    matrix, right = _limits(problem)
+    scale = max(float(rows.max()), 1e-300)
+    wanted = hstack([-_rows(rows / scale), coo_array(points[:, None] / scale)])
+    cost = np.zeros(rows.size + 1)
+    cost[-1] = -1.0
+    found = linprog(
+        cost,
+        A_ub=vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr(),
+        b_ub=np.concatenate([right, -floor * (1 - 1e-9) / scale]),
+        bounds=[*_bounds(problem), (0.0, None)],
+        method="highs",
+    )
+    if found.x is None:
+        raise ArithmeticError(f"HiGHS: {found.message}")
+    return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+
+
+def can_rise(problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Of each job that is asked about, whether its row alone can exceed its level while no other falls below its own."""
+    found = np.zeros(len(rows), dtype=bool)
+    for row in np.flatnonzero(asked):
+        wish = np.zeros_like(rows)
+        wish[row] = rows[row]
+        alone = _most(problem, wish, rows, level * (1 - 1e-9))
+        gain = float((alone[row] * rows[row]).sum() - level[row]) if alone is not None else 0.0
+        found[row] = gain > 1e-5 * max(float(level[row]), 1e-9)
+    return found
 
 
 def proportional(problem: ShareProblem) -> Matrix:

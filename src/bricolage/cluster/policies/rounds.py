@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 
 def filled(order: Iterable[JobState], view: ClusterView, kept: Target | None = None) -> Target:
@@ -28,7 +28,7 @@ def filled(order: Iterable[JobState], view: ClusterView, kept: Target | None = N
 
 
 @dataclass
-class TimeSlices:
+class TimeSlices(Apart):
     """Gandiva's suspend and resume (Xiao et al., OSDI'18; no code is public): jobs take turns in slices, who has waited longest
     first. Its packing, migration and growing are left out: they need rates of pairs, which no history holds."""
 
@@ -45,7 +45,7 @@ class TimeSlices:
 
 
 @dataclass
-class Themis:
+class Themis(Apart):
     """Themis (Mahajan et al., NSDI'20; from second-hand notes): devices whose lease is over go to the jobs of the worst finish-time
     fairness rho. The share `1 - fairness` of the jobs, worst first, may bid; what they leave goes to the others, shortest first.
 

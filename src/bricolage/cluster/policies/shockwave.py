@@ -26,7 +26,7 @@ from scipy.sparse import coo_array
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.rounds import filled
 from bricolage.cluster.shares import Matrix
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Apart, ClusterView, Target
 
 _BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LOGS = (math.log(1e-6), *(math.log(base) for base in _BASES[1:]))
@@ -91,7 +91,7 @@ def planned_rounds(
 
 
 @dataclass
-class Shockwave:
+class Shockwave(Apart):
     """The market at work, on one kind of devices."""
 
     every_s: float = 120.0

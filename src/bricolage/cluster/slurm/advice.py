@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling, program
-from bricolage.cluster.forecast import Interval, JobOutlook, QueuedJob, outlook
+from bricolage.cluster.forecast import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.run_times import RunTime, advised_limit_s
 from bricolage.cluster.slurm.queue import ENDED, SlurmJob, SlurmNode, SlurmQueue
+from bricolage.cluster.why import Interval
 from bricolage.errors import SlurmEmpty
 
 DRAWS = 20

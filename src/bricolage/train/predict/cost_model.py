@@ -49,6 +49,9 @@ class StepCost:
     operators: tuple[float, ...]
     sources: Mapping[Source, int]
     """How many operators were "measured" in the profiled step, "composed" from what they take alone, or "calibrated" by work."""
+    low_ms: float = 0.0
+    """Sum of the lower ends of their intervals."""
+    high_ms: float = 0.0
 
     @staticmethod
     def of(graph: StepGraph, costs: CostModel, on: Setting) -> StepCost:
@@ -62,7 +65,8 @@ class StepCost:
             if one is None:
                 raise ValueError(f"{on.device.name} does not run {operator.op_type}, which the step needs")
             known.append(one)
-        return StepCost(tuple(one.ms for one in known), Counter(one.source for one in known))
+        low, high = sum(one.low_ms for one in known), sum(one.high_ms for one in known)
+        return StepCost(tuple(one.ms for one in known), Counter(one.source for one in known), low, high)
 
 
 @dataclass(frozen=True, order=True)

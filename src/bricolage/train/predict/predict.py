@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
-from bricolage.device.description import read_devices
+from bricolage.device.description import DescribedDevices, read_devices
+from bricolage.device.device import Link
 from bricolage.device.host import host
 from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.turns import time_in_turns
 from bricolage.options import available_cores
-from bricolage.perf.described import Scaled
+from bricolage.perf.described import AtLeast, Scaled
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
 from bricolage.train.predict.cost_model import StepCost, StepCostModel
@@ -82,7 +83,7 @@ def predict_step(
     shown = progress if progress is not None else Silent()
     asked = (Variant(), *(default_variants(spec) if variants is None else variants))
     shown.start("predicting (variants)", len(asked))
-    work = _Predictor(spec, threads or available_cores(), seconds, torch)
+    work = Predictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
     found = []
     chosen: Recomputation | None = None
@@ -100,7 +101,7 @@ def predict_step(
     return work.told(tuple(found), chosen)
 
 
-class _Predictor:
+class Predictor:
     """Graphs, profiles and links that several variants share."""
 
     def __init__(self, spec: StepSpec, threads: int, seconds: float, torch: object) -> None:
@@ -108,11 +109,20 @@ class _Predictor:
         self._version = str(torch.__version__)  # type: ignore[attr-defined]
         self.described = spec.device != "here"
         self._devices = read_devices(Path(spec.folder, spec.device)) if self.described else None
+        self._link: Link | None = None
+        self._least_ms = 0.0
         self._models: dict[int, StepCostModel] = {}
         self._rings: dict[tuple[int, int], tuple[Ring, float]] = {}
         self._graphs: dict[Variant, TracedStep] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
+
+    def on(self, devices: DescribedDevices, link: Link | None, least_ms: float) -> Predictor:
+        """The same on described devices, joined by equal links, with one profile for all of them; no operator takes less than
+        `least_ms`."""
+        there = copy.copy(self)
+        there._devices, there.described, there._link, there._least_ms = devices, True, link, least_ms
+        return there
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
         """A prediction, with what the variant really takes, if that is asked for and can be measured."""
@@ -148,7 +158,7 @@ class _Predictor:
         alone = self._model(self._threads(Variant())).alone
 
         def peak(names: tuple[str, ...]) -> int:
-            return sized(self._graph(step, Variant(recompute=names)), alone).peak()
+            return sized(self.graph(step, Variant(recompute=names)), alone).peak()
 
         return fit(found, limit, peak)
 
@@ -163,7 +173,7 @@ class _Predictor:
         step = prepared(self.spec, variant)
         ring, gbytes, contention = self._exchange(variant)
         known = self._model(self._threads(variant))
-        traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
+        traced = self.graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
         graph = sized(traced, known.alone)
         known.alone.measure(graph.calls, graph.signatures)
         cost = self._cost(graph, known, self._threads(variant))
@@ -188,6 +198,7 @@ class _Predictor:
             phases[phase] = phases.get(phase, 0.0) + one
         if sending:
             phases["exchange"] = waiting
+        low, high = (scale * contention + sum(phases.values()) - sum(ms) for scale in (cost.low_ms, cost.high_ms))
         at, most = max(graph.memory(), key=itemgetter(1))
         kinds = graph.kinds(at)
         if size:
@@ -203,6 +214,8 @@ class _Predictor:
             len(graph.work),
             cost.sources.get("measured", 0),
             cost.sources.get("composed", 0),
+            low_ms=low,
+            high_ms=high,
             course=course,
         )
 
@@ -283,7 +296,7 @@ class _Predictor:
             self._lanes[variant] = fused_running(spec, prepared(self.spec, variant), variant)
         return self._lanes[variant]
 
-    def _graph(self, step: TrainingStep, variant: Variant) -> TracedStep:
+    def graph(self, step: TrainingStep, variant: Variant) -> TracedStep:
         """What one process runs of it, if it is not divided into stages: the same however many there are."""
 
         def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, Lasting]:
@@ -298,7 +311,7 @@ class _Predictor:
     def _model(self, threads: int) -> StepCostModel:
         if threads not in self._models:
             step = prepared(self.spec, Variant())
-            graph = self._graph(step, Variant())
+            graph = self.graph(step, Variant())
             running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
             seen: OperatorProfile = profile(running, graph, threads, self.seconds)
             self._models[threads] = StepCostModel(graph, seen, OperatorTimings(threads))
@@ -307,6 +320,8 @@ class _Predictor:
     def _threads(self, variant: Variant) -> int:
         if variant.threads is not None:
             return variant.threads
+        if self._link is not None:
+            return self.threads  # each worker has a device of its own
         count = _processes(variant)
         return max(1, self.threads // count) if count <= available_cores() else self.threads
 
@@ -314,7 +329,7 @@ class _Predictor:
         here = StepCost.of(graph, known, Setting(host(), threads))
         if self._devices is None:
             return here
-        scaled = Scaled(known, self._devices.times, host(), (threads,))
+        scaled = AtLeast(Scaled(known, self._devices.times, host(), (threads,)), self._least_ms)
         try:
             there = StepCost.of(graph, scaled, Setting(self._devices.machine.devices[0], threads))
             return replace(there, sources=here.sources)
@@ -325,6 +340,8 @@ class _Predictor:
         """The ring that was measured, another bandwidth, and how much longer steps take because workers run at once."""
         if _processes(variant) == 1:
             return None, None, 1.0
+        if self._link is not None:
+            return Ring.of(self._link), None, 1.0
         here = _processes(variant) <= available_cores() and not self.described
         gbytes = variant.gbytes
         if gbytes is None and self._devices is not None and self._devices.machine.links:

@@ -80,6 +80,10 @@ class Predicted:
     """Blocks with which stages begin, but for the first."""
     base_ms: float = 0.0
     """What the step as it is takes, as predicted."""
+    low_ms: float = 0.0
+    """Of `ms`, if each operator took the least that its estimate admits; 0 where that is not known (stages)."""
+    high_ms: float = 0.0
+    """If each took the most."""
     measured: Latency | None = None
     """A step that was really run so."""
     measured_base: Latency | None = None

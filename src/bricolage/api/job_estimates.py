@@ -1,0 +1,218 @@
+"""What a job would do on each kind and number of devices of a cluster: `bricolage cluster estimate`.
+
+Several cost models know something of a step on one device of a kind, and the first that does is asked: what was measured there
+(`MeasuredSteps`), what other jobs say that ran on both kinds (`TransferredSteps`), the prediction from the step's operators, brought
+to the kind by rooflines and mended by what the job was measured to take on some kind. Exchanges between devices are predicted and
+added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from bricolage.cluster.machines import ClusterSpec, DeviceKind, NodeGroup
+from bricolage.cluster.step_costs import MeasuredSteps, TransferredSteps
+from bricolage.codec import DecodeError, Length, Within, decode, read_file
+from bricolage.device.description import DescribedDevices, ScaledTimes
+from bricolage.device.device import Device, Link, Machine, Peaks
+from bricolage.errors import BadOption, BadTrainingSpec, MissingFile
+from bricolage.progress import Progress
+from bricolage.train.predict.elsewhere import StepPlacement, predict_elsewhere, traced_step
+from bricolage.train.predict.prediction import Predicted
+from bricolage.train.spec import StepSpec, read_spec
+from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
+from bricolage.work.step import StepGraph
+from bricolage.work.workload import workload_of
+
+_STEP = "the step"
+"""The key of what is asked about, among other jobs' files."""
+
+
+@dataclass(frozen=True)
+class JobOnDevices:
+    """A step on a number of devices of a kind. Where `reason` is not empty it cannot be said, and nothing else holds."""
+
+    kind: str
+    devices: int
+    step: Estimate | None = None
+    steps_per_s: float = 0.0
+    samples_per_s: float = 0.0
+    peak_bytes: int = 0
+    """Of tensors, on one device."""
+    memory_bytes: int = 0
+    """Of a device; 0 where the cluster's file does not say."""
+    cost_per_1000_steps: float = 0.0
+    """Device-hours times price."""
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Into a device's memory, as far as it is known."""
+        return not self.memory_bytes or self.peak_bytes <= self.memory_bytes
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Another job that ran on some kinds: its step, and steps a second on one device of each."""
+
+    step: str
+    rates: Annotated[Mapping[DeviceKind, Annotated[float, Within(1e-9, 1e9)]], Length(1, 64)]
+
+
+@dataclass(frozen=True)
+class _KnownFile:
+    job: Annotated[tuple[_Known, ...], Length(1, 4096)]
+
+
+@dataclass
+class _Mended:
+    """The prediction for one device of each kind, times what the job's measured rate says of predictions for it: the mean factor,
+    in logarithms, over the kinds that it ran on."""
+
+    predicted: Mapping[str, Predicted]
+    measured: Mapping[str, float]
+    _factors: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        both = self.measured.keys() & {kind for kind, one in self.predicted.items() if not one.reason}
+        self._factors = [math.log(self.measured[kind] / self.predicted[kind].ms) for kind in sorted(both)]
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of the step alone."""
+        found = self.predicted.get(on.device.name)
+        if found is None or found.reason:
+            return [None] * len(works)
+        one = Estimate(found.ms, min(found.low_ms, found.ms), max(found.high_ms, found.ms), "roofline")
+        if self._factors:
+            one = one.times(math.exp(sum(self._factors) / len(self._factors)), "calibrated")
+        return [one if work.key == _STEP else None for work in works]
+
+
+def estimate_job(
+    step: Path,
+    cluster: ClusterSpec,
+    *,
+    measured: Mapping[str, float] | None = None,
+    known: Path | None = None,
+    most: int = 8,
+    seconds: float = 4.0,
+    progress: Progress | None = None,
+) -> list[JobOnDevices]:
+    """Rate and memory of a job on each kind and number of devices of a cluster.
+
+    Args:
+        step: file of a training step. It is run here for `seconds`, and priced elsewhere by its operators.
+        cluster: kinds without `gflops` and `gbytes` get an estimate only where the job was measured.
+        measured: steps a second on one device of a kind, from a short run there.
+        known: a file of other jobs with their steps and rates: `[[job]]`, `step = FILE`, `rates = { KIND = STEPS_PER_S }`.
+        most: devices at most; numbers are powers of two.
+        seconds: for the profile.
+        progress: told about placements.
+
+    Returns:
+        By kind in the cluster's order, then by devices.
+
+    Raises:
+        BadOption: `measured` names a kind that the cluster does not have.
+        MissingFile, BadTrainingSpec: a file cannot be used.
+        MissingLibrary, BadTrainingCode, NotTraceable, BadDevices: as `predict_elsewhere` has it.
+    """
+    ran = {kind: 1e3 / rate for kind, rate in (measured or {}).items()}
+    for kind in ran:
+        if kind not in cluster.kinds:
+            raise BadOption(option="--measured", value=kind, advice=f"The cluster has {', '.join(cluster.kinds)}")
+    spec = read_spec(step)
+    others = [] if known is None else _read_known(known)
+    places = [place for kind in cluster.kinds for place in _placements(cluster, kind, most)]
+    asked = [place for place in places if not _why_not(place, cluster)]
+    found = predict_elsewhere(spec, asked, seconds=seconds, progress=progress) if asked else []
+    predicted = {(place.kind, place.workers): one for place, one in zip(asked, found, strict=True)}
+    alone = {kind: one for (kind, workers), one in predicted.items() if workers == 1}
+    works, ms = [_work(_STEP, traced_step(spec))], {_STEP: ran}
+    for number, (other, rates) in enumerate(others):
+        works.append(_work(str(number), traced_step(other)))
+        ms[str(number)] = {kind: 1e3 / rate for kind, rate in rates.items()}
+    peaks = {one.kind: one.peaks for one in cluster.group if one.peaks is not None}
+    model = FirstKnown((MeasuredSteps(ms), TransferredSteps(works[1:], ms, peaks), _Mended(alone, ran)))
+    return [_row(place, cluster, spec, predicted, model, works[0]) for place in places]
+
+
+def _row(
+    place: StepPlacement,
+    cluster: ClusterSpec,
+    spec: StepSpec,
+    predicted: Mapping[tuple[str, int], Predicted],
+    model: CostModel,
+    work: Work,
+) -> JobOnDevices:
+    group = cluster.of_kind(place.kind)
+    here = predicted.get((place.kind, place.workers))
+    (one,) = model.estimate([work], Setting(place.devices.machine.devices[0], 1))
+    reason = _why_not(place, cluster) if here is None else here.reason
+    if one is not None and place.workers == 1:
+        reason = ""  # a measured rate needs no description
+    if reason or one is None:
+        return JobOnDevices(place.kind, place.workers, reason=reason or "nothing is known of it there")
+    if here is not None and place.workers > 1:
+        # What workers wait for gradients does not change with what computing takes.
+        waits = max(here.ms - predicted[place.kind, 1].ms, 0.0)
+        one = Estimate(one.ms + waits, one.low_ms + waits, one.high_ms + waits, one.source)
+    return JobOnDevices(
+        place.kind,
+        place.workers,
+        one,
+        1e3 / one.ms,
+        spec.batch_size * place.workers * 1e3 / one.ms,
+        0 if here is None else here.peak_bytes,
+        int((group.memory_gb or 0.0) * 1e9),
+        place.workers * group.price * one.ms / 3600.0,
+    )
+
+
+def _why_not(place: StepPlacement, cluster: ClusterSpec) -> str:
+    if cluster.of_kind(place.kind).peaks is None:
+        return "the cluster's file gives no gflops and gbytes of this kind, and it was not measured there"
+    if place.workers > 1 and place.link is None:
+        return "the cluster's file gives no bandwidth between them (link_gbytes, network_gbytes)"
+    return ""
+
+
+def _placements(cluster: ClusterSpec, kind: str, most: int) -> list[StepPlacement]:
+    """One, two, four ... devices of a kind; beyond a node, the slower of both links counts."""
+    group, largest = cluster.of_kind(kind), max(cluster.nodes(kind))
+    found, count = [], 1
+    while count <= min(most, cluster.capacity[kind]):
+        crossed = [group.network_gbytes] if count > largest else []
+        crossed += [group.link_gbytes] if min(count, largest) > 1 else []
+        gbytes = min((one for one in crossed if one is not None), default=None) if None not in crossed else None
+        link = None if gbytes is None else Link(("from", "to"), gbytes, group.latency_us)
+        found.append(StepPlacement(kind, _described(group), count, link, group.start_us / 1e3))
+        count *= 2
+    return found
+
+
+def _described(group: NodeGroup) -> DescribedDevices:
+    peaks = group.peaks or Peaks(math.inf, math.inf)
+    device = Device(
+        group.kind, "gpu", "described", frozenset(), (0,), 1, int((group.memory_gb or 0.0) * 1e9), peaks, system="",
+        architecture="",
+    )  # fmt: skip
+    return DescribedDevices(Machine((device,), ()), {group.kind: ScaledTimes()})
+
+
+def _work(key: str, graph: StepGraph) -> Work:
+    return Work(workload_of(list(graph.work.operators)), key=key)
+
+
+def _read_known(path: Path) -> list[tuple[StepSpec, Mapping[str, float]]]:
+    if not path.is_file():
+        raise MissingFile(path=path)
+    try:
+        found = decode(_KnownFile, read_file(path), "it")
+    except DecodeError as error:
+        raise BadTrainingSpec(path=path, reason=str(error)) from error
+    return [(read_spec(path.resolve().parent / one.step), one.rates) for one in found.job]

@@ -1,0 +1,137 @@
+"""`bricolage cluster estimate`: what a job would do on each kind and number of devices, or how long it will take."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.api.job_estimates import JobOnDevices
+    from bricolage.cluster.run_times import RunTime
+
+
+@guarded
+def estimate(
+    cluster: Annotated[
+        Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
+    ],
+    step: Annotated[
+        Path | None, typer.Argument(metavar="[STEP]", help="A training step as TOML or JSON.", show_default=False)
+    ] = None,
+    measured: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--measured", metavar="KIND=RATE", help="Steps a second that it made on one device of a kind. Repeatable."
+        ),
+    ] = None,
+    known: Annotated[
+        Path | None, typer.Option("--known", metavar="FILE", help="Other jobs: their steps, and rates on kinds.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=4096, help="Devices at most.")] = 8,
+    history: Annotated[
+        Path | None, typer.Option("--history", metavar="FILE", help="Without STEP: jobs that ended, as `replay` reads.")
+    ] = None,
+    user: Annotated[str, typer.Option("--user", metavar="NAME", help="Whose job it is, with --history.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Its name, with --history.")] = "",
+    devices: Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Its gang, with --history.")] = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for the profile of the step.")
+    ] = 4.0,
+    as_json: a.Json = False,
+) -> None:
+    """Say what a job would do on each kind and number of devices.
+
+    With STEP, its operators are timed here for some seconds and priced on each kind of device that the cluster's file
+    describes (gflops, gbytes; link_gbytes, network_gbytes between devices). With --history, its length comes from what
+    jobs of this user, name and size took. Running STEP runs the Python that it names.
+    """
+    from bricolage.cluster.machines import read_cluster
+
+    if (step is None) == (history is None):
+        raise errors.BadOption(option="STEP", value="", advice="Give a training step, or --history; not both")
+    spec = read_cluster(cluster)
+    if history is not None:
+        from bricolage.cluster.estimates import Rolling, program
+        from bricolage.cluster.history.read import read_history
+        from bricolage.cluster.run_times import run_time
+
+        rolling = Rolling()
+        for job in read_history(history, spec).jobs:
+            rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+        _show_length(run_time(rolling, user, name, devices, 0.0, math.inf), as_json)
+        return
+    assert step is not None
+    from bricolage.api.job_estimates import estimate_job
+    from bricolage.cli import output, progress
+
+    with output.stdout_kept(), progress.shown() as shown:
+        found = estimate_job(
+            step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
+        )
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(tuple(found)))
+        return
+    _show(found)
+
+
+def _rates(words: list[str] | None) -> dict[str, float]:
+    found = {}
+    for word in words or ():
+        kind, _, rate = word.rpartition("=")
+        try:
+            value = float(rate)
+            if not kind or not 0.0 < value < 1e9:
+                raise ValueError(word)
+        except ValueError:
+            raise errors.BadOption(option="--measured", value=word, advice="Write KIND=RATE, as in v100=12.5") from None
+        found[kind] = value
+    return found
+
+
+def _show_length(found: RunTime, as_json: bool) -> None:
+    from bricolage.cli import output
+    from bricolage.codec import encode
+    from bricolage.report import words
+    from bricolage.report.cluster import span
+
+    if as_json:
+        output.show_json(encode(found))
+        return
+    low, high = (span(seconds) for seconds in found.interval_s)
+    alike = "all users, since its user has none" if found.likeness == "nothing" else f"the same {found.likeness}"
+    print(f"{span(found.seconds)}, the mean of {words.count(found.all_runs, 'job')} of {alike}")
+    print(f"Eight of ten of them took between {low} and {high}")
+
+
+def _show(found: list[JobOnDevices]) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    heads = [("Kind", "left"), ("Devices", "right"), ("Steps/s", "right"), ("between", "left"), ("Samples/s", "right")]
+    heads += [("Memory", "right"), ("Cost", "right"), ("From", "left")]
+    rows = []
+    for one in found:
+        if one.step is None:
+            rows.append([one.kind, str(one.devices), *[words.MISSING] * 6])
+            continue
+        low, high = 1e3 / one.step.high_ms, 1e3 / one.step.low_ms
+        size = words.size(one.peak_bytes) if one.peak_bytes else words.MISSING
+        memory = size if one.fits else f"{size}!"
+        rates = f"{one.steps_per_s:.3g}", f"{low:.3g}–{high:.3g}", f"{one.samples_per_s:,.0f}"
+        rows.append([one.kind, str(one.devices), *rates, memory, f"{one.cost_per_1000_steps:.3g}", one.step.source])
+    output.show(plain_table(heads, rows))
+    output.note("Cost: of a thousand steps, device-hours times price.")
+    for told in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
+        output.note(told)
+    if any(one.step is not None and not one.fits for one in found):
+        output.note("!: more than a device's memory; `train predict --memory` says what to recompute.")

@@ -1,0 +1,323 @@
+"""When jobs that are there now will start and end, what each waits for, and what would have to change for it to start now.
+
+A pure function of jobs, where they stand, the cluster, the policy and the time. The replay's own loop is run forward: once as things
+are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth, which give
+an interval. In each draw the policy goes on believing what it believes. What would let a job start is tried: the policy is asked
+again about the changed cluster, or the queue without the jobs that come first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from bricolage.cluster.catalogue import PolicyEntry
+from bricolage.cluster.jobs import JobState, TrainingJob
+from bricolage.cluster.loop import Replayed, ReplayLoop, Standing
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.why import TENTHS, Expected
+
+WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
+"""Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
+_TRIES = 30
+_AGAIN = 4
+"""Windows of past submissions that are taken for future ones, one after another."""
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """How far off what is believed may be: standard deviations of logarithms."""
+
+    lengths: float = 0.5
+    rates: float = 0.1
+    """On kinds of device that a job has not run on."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Of one job. Times are those of the loop, seconds."""
+
+    job: str
+    devices: int
+    kind: str
+    """Of the devices that it holds; empty where it waits."""
+    expected: Expected
+    waits_for: WaitsFor
+    reason: str
+    """What it waits for, in words; empty where for nothing."""
+    change: str
+    """What would let it start now; empty where it runs, or starts now."""
+
+
+@dataclass(frozen=True)
+class _Believed:
+    """An estimator that says of each job, by number, what is believed of it."""
+
+    lengths: Sequence[float]
+    factors: Sequence[Mapping[str, float]]
+
+    def steps(self, state: JobState) -> float:
+        return self.lengths[state.number]
+
+    def rates(self, state: JobState) -> Mapping[str, float]:
+        return self.factors[state.number]
+
+    def ended(self, state: JobState) -> None:
+        """Nothing is learnt: what is believed is given."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What there is at a time."""
+
+    jobs: Sequence[TrainingJob]
+    """In order of submission, with the lengths and rates that are believed."""
+    standing: Mapping[int, Standing]
+    """By number; a job that is not there has done nothing and waits since its submission."""
+    cluster: ClusterSpec
+    entry: PolicyEntry
+    now: float
+
+    def loop(self, truth: Sequence[TrainingJob] = (), factors: Sequence[Mapping[str, float]] = ()) -> ReplayLoop:
+        """From now on; the first jobs of `truth` are these."""
+        some = truth or self.jobs
+        lengths = [job.steps for job in (*self.jobs, *some[len(self.jobs) :])]
+        believed = _Believed(lengths, factors or [{}] * len(some))
+        stop = frozenset(range(len(self.jobs)))
+        return ReplayLoop(
+            some, self.cluster, self.entry.make(some, self.cluster), believed, True, stop, self.now, self.standing
+        )
+
+    def waits(self, number: int) -> bool:
+        """Whether a job holds no devices."""
+        return not (number in self.standing and self.standing[number].kind)
+
+    def starts(self, number: int) -> bool:
+        """Whether the policy gives it devices now."""
+        return self.loop().decide_once()[number].held > 0
+
+    def only(self, kept: Sequence[int], cluster: ClusterSpec | None = None) -> Scene:
+        """The same with some of the jobs, in their order, or on another cluster."""
+        standing = _renumbered(self.standing, {number: at for at, number in enumerate(kept)})
+        return replace(
+            self, jobs=[self.jobs[number] for number in kept], standing=standing, cluster=cluster or self.cluster
+        )
+
+
+def prospects(
+    scene: Scene,
+    doubt: Doubt = Doubt(),
+    *,
+    draws: int = 20,
+    seed: int = 0,
+    past: Sequence[TrainingJob] = (),
+    asked: Sequence[int] | None = None,
+) -> list[Prospect]:
+    """Of the jobs that are there.
+
+    Args:
+        scene: jobs, where they stand, the cluster, the policy, the time.
+        doubt: how far off what is believed may be.
+        draws: futures that intervals come from.
+        seed: of the draws.
+        past: jobs that were submitted before now: as many will come in the same span again, at random times. Without them the
+            forecast is for nobody else coming.
+        asked: numbers of the jobs that are asked about; by default all.
+
+    Raises:
+        JobFitsNowhere, ClusterStuck: as the loop has it.
+    """
+    believed = scene.loop().run()
+    futures = [_future(scene, doubt, past, random.Random(f"{seed}/{draw}")) for draw in range(draws)]
+    starts = np.array([_starts(one, scene) for one in (believed, *futures)])
+    ends = np.array([[state.finish_s for state in one.states[: len(scene.jobs)]] for one in (believed, *futures)])
+    order = sorted((n for n in range(len(scene.jobs)) if scene.waits(n)), key=lambda n: (starts[0, n], n))
+    place = {number: at for at, number in enumerate(order, 1)}
+    found = []
+    for number in range(len(scene.jobs)) if asked is None else asked:
+        start, end = (np.quantile(times[:, number], TENTHS).tolist() for times in (starts, ends))
+        middle = float(np.median(starts[:, number])), float(np.median(ends[:, number]))
+        expected = Expected(place.get(number, 0), middle[0], (start[0], start[1]), middle[1], (end[0], end[1]))
+        job, stood = scene.jobs[number], scene.standing.get(number, Standing())
+        why: tuple[WaitsFor, str, str] = ("nothing", "", "")
+        if scene.waits(number) and not scene.starts(number):
+            ahead = order[: place[number] - 1]
+            why = _why(scene, number, ahead, ends[0])
+        found.append(Prospect(job.name, job.devices, stood.kind, expected, *why))
+    return found
+
+
+def _starts(replayed: Replayed, scene: Scene) -> list[float]:
+    """When each gets devices next; since when it has them, where it runs."""
+    next_: dict[int, float] = {}
+    for stay in replayed.stays:
+        next_[stay.number] = min(stay.start_s, next_.get(stay.number, math.inf))
+    return [
+        next_.get(n, replayed.states[n].finish_s) if scene.waits(n) else scene.standing[n].since_s
+        for n in range(len(scene.jobs))
+    ]
+
+
+def _future(scene: Scene, doubt: Doubt, past: Sequence[TrainingJob], draw: random.Random) -> Replayed:
+    """One draw of what is true, with jobs that come."""
+    truth, factors = [], list[Mapping[str, float]]()
+    for number, job in enumerate(scene.jobs):
+        stood = scene.standing.get(number, Standing())
+        longer = next(
+            (f for _ in range(_TRIES) if job.steps * (f := draw.lognormvariate(0.0, doubt.lengths)) > stood.steps_done),
+            1.1 * stood.steps_done / job.steps,
+        )
+        kinds = [kind for kind in job.kinds if kind not in stood.known]
+        faster = {kind: draw.lognormvariate(0.0, doubt.rates) for kind in kinds}
+        truth.append(_with(job, longer, faster))
+        factors.append({kind: 1.0 / factor for kind, factor in faster.items()})
+    coming = _coming(scene.now, past, draw)
+    return scene.loop([*truth, *coming], [*factors, *[{}] * len(coming)]).run()
+
+
+def _with(job: TrainingJob, longer: float, faster: Mapping[str, float]) -> TrainingJob:
+    return replace(
+        job,
+        phases=tuple(
+            replace(
+                phase,
+                steps=phase.steps * longer,
+                rates={kind: rate * faster.get(kind, 1.0) for kind, rate in phase.rates.items()},
+            )
+            for phase in job.phases
+        ),
+    )
+
+
+def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> list[TrainingJob]:
+    """The past again, at random times of as long a span, several times one after another."""
+    span = now - min((job.submit_s for job in past), default=now)
+    if span <= 0.0:
+        return []
+    found = []
+    for again in range(_AGAIN):
+        for job in past:
+            at = now + span * (again + draw.random())
+            found.append(replace(job, submit_s=at, deadline_s=job.deadline_s + at - job.submit_s))
+    return sorted(found, key=lambda job: job.submit_s)
+
+
+# --- why -------------------------------------------------------------------------------------------------------------
+
+
+def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> tuple[WaitsFor, str, str]:
+    """What a waiting job waits for, in a word and in a sentence, and what would let it start now."""
+    job = scene.jobs[number]
+    running = [n for n in range(len(scene.jobs)) if not scene.waits(n)]
+    free = {kind: scene.cluster.capacity[kind] for kind in job.kinds if kind in scene.cluster.capacity}
+    for n in running:
+        stood = scene.standing[n]
+        if stood.kind in free:
+            free[stood.kind] -= stood.devices
+    kind = max(free, key=lambda one: free[one])
+    if _starts_without(scene, number, [n for n in range(len(scene.jobs)) if n != number and scene.waits(n)]):
+        few = _fewest(scene, number, ahead)
+        told = f"its turn: {free[kind]} {kind} are free, and {_named(scene, few)} come first"
+        return "order", told, f"the place of {_named(scene, few)}"
+    lacks = job.devices - free[kind]
+    word: WaitsFor = "gang" if free[kind] > 0 else "devices"
+    reason = f"{lacks} more {kind}: {free[kind]} of {scene.cluster.capacity[kind]} are free, and its gang needs {job.devices}"
+    more = _more_devices(scene, number, kind, lacks)
+    change = more or f"{lacks} more {kind}, and the first place"
+    until = sorted((n for n in running if scene.standing[n].kind == kind), key=lambda n: float(ends[n]))
+    freed, gone = 0, list[int]()
+    while freed < lacks and until:
+        gone.append(until.pop(0))
+        freed += scene.standing[gone[-1]].devices
+    if gone and freed >= lacks:
+        change += f", or the end of {_named(scene, gone)}"
+    return word, reason, change
+
+
+def _starts_without(scene: Scene, number: int, gone: Sequence[int]) -> bool:
+    kept = [n for n in range(len(scene.jobs)) if n not in set(gone)]
+    return scene.only(kept).starts(kept.index(number))
+
+
+def _fewest(scene: Scene, number: int, ahead: Sequence[int]) -> Sequence[int]:
+    """The shortest part of those ahead, from the first on, without which it starts; all others where none of them matters."""
+    low, high = 1, len(ahead)
+    if not ahead or not _starts_without(scene, number, ahead):
+        return [n for n in range(len(scene.jobs)) if n != number and scene.waits(n)]
+    while low < high:
+        middle = (low + high) // 2
+        if _starts_without(scene, number, ahead[:middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return ahead[:high]
+
+
+def _more_devices(scene: Scene, number: int, kind: str, lacks: int) -> str:
+    """So many devices more that the policy starts it now, with all others there; empty where eight times what it lacks do not."""
+    more = lacks
+    for _ in range(4):
+        if scene.only(range(len(scene.jobs)), scene.cluster.with_devices(kind, more)).starts(number):
+            return f"{more} more {kind}"
+        more *= 2
+    return ""
+
+
+def _named(scene: Scene, numbers: Sequence[int]) -> str:
+    names = [scene.jobs[number].name for number in numbers[:_NAMED]]
+    rest = len(numbers) - len(names)
+    return ", ".join(names) + (f" and {rest} more" if rest else "")
+
+
+def _renumbered(standing: Mapping[int, Standing], at: Mapping[int, int]) -> dict[int, Standing]:
+    """Of the jobs that have a new number."""
+    return {
+        at[number]: stood if stood.mate is None else replace(stood, mate=at.get(stood.mate))
+        for number, stood in standing.items()
+        if number in at
+    }
+
+
+def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
+    """What there was in a replay at a time, as its policy believed it to be.
+
+    Raises:
+        JobFitsNowhere: as the loop has it.
+    """
+    standing = loop.run_until(at_s)
+    jobs = []
+    for number, stood in sorted(standing.items()):
+        state = loop.states[number]
+        believed = max(state.predicted_steps, stood.steps_done * (1.0 + 1e-3)) / state.job.steps
+        jobs.append(_with(state.job, believed, state.believed))
+    found = _renumbered(standing, {number: at for at, number in enumerate(sorted(standing))})
+    return Scene(jobs, found, loop.cluster, entry, at_s)
+
+
+def predicted_at_submission(loop: ReplayLoop, entry: PolicyEntry, number: int, doubt: Doubt) -> Expected:
+    """Start and end of a job of a replay as they were to be predicted when it came, from the jobs that were there and had been.
+
+    Args:
+        loop: of the replay, before its first event.
+        entry: its policy.
+        number: of the job.
+        doubt: how far off what the policy believes may be.
+
+    Raises:
+        JobFitsNowhere: as the loop has it.
+    """
+    at = loop.jobs[number].submit_s
+    scene = scene_of(loop, entry, at)
+    there = sorted(n for n, state in enumerate(loop.states) if state.job.submit_s <= at and math.isnan(state.finish_s))
+    if number not in there:  # it took no time at all
+        return Expected(0, at, (at, at), at, (at, at))
+    past = [job for job in loop.jobs if job.submit_s <= at]
+    (found,) = prospects(scene, doubt, past=past, asked=[there.index(number)])
+    expected = found.expected
+    return replace(expected, start_s=at, start_interval_s=(at, at)) if found.kind else expected

@@ -1,0 +1,80 @@
+"""A training step on several kinds and numbers of devices: one profile here, priced on each kind by its description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bricolage.device.description import DescribedDevices
+from bricolage.device.device import Link
+from bricolage.options import available_cores
+from bricolage.progress import Progress, Silent
+from bricolage.train.predict.predict import Predictor
+from bricolage.train.predict.prediction import Predicted
+from bricolage.train.predict.running import prepared
+from bricolage.train.predict.variant import Variant
+from bricolage.train.spec import StepSpec
+from bricolage.train.step import load_torch
+from bricolage.work.step import StepGraph
+
+
+@dataclass(frozen=True)
+class StepPlacement:
+    """A number of equal devices."""
+
+    kind: str
+    devices: DescribedDevices
+    """The first one is what each worker has."""
+    workers: int = 1
+    link: Link | None = None
+    """From each to the next; needed for several."""
+    least_ms: float = 0.0
+    """What an operator takes at least: to start it."""
+
+
+def predict_elsewhere(
+    spec: StepSpec,
+    places: Sequence[StepPlacement],
+    *,
+    threads: int | None = None,
+    seconds: float = 4.0,
+    progress: Progress | None = None,
+) -> list[Predicted]:
+    """Predicts a step as it is, on each placement; every worker has the batch of the file, and all-reduce averages gradients.
+
+    Args:
+        spec: the training step. It is run here for `seconds`.
+        places: where it is asked about.
+        threads: cores of this machine that the step has while it is profiled; all by default.
+        seconds: for the profile.
+        progress: told about placements.
+
+    Returns:
+        For each placement what is predicted; with a reason where it cannot be.
+
+    Raises:
+        MissingLibrary, BadTrainingCode, NotTraceable, BadDevices: as `predict_step` has it.
+    """
+    torch = load_torch()
+    shown = progress if progress is not None else Silent()
+    shown.start("predicting (placements)", len(places))
+    here = Predictor(spec, threads or available_cores(), seconds, torch)
+    kept = torch.get_num_threads()
+    found = []
+    try:
+        for place in places:
+            found.append(here.on(place.devices, place.link, place.least_ms).predict(Variant(workers=place.workers)))
+            shown.advance(1)
+        shown.finish()
+    finally:
+        torch.set_num_threads(kept)
+    return found
+
+
+def traced_step(spec: StepSpec) -> StepGraph:
+    """The operators of a step as it is; nothing is run.
+
+    Raises:
+        MissingLibrary, BadTrainingCode, NotTraceable: as `predict_step` has it.
+    """
+    return Predictor(spec, available_cores(), 0.0, load_torch()).graph(prepared(spec, Variant()), Variant())
