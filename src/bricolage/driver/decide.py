@@ -30,16 +30,18 @@ def decide(
     digest: str,
     without: Collection[str] = (),
     first: Sequence[Implementation] = (),
+    share: float = 1.0,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
-    baselines are `first` where there are several. Sizes and the origin of the inputs are the caller's to add.
+    baselines are `first` where there are several. It has this `share` of the budget. Sizes and the origin of the inputs are the
+    caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
+    state = DecisionState(session, list(variants), inputs, digest, share * _budget(session, variants))
 
     def left(state: DecisionState) -> list[Item]:
         return [item for item in items(state) if item.name not in without]
