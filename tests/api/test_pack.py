@@ -17,11 +17,13 @@ from bricolage.api.deciding import Start
 from bricolage.api.pack import Packed, pack, read_targets
 from bricolage.cli.main import app
 from bricolage.device.host import host
-from bricolage.errors import BadArtifact, BadTargets, MissingFile, NoTarget, NotPack
+from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.pack import PackTarget
+from bricolage.plan.plan import Contestant
+from bricolage.work.implementation import Implementation
 from tests.api.test_optimize import NET, expected, sample, weights
 from tests.graph.models import parse
 
@@ -126,8 +128,22 @@ def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
         item("d", "no time"),
         item("b", "measured"),
     )
-    start = Start.after(replace(made.plans[0].buckets[0], agenda=agenda))
-    assert start.without == {"a"}
+
+    def alone(name: str, ms: float, accepted: bool = True) -> Contestant:
+        return Contestant(f"{name} f32", "baseline", ms, None, 0.0, accepted, implementation=Implementation(name))
+
+    contestants = (
+        alone("quick", 1.0),
+        alone("near", 1.9),
+        alone("far", 2.1),
+        alone("wrong", 0.5, False),
+        alone("other", 9.0),
+    )
+    names = {"chosen": "quick f32", "best_baseline": "quick f32", "best_other": "other f32"}
+    parent = replace(made.plans[0].buckets[0], agenda=agenda, contestants=contestants, **names)  # type: ignore[arg-type]
+    start = Start.after(parent)
+    assert start.without == {"a", "d", "whole model on far f32"} and start.budget < 1
+    assert [one.backend for one in start.first] == ["quick", "near", "other"]
     assert Start().key("k") == "k" and len({Start().key("k"), start.key("k"), Start(memory_mb=1).key("k")}) == 3
 
 
@@ -153,6 +169,7 @@ def test_targets_of_a_file(folder: Path) -> None:
         ('[[target]]\nname = "a"\nprecision = "low"\n', "precision"),
         ('[[target]]\nname = "a/b"\n', "name"),
         ('[[target]]\nname = "a"\nthreads = 0\n', "threads"),
+        ('[[target]]\nname = "a"\nmemory_mb = 16\n', "memory_mb"),
         ("[[target", "it is not TOML"),
     ],
 )
@@ -171,6 +188,15 @@ def test_targets_that_this_machine_has_not(folder: Path) -> None:
         with pytest.raises(BadTargets, match="target 'wide'"):
             pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
     assert not (folder / "x.pack").exists()
+
+
+def test_limits_of_memory(folder: Path, made: Packed) -> None:
+    """Workers are held to it, and so is the fresh process in which the artifact is tried."""
+    found = pack(parse(NET, **weights()), (PackTarget("roomy", memory_mb=4000),), folder / "roomy.pack", OPTIONS)
+    assert found.pack.entries[0].resident_bytes < 4000 << 20
+    with pytest.raises(BricolageError):
+        pack(parse(NET, **weights()), (PackTarget("tiny", memory_mb=64),), folder / "tiny.pack", OPTIONS)
+    assert not (folder / "tiny.pack").exists()
 
 
 def test_the_command(folder: Path, made: Packed) -> None:
@@ -194,5 +220,11 @@ def test_the_command(folder: Path, made: Packed) -> None:
     done = CliRunner().invoke(app, [*words, "-o", str(folder / "cli.pack"), "--json"])
     assert done.exit_code == 0, done.output
     assert [entry["target"]["name"] for entry in json.loads(done.stdout)["entries"]] == ["here", "one"]
+    np.savez(folder / "x.npz", x=sample(1))
+    ran = ["run", str(folder / "cli.pack"), "--input", str(folder / "x.npz")]
+    done = CliRunner().invoke(app, ran)
+    assert done.exit_code == 0 and "plan '" in done.output and "that run here" in done.output, done.output
+    done = CliRunner().invoke(app, [*ran, "--target", "one"])
+    assert done.exit_code == 0 and "plan 'one', it was asked for by name" in done.output
     done = CliRunner().invoke(app, [*words, "-o", str(targets)])
     assert done.exit_code == 2 and "It would overwrite" in done.output

@@ -44,10 +44,14 @@ class DecisionContext:
     """Whether decisions on record are made again, and what failed by bad luck is tried again."""
     answers: ReferenceAnswers | None = None
     """Of references, where several contexts decide on one model."""
+    reference_pool: Pool | None = None
+    """Workers of references, where those that measure are held to a device's memory; None: the same."""
 
     def reference(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> WorkerReference:
         """What computes the references of a graph and its regions: a worker with limits of time and memory."""
-        return open_reference(opened, graph, self.options, self.device, self.pool, log, self.answers)
+        return open_reference(
+            opened, graph, self.options, self.device, self.reference_pool or self.pool, log, self.answers
+        )
 
     def session(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> Session:
         """What one decision for a graph is made with: what computes references, backends that passed their self-check on its
@@ -98,6 +102,7 @@ def open_context(
     pool: Pool | None = None,
     replan: bool = False,
     answers: ReferenceAnswers | None = None,
+    reference_pool: Pool | None = None,
 ) -> Iterator[DecisionContext]:
     """A context with the user's database of costs, or that at a path; and with workers of its own, or a `pool` that stays open.
 
@@ -108,7 +113,7 @@ def open_context(
         Database() if database is None else Database(database) as costs,
         nullcontext(pool) if pool is not None else open_pool(options) as workers,
     ):
-        yield DecisionContext(options, backends, device, costs, workers, progress, replan, answers)
+        yield DecisionContext(options, backends, device, costs, workers, progress, replan, answers, reference_pool)
 
 
 def open_reference(

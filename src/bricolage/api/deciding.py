@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from bricolage.codec import DecodeError, decode, encode
 from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.driver.decide import decide
+from bricolage.driver.describe import WHOLE, whole_model
 from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
 from bricolage.measure.log import MeasurementLog
@@ -29,6 +31,7 @@ from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import JUDGEMENT
 from bricolage.verify.tensors import digest
+from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,25 +58,44 @@ def make_plan(
     )
 
 
+_REACH = 2.0
+"""A baseline that took that many times longer than the fastest on a looser target is not measured on a tighter one."""
+_SHARE = 0.5
+"""Of the budget, for a target that starts from its parent's decision."""
+
+
 @dataclass(frozen=True)
 class Start:
     """What a decision starts from in addition to the model: a decision for a looser target, and a limit that costs do not know."""
 
     without: frozenset[str] = frozenset()
-    """Items of the agenda that gained nothing there."""
+    """Items of the agenda that gained nothing there, or were out of reach."""
+    first: tuple[Implementation, ...] = ()
+    """The baselines within reach there."""
+    budget: float = 1.0
+    """Share of the budget that it has."""
     memory_mb: int | None = None
 
     @staticmethod
     def after(parent: Bucket, memory_mb: int | None = None) -> Start:
-        """Without what was measured for the parent and gained nothing."""
-        idle = frozenset(item.name for item in parent.agenda if item.outcome == "measured" and not item.gained)
-        return Start(idle - {item.name for item in parent.agenda if item.gained}, memory_mb)
+        """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
+        there was no time. What is left needs less of it."""
+        idle = {item.name for item in parent.agenda if item.outcome == "measured" and not item.gained}
+        idle -= {item.name for item in parent.agenda if item.gained}
+        alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
+        least = min((one.median_ms for one in alone if one.median_ms is not None), default=math.inf)
+        near = [one for one in alone if one.median_ms is not None and one.median_ms <= _REACH * least]
+        near += [one for one in alone if one.name == parent.best_other and one not in near]
+        first = tuple(one.implementation for one in near if one.implementation is not None)
+        late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
+        far = {whole_model(one.implementation) for one in alone if one.implementation and one not in near}
+        return Start(frozenset(idle | far | late), first, _SHARE, memory_mb)
 
     def key(self, decision: str) -> str:
         """Of a decision that starts so."""
-        if not self.without and self.memory_mb is None:
+        if self == Start():
             return decision
-        facts = json.dumps([decision, sorted(self.without), self.memory_mb])
+        facts = json.dumps([decision, sorted(self.without), sorted(map(str, self.first)), self.budget, self.memory_mb])
         return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
@@ -97,7 +119,9 @@ def decide_bucket(
         return replace(known, graph=opened.store.graph(made.graph))
     session = context.session(opened, bucket.graph, log)
     arrays, origin = context.inputs(opened, bucket.graph, session)
-    found = decide(session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest, start.without)
+    found = decide(
+        session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest, start.without, start.first, start.budget
+    )
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if session.measurer.log.lost:
         _LOG.warning(

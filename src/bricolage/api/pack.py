@@ -1,8 +1,8 @@
 """`pack`: one model, several kinds of devices, one file (after Mistify: Guo, Hu, Hu, NSDI'21).
 
 The model is opened, prepared and written once. Targets are decided from loose to tight: precision, threads, instructions, memory.
-A tighter one starts from its parent's decision: what was measured for that one and gained nothing is not measured again, if the
-parent's winner is accurate enough for it. Baselines and the final race are its own, so nothing ships that is slower than they are.
+A tighter one starts from its parent's decision: what was measured for that one and gained nothing is not measured again, nor are
+baselines that were far slower, if the parent's winner is accurate enough for it. The final race is its own.
 Costs that two targets share are measured once: the database's keys hold all that they depend on.
 """
 
@@ -133,15 +133,15 @@ def _options(target: PackTarget, options: Options, shown: str | Path) -> Options
     if threads > available_cores():
         reason = f"target '{target.name}' has {threads} threads, and this process may use {available_cores()}"
         raise BadTargets(path=shown, reason=reason)
-    found = replace(
-        options,
-        precision=target.precision,
-        threads=threads,
-        isa=target.isa or default_isa(),
-        memory_limit_mb=target.memory_mb,
-        objective="latency",
-    )
     try:
+        found = replace(
+            options,
+            precision=target.precision,
+            threads=threads,
+            isa=target.isa or default_isa(),
+            memory_limit_mb=target.memory_mb,
+            objective="latency",
+        )
         found.check_here()
     except BadOption as error:
         raise BadTargets(path=shown, reason=f"target '{target.name}': {error.sentence}") from error
@@ -166,11 +166,11 @@ def _decided(shared: _Shared, target: PackTarget, options: Options, parent: Plan
     opened, answers = shared.opened, shared.answers
     measuring = partial(open_context, options, backends, device, shared.progress, replan=shared.replan, answers=answers)
     workers = nullcontext(shared.pool) if target.memory_mb is None else open_pool(options)
-    with workers as pool, measuring(pool=pool) as context:
+    with workers as pool, measuring(pool=pool, reference_pool=shared.pool) as context:
         decided, trials, keys = list[Bucket](), [], []
         for index, bucket in enumerate(opened.buckets):
             start = Start(memory_mb=target.memory_mb)
-            if parent is not None and _accurate(parent.buckets[index], options):
+            if parent is not None and _teaches(parent.buckets[index], parent.provenance.options, options):
                 start = Start.after(parent.buckets[index], target.memory_mb)
             decided.append(decide_bucket(context, opened, bucket, start=start))
             shared.progress.decided(decided[-1])
@@ -183,10 +183,13 @@ def _decided(shared: _Shared, target: PackTarget, options: Options, parent: Plan
         return plan, max(tried.held, default=0)
 
 
-def _accurate(parent: Bucket, options: Options) -> bool:
-    """Whether what the parent ships is accurate enough for a target too, so that what gained nothing there gains nothing here."""
+def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
+    """Whether what the parent's decision found holds for a target: what it ships is accurate enough, and no instructions make it
+    fast that the target lacks (products of bfloat16)."""
     error = parent.winner.error
-    return error is not None and error <= max(options.bound, parent.original_error)
+    if error is None or error > max(options.bound, parent.original_error):
+        return False
+    return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
 
 
 def _entry(target: PackTarget, file: str, parent: str, plan: Plan, held: int, seconds: float) -> PackEntry:

@@ -61,9 +61,10 @@ def run(
     concurrency: Concurrency = 8,
     point: Point = None,
     any_machine: AnyMachine = False,
+    target: Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack: the plan of this target.")] = "",
     as_json: a.Json = False,
 ) -> None:
-    """Run ARTIFACT once on the given inputs, or serve requests with them."""
+    """Run ARTIFACT, or the plan of a pack for this machine, once on the given inputs, or serve requests with them."""
     from bricolage.cli import output, values
 
     chosen = None if point is None else OperatingPoint.parse(point)
@@ -75,7 +76,9 @@ def run(
         from bricolage.api.serve import serve
         from bricolage.runtime.load import load
 
-        executable = load(artifact, any_machine=any_machine)
+        executable = load(artifact, any_machine=any_machine, target=target)
+        if executable.choice is not None:
+            output.note(f"plan '{executable.choice.entry.target.name}', {executable.choice.because}")
         results: Mapping[str, ModelValue] = executable.run(inputs)
         traced = executable.trace(inputs) if trace is not None else None  # of the second run: the first one warms up
         served = serve(executable, inputs, requests, concurrency, chosen) if requests else None

@@ -20,6 +20,7 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
 from bricolage.plan.plan import Bucket, ModelUse, Quality
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.implementation import Implementation
 
 
 def decide(
@@ -28,21 +29,24 @@ def decide(
     inputs: Mapping[str, np.ndarray],
     digest: str,
     without: Collection[str] = (),
+    first: Sequence[Implementation] = (),
+    share: float = 1.0,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
-    `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried. Sizes and the
-    origin of the inputs are the caller's to add.
+    `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
+    baselines are `first` where there are several. It has this `share` of the budget. Sizes and the origin of the inputs are the
+    caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
+    state = DecisionState(session, list(variants), inputs, digest, share * _budget(session, variants))
 
     def left(state: DecisionState) -> list[Item]:
         return [item for item in items(state) if item.name not in without]
 
-    return _conclude(session, [Reference(), Baselines(), Agenda(left)], state)
+    return _conclude(session, [Reference(), Baselines(first=first), Agenda(left)], state)
 
 
 def compete(

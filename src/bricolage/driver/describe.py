@@ -90,6 +90,9 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
     return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
 
 
+WHOLE = "whole model on "
+
+
 def whole_model(one: Implementation) -> str:
     """What the agenda calls the whole model on an implementation."""
-    return f"whole model on {one}"
+    return f"{WHOLE}{one}"

@@ -30,7 +30,7 @@ class PackTarget:
     """None: all that this process may use."""
     isa: Annotated[str, Matching(r"(avx512|avx2)?", "instruction set")] = ""
     """Empty: all instructions of this machine."""
-    memory_mb: Annotated[int, Within(1, 2**40)] | None = None
+    memory_mb: Annotated[int, Within(64, 2**40)] | None = None
     """The most that a process may hold that loads and runs the plan; None: no limit."""
     scale: Annotated[float, Within(1e-6, 1e6)] | None = None
     """Of a device that is not here: its times by those here, where they are known."""

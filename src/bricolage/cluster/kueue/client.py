@@ -40,7 +40,7 @@ class KueueClient:
         try:
             import kubernetes
         except ImportError as error:
-            raise KueueMissing(reason=str(error)) from error
+            raise KueueMissing(reason=str(error).rstrip(".")) from error
         self._kubernetes = kubernetes
         self._timeout = timeout_s
         configuration = kubernetes.client.Configuration()
@@ -50,7 +50,7 @@ class KueueClient:
             try:
                 self._load(configuration, context)
             except kubernetes.config.ConfigException as error:
-                raise KueueUnavailable(what="a cluster", reason=str(error)) from error
+                raise KueueUnavailable(what="a cluster", reason=str(error).rstrip(".")) from error
         configuration.retries = False
         self.api = kubernetes.client.ApiClient(configuration)
         self.objects = kubernetes.client.CustomObjectsApi(self.api)

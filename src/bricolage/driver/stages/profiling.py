@@ -78,16 +78,19 @@ class Baselines(Stage[DecisionState]):
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
 
-    def __init__(self, *, every: bool = False) -> None:
-        """`every`: all configurations, and within the budget backends that compile slowly."""
-        self._every = every
+    def __init__(self, *, every: bool = False, first: Sequence[Implementation] = ()) -> None:
+        """`every`: all configurations, and within the budget backends that compile slowly. `first`: these instead, where it is
+        known which could win; those that this machine lacks are passed over."""
+        self._every, self._first = every, tuple(first)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures them; for some seconds in any case, and one whatever the clock says."""
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            measure_baselines(state.original, given, every=self._every, first=_few(state) if not self._every else ())
+            known = [one for one in self._first if one in state.original.candidates.whole]
+            first = known if len(known) > 1 else _few(state)
+            measure_baselines(state.original, given, every=self._every, first=first if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             measure_dropped(state.original, deadline)
         except KeyboardInterrupt:
