@@ -204,6 +204,11 @@ class ReplayLoop:
         self._lost = 0.0
         self._events = 0
         self._left = 0
+        self._quota = {one.queue: one.devices for one in self.cluster.quota}
+        self._admitted = dict.fromkeys(self._quota, 0)
+        """Devices of the gangs of each queue that run, or that the scheduler knows to wait."""
+        self.held_back: dict[str, list[JobState]] = {queue: [] for queue in self._quota}
+        """By queue, jobs that its quota does not admit yet, in order of submission."""
         self._begun = False
         self._cut: dict[int, float] = {}
         """By number, since when the stay of a job lasts whose devices were shared meanwhile."""
@@ -282,6 +287,10 @@ class ReplayLoop:
         if not kinds:
             told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
             raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+        most = self._quota.get(job.queue)
+        if most is not None and job.devices > most:
+            there = f"a quota of {most} for queue '{job.queue}'"
+            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=there)
         return kinds
 
     def _fill(self) -> None:
@@ -322,7 +331,33 @@ class ReplayLoop:
         state.predicted_steps = self.estimator.steps(state)
         if state.held:
             self._set_rate(state)
+        queue = state.job.queue
+        if queue in self._quota:
+            if not state.held and self._admitted[queue] + state.job.devices > self._quota[queue]:
+                self.held_back[queue].append(state)
+                return
+            self._admitted[queue] += state.job.devices
         self.scheduler.arrived(state, self.now)
+
+    def _withdraw(self, state: JobState) -> None:
+        """It waits no more, whether or not the scheduler has heard of it."""
+        back = self.held_back.get(state.job.queue, [])
+        if state in back:
+            back.remove(state)
+            return
+        self.scheduler.withdrawn(state, self.now)
+        self._admit_behind(state)
+
+    def _admit_behind(self, state: JobState) -> None:
+        """Its part of a quota goes to who was held back first."""
+        queue = state.job.queue
+        if queue not in self._quota:
+            return
+        self._admitted[queue] -= state.job.devices
+        back = self.held_back[queue]
+        while back and self._admitted[queue] + back[0].job.devices <= self._quota[queue]:
+            self._admitted[queue] += back[0].job.devices
+            self.scheduler.arrived(back.pop(0), self.now)
 
     def _stand(self, state: JobState, stood: Standing) -> None:
         left = stood.steps_done
@@ -434,7 +469,7 @@ class ReplayLoop:
         state.finish_s = self.now
         self._left += 1
         self.estimator.ended(state)
-        self.scheduler.withdrawn(state, self.now)
+        self._withdraw(state)
 
     def _evicted(self, state: JobState, report: Failed | Evicted) -> None:
         self._saved(state, report.steps)
@@ -454,7 +489,7 @@ class ReplayLoop:
             self._release(state)
             self.scheduler.evicted(state, self.now)
         self.given_up[state.number] = reason
-        self.scheduler.withdrawn(state, self.now)
+        self._withdraw(state)
 
     # --- what a loop computes ---------------------------------------------------------------------------------------
 
@@ -476,6 +511,7 @@ class ReplayLoop:
         self._left += not self.stop_after or state.number in self.stop_after
         self.estimator.ended(state)
         self.scheduler.ended(state, self.now)
+        self._admit_behind(state)
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]
