@@ -168,7 +168,9 @@ def completion_rows(rates: Path, seeds: int = 5) -> Iterator[ErrorRow]:
         for device in PEAKS:
             kinds = [kind for kind, _ in gavel.KINDS if device in table.of(kind, 1)]
             alone = np.array([table.of(kind, 1)[device] for kind in kinds])
-            whole = np.array([[table.together(a, 1)[device].get(b, 0.0) for b in kinds] for a in kinds]) / alone[:, None]
+            whole = (
+                np.array([[table.together(a, 1)[device].get(b, 0.0) for b in kinds] for a in kinds]) / alone[:, None]
+            )
             off: list[tuple[float, bool]] = []
             for seed in range(seeds):
                 hidden = (np.random.default_rng(seed).random(whole.shape) >= known) & (whole > 0)

@@ -78,7 +78,9 @@ def drawn(rates: RateTable, count: int, per_hour: float, seed: int, several: boo
             kind, distributed = jobs.choice(KINDS)
         here = dict(rates.of(kind, devices))
         phases = (WorkPhase(60.0 * minutes * here["v100"], here),)
-        found.append(TrainingJob(f"job {number}", now, phases, devices, kind=kind, together=rates.together(kind, devices)))
+        found.append(
+            TrainingJob(f"job {number}", now, phases, devices, kind=kind, together=rates.together(kind, devices))
+        )
         now += -math.log(1.0 - gaps.random()) * 3600.0 / per_hour if per_hour else 0.0
     return found
 

@@ -65,8 +65,15 @@ def workloads(draw: st.DrawFn, most: int = 14, failures: bool = False) -> tuple[
         due = float(at + draw(st.integers(50, 400))) if draw(st.booleans()) else float("inf")
         jobs.append(
             TrainingJob(
-                f"j{number}", float(at), phases, devices, user=f"u{number % 3}", kind=kind, deadline_s=due,
-                scaling=scaling, together=together,
+                f"j{number}",
+                float(at),
+                phases,
+                devices,
+                user=f"u{number % 3}",
+                kind=kind,
+                deadline_s=due,
+                scaling=scaling,
+                together=together,
             )  # fmt: skip
         )
     return jobs, cluster

@@ -115,7 +115,9 @@ def test_leases_keep_as_many_deadlines_as_can_be(jobs: list[tuple[int, int, int]
 def test_chronus_keeps_a_deadline_that_shortest_first_misses() -> None:
     cluster = one_kind(1)
     jobs = [job(0, 0, 3000, deadline_s=3600.0), *(job(n, 0, 1000) for n in range(1, 4))]
-    assert replay("chronus", jobs, cluster).states[0].finish_s <= 3600.0 < replay("srtf", jobs, cluster).states[0].finish_s
+    assert (
+        replay("chronus", jobs, cluster).states[0].finish_s <= 3600.0 < replay("srtf", jobs, cluster).states[0].finish_s
+    )
 
 
 def test_the_cheapest_mix_in_time_else_the_fastest() -> None:
@@ -141,7 +143,9 @@ def test_nodes_sleep_after_their_work_and_are_woken_for_more() -> None:
     """Ten nodes busy for an hour, then one for a day, then all again."""
     cluster = ClusterSpec((NodeGroup("a", 10, 1),))
     hour = 3600.0
-    jobs = [job(n, 0, hour) for n in range(9)] + [job(9, 0, 26 * hour)] + [job(n, 25 * hour, hour) for n in range(10, 19)]
+    jobs = (
+        [job(n, 0, hour) for n in range(9)] + [job(9, 0, 26 * hour)] + [job(n, 25 * hour, hour) for n in range(10, 19)]
+    )
     found = slept(replay("fifo", jobs, cluster), cluster)
     assert found.idle_node_hours == pytest.approx(9 * 24, abs=2.0)
     # Three hours long it is not known that they stay idle; before the same time of the next day some are woken.

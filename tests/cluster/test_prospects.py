@@ -64,7 +64,9 @@ EXACT = [one.name for one in POLICIES if not one.slow and one.name != "qssf"]
 @pytest.mark.parametrize("name", EXACT)
 @settings(max_examples=15, deadline=None)
 @given(workload=workloads(most=8))
-def test_a_loop_begun_in_the_middle_goes_on_as_the_whole_one(name: str, workload: tuple[list[TrainingJob], ClusterSpec]) -> None:
+def test_a_loop_begun_in_the_middle_goes_on_as_the_whole_one(
+    name: str, workload: tuple[list[TrainingJob], ClusterSpec]
+) -> None:
     """Once nobody else comes, exact beliefs give the replay's own starts and ends."""
     jobs, cluster = workload
     if named(name).refuses(jobs, cluster):

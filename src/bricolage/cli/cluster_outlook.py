@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def outlook(
     history: Annotated[
         Path,
-        typer.Argument(metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False),
+        typer.Argument(
+            metavar="HISTORY", help="Jobs: a CSV table, sacct's output, a published trace.", show_default=False
+        ),
     ],
     cluster: Annotated[
         Path, typer.Option("--cluster", metavar="FILE", help="The cluster as TOML or JSON.", show_default=False)
@@ -32,7 +34,8 @@ def outlook(
         list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job. Repeatable; default: all there.")
     ] = None,
     rates: Annotated[
-        Path | None, typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices.")
+        Path | None,
+        typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices."),
     ] = None,
     error: Annotated[
         float, typer.Option("--error", metavar="S", min=0.0, max=5.0, help="Lengths may be off by exp(S) either way.")

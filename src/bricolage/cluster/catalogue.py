@@ -240,10 +240,10 @@ POLICIES = (
         refuses=_both(_one_kind, _deadlines),
         slow=True,
     ),
-    PolicyEntry("cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True),
     PolicyEntry(
-        "side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True
+        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True
     ),
+    PolicyEntry("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True),
     PolicyEntry(
         "pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic, slow=True
     ),

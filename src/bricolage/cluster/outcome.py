@@ -56,7 +56,12 @@ def outcome(policy: str, replayed: Replayed, cluster: ClusterSpec) -> PolicyOutc
     rho = fairness(states, cluster)
     due = [state for state in states if state.job.deadline_s < math.inf]
     late = [state.finish_s - state.job.deadline_s for state in due if state.finish_s > state.job.deadline_s + 1e-6]
-    hours = sum(stay.devices * stay.part * (stay.end_s - stay.start_s) * cluster.price(stay.kind) for stay in replayed.stays) / 3600
+    hours = (
+        sum(
+            stay.devices * stay.part * (stay.end_s - stay.start_s) * cluster.price(stay.kind) for stay in replayed.stays
+        )
+        / 3600
+    )
     return PolicyOutcome(
         policy=policy,
         jobs=len(states),

@@ -219,9 +219,16 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
     if len(free_of.quota) < len(scene.cluster.quota) and scene.only(everybody, free_of).starts(number):
         most = next(one.devices for one in scene.cluster.quota if one.queue == job.queue)
         mine = sum(one.devices for n, one in enumerate(scene.jobs) if one.queue == job.queue and not scene.waits(n))
-        told = f"its queue's quota: jobs of '{job.queue}' hold {mine} of {most} devices, and its gang needs {job.devices}"
+        told = (
+            f"its queue's quota: jobs of '{job.queue}' hold {mine} of {most} devices, and its gang needs {job.devices}"
+        )
         least = next(
-            (count for count in range(most + 1, most + 8 * job.devices + 1) if _starts_with_quota(scene, number, count)), 0
+            (
+                count
+                for count in range(most + 1, most + 8 * job.devices + 1)
+                if _starts_with_quota(scene, number, count)
+            ),
+            0,
         )
         return "quota", told, f"a quota of {least}" if least else "no quota"
     running = [n for n in range(len(scene.jobs)) if not scene.waits(n)]

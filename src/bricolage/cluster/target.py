@@ -162,7 +162,10 @@ def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int
     by_number = {state.number: state for state in states} if pairs or any(s.mate for s in states) else {}
     for number, state in by_number.items():
         other = by_number.get(pairs.get(number, -1))
-        for one, apart in ((state.mate, state.mate is not other), (other, other is not None and state.mate is not other)):
+        for one, apart in (
+            (state.mate, state.mate is not other),
+            (other, other is not None and state.mate is not other),
+        ):
             if one is not None and apart and state.held and one.held and not gone.keys() & {number, one.number}:
                 later = max(state, one, key=lambda s: s.number)
                 gone[later.number] = later

@@ -108,7 +108,9 @@ def _complete(
             pairs.setdefault((kind, devices), {})[device] = made
 
 
-def _gavel(path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]) -> dict[tuple[str, int], dict[str, float]]:
+def _gavel(
+    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+) -> dict[tuple[str, int], dict[str, float]]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
@@ -130,11 +132,17 @@ def _gavel(path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
         raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
 
 
-def _table(path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]) -> dict[tuple[str, int], dict[str, float]]:
+def _table(
+    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+) -> dict[tuple[str, int], dict[str, float]]:
     found: dict[tuple[str, int], dict[str, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in records(path, file, ","):
-            key, device, other = (record.text("kind"), record.whole("devices")), record.text("device"), record.text("beside", "")
+            key, device, other = (
+                (record.text("kind"), record.whole("devices")),
+                record.text("device"),
+                record.text("beside", ""),
+            )
             rate = record.number("steps_per_s", least=0.0 if other else 1e-12, most=1e12)
             if other:
                 pairs.setdefault(key, {}).setdefault(device, {})[other] = rate

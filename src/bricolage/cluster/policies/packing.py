@@ -75,7 +75,9 @@ class PackedShares:
         known = tuple((sort, len(some)) for sort, some in by_sort.items()), tuple(view.capacity.items())
         if known != self._known and view.now - self._since >= self.recompute_s:
             self._known, self._since, self._sorts = known, view.now, list(by_sort)
-            self._wanted = packed_max_min([some[0] for some in by_sort.values()], [len(s) for s in by_sort.values()], view)
+            self._wanted = packed_max_min(
+                [some[0] for some in by_sort.values()], [len(s) for s in by_sort.values()], view
+            )
         return self._round(view, by_sort)
 
     def _round(self, view: ClusterView, by_sort: Mapping[Sort, list[JobState]]) -> Target:
