@@ -18,7 +18,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train demo-cluster check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,11 @@ demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, v
 
 demo-train: $(STAMP) ## eight small networks trained as one on a real data set
 	$(BIN)/bricolage train fuse examples/demo_train/cnn.toml
+
+demo-plan: $(STAMP) ## a small Transformer planned and run on four processes; writes out/demo-plan/report.html
+	mkdir -p out
+	$(BIN)/bricolage train plan examples/demo_plan/step.toml -o out/demo-plan --seconds 0.5
+	$(BIN)/bricolage train run out/demo-plan --seconds 5
 
 demo-cluster: $(STAMP) ## a history of jobs on a cluster of two kinds of devices, under every policy; writes out/demo-cluster.html
 	mkdir -p out

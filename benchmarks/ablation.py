@@ -45,7 +45,7 @@ from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference, Regions
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import BricolageError, NoCover, NoPlacement
 from bricolage.options import PRECISIONS, Options, Precision
 from bricolage.search.exact import solve
@@ -168,7 +168,7 @@ def run(name: str, batch: int, options: Options, genetic_s: float) -> Result:
 class _Searches:
     """All ways of searching, on the same costs."""
 
-    def __init__(self, state: State, genetic_s: float) -> None:
+    def __init__(self, state: DecisionState, genetic_s: float) -> None:
         self._profile, self._genetic_s = state.original, genetic_s
         fastest: dict[str, float] = {}
         for one, ms in self._profile.times.items():

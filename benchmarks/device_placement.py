@@ -3,6 +3,7 @@
     python -m benchmarks.device_placement throughput-inputs/LayerGraphs/bert24_inference.json --k 6 --json
     python -m benchmarks.device_placement throughput-inputs/LayerGraphs/gnmt_training.json --search pipedream,order,dp,ip \\
         --expert human-experts/gnmt_training_expert.json
+    python -m benchmarks.device_placement throughput-inputs/LayerGraphs/gnmt_training.json --search dp,reinforce,ppo,ip --limit 240
     python -m benchmarks.device_placement latency-inputs/LayerGraphs/bert24_inference.json --form latency --json
     python -m benchmarks.device_placement latency-inputs/LayerGraphs/bert24_inference.json --form order --k 3
 
@@ -39,6 +40,7 @@ from bricolage.search.device_placement.instance import by_hand, read_instance
 from bricolage.search.device_placement.latency import least_latency
 from bricolage.search.device_placement.problem import DevicePlacementProblem, PlacedOperators
 from bricolage.search.device_placement.solve import SEARCHES, judged, place, together
+from bricolage.train.placing.learned import LEARNED
 
 _SPLIT_UP_TO = 100
 """Operators; each split is a schedule of its own."""
@@ -69,7 +71,7 @@ def throughput(
     problem: DevicePlacementProblem, searches: Sequence[str], limit_s: float, expert: Path | None
 ) -> tuple[PlacedOperators, list[PlacedOperators]]:
     """The best placement, and those of all searches and of an expert."""
-    found = place(problem, searches, limit_s=limit_s)
+    found = place(problem, searches, limit_s=limit_s, more=LEARNED)
     best = together(found)
     if expert is not None:
         found.append(judged(problem, by_hand(problem, parse(expert.read_bytes())), "by hand"))
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("instance", type=Path)
     parser.add_argument("--k", type=int, help="accelerators")
     parser.add_argument("--form", choices=("throughput", "latency", "order"), default="throughput")
-    parser.add_argument("--search", default="pipedream,order,dp", help=f"among {', '.join(SEARCHES)}")
+    parser.add_argument("--search", default="pipedream,order,dp", help=f"among {', '.join([*SEARCHES, *LEARNED])}")
     parser.add_argument("--expert", type=Path, help="a placement by hand, to be judged beside the others")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds")
     parser.add_argument("--json", action="store_true")

@@ -68,8 +68,8 @@ class Row:
     between_after: float
 
 
-def count(name: str) -> Row:
-    """Compiles a workload with every tool and counts."""
+def count(name: str, inductor: bool = True) -> Row:
+    """Compiles a workload with every tool and counts; `inductor` takes a minute or more on large networks."""
     graph = prepare(to_model(export(workloads()[name])), {})
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
@@ -92,7 +92,7 @@ def count(name: str) -> Row:
             (blocks(graph, yellow=False), blocks(graph, yellow=True)),
             _onnxruntime(region, Path(folder)),
             _openvino(region),
-            _inductor(region, Path(folder)),
+            _inductor(region, Path(folder)) if inductor else None,
             moved / 1e6,
             sum(kernel.bytes for kernel in kernels) / 1e6,
             sum(describe(value).bytes for value in _intermediate(graph)) / 1e6,

@@ -1,8 +1,8 @@
 """Links of a bandwidth between processes of one machine: namespaces of the network, joined by a bridge, held by `tc`.
 
-Each process has a network of its own with one interface; a switch joins them. Token buckets (`tbf`) hold what an interface sends to a
-bandwidth, and what the switch sends to it. That needs root, iproute2 and a Linux kernel with veth, bridge and tbf. All that is made
-here carries the number of this process in its name, and is removed in the end.
+Each process has a network of its own with one interface; a switch joins them. Token buckets (`tbf`) hold what an interface sends to
+a bandwidth, and what the switch sends to it. That needs root, iproute2 and a Linux kernel with veth, bridge and tbf. All that is
+made here carries the number of this process in its name, and is removed in the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Networks:
 
     def __init__(self, count: int, bandwidth: str) -> None:
         """Raises NoNetworks where that is not allowed here."""
-        self._names = [f"bricolage-{os.getpid()}-{number}" for number in range(count)]
+        self.names = [f"bricolage-{os.getpid()}-{number}" for number in range(count)]
         self._hub = f"bricolage-{os.getpid()}-hub"
         missing = [one for one in ("ip", "tc") if shutil.which(one) is None]
         if missing or os.geteuid() != 0:
@@ -62,15 +62,15 @@ class Networks:
         bits = BANDWIDTHS[bandwidth]
         # What may be sent at once: of a millisecond, so that a message is not done before the bucket is empty.
         bucket = ["tbf", "rate", bandwidth, "burst", str(max(64_000, int(bits / 8e3))), "latency", "200ms"]
-        for one in (self._hub, *self._names):
+        for one in (self._hub, *self.names):
             _run("ip", "netns", "add", one)
         _run("ip", "-n", self._hub, "link", "add", "switch", "type", "bridge")
         _run("ip", "-n", self._hub, "link", "set", "switch", "up")
-        for number, one in enumerate(self._names):
+        for number, one in enumerate(self.names):
             port = f"port{number}"
             _run("ip", "-n", self._hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", one)
             _run("ip", "-n", self._hub, "link", "set", port, "master", "switch", "up")
-            _run("ip", "-n", one, "addr", "add", f"{_NETWORK}.{number + 1}/24", "dev", "eth0")
+            _run("ip", "-n", one, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
             _run("ip", "-n", one, "link", "set", "lo", "up")
             _run("ip", "-n", one, "link", "set", "eth0", "up")
             _run("ip", "netns", "exec", one, "tc", "qdisc", "add", "dev", "eth0", "root", *bucket)
@@ -78,8 +78,17 @@ class Networks:
 
     def close(self) -> None:
         """Removes the networks."""
-        for one in (*self._names, self._hub):
+        for one in (*self.names, self._hub):
             subprocess.run(["ip", "netns", "del", one], capture_output=True, check=False)
+
+    def inside(self, number: int) -> list[str]:
+        """How a command begins that runs in one of the networks."""
+        return ["ip", "netns", "exec", self.names[number]]
+
+    @staticmethod
+    def address(number: int) -> str:
+        """Of one of the networks, as the others see it."""
+        return f"{_NETWORK}.{number + 1}"
 
     def run_plan(self, folder: Path, *, seconds: float, timeout_s: float, pipelines: int) -> None:
         """Runs a plan with a process in each network; its folder gets `result.json`.
@@ -90,15 +99,15 @@ class Networks:
         started: list[subprocess.Popen[str]] = []
         arguments = ["--seconds", str(seconds), "--timeout", str(timeout_s), "--pipelines", str(pipelines)]
         try:
-            for rank, name in enumerate(self._names):
+            for rank in range(len(self.names)):
                 own = {
                     "RANK": str(rank),
-                    "WORLD_SIZE": str(len(self._names)),
-                    "MASTER_ADDR": f"{_NETWORK}.1",
+                    "WORLD_SIZE": str(len(self.names)),
+                    "MASTER_ADDR": self.address(0),
                     "MASTER_PORT": str(_PORT),
                     "GLOO_SOCKET_IFNAME": "eth0",
                 }
-                command = ["ip", "netns", "exec", name, sys.executable, "-m", "bricolage.train", "run", str(folder)]
+                command = [*self.inside(rank), sys.executable, "-m", "bricolage.train", "run", str(folder)]
                 started.append(
                     subprocess.Popen(
                         [*command, *arguments],

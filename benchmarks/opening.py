@@ -12,7 +12,7 @@ from bricolage.api.sources import open_source, working_folder
 from bricolage.backends.interface import Backend
 from bricolage.costs.database import Database
 from bricolage.device.host import selected
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.progress import Silent
@@ -22,7 +22,7 @@ from bricolage.rewrite.variants import GraphVariant
 @contextmanager
 def state_of(
     workload: Workload, options: Options, backends: Sequence[Backend], database: Database | None = None
-) -> Iterator[State]:
+) -> Iterator[DecisionState]:
     """Yields a decision for a workload on its example inputs in which nothing is measured yet. Costs go to `database`, by
     default to one that ends with it.
 
@@ -39,4 +39,6 @@ def state_of(
             context = DecisionContext(options, tuple(backends), device, costs, pool, Silent())
             session = context.session(opened, graph)
             arrays, _ = context.inputs(opened, graph, session)
-            yield State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(len(graph)))
+            yield DecisionState(
+                session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(len(graph))
+            )

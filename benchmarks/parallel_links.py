@@ -112,4 +112,6 @@ def show(found: LinkReport, *, as_json: bool) -> None:
         told = f"{one.predicted_ms:8.1f} ms predicted {one.measured_ms:8.1f} measured {one.error:+5.0%}"
         print(f"{one.network:10} {one.bandwidth:8} {one.way:16} {told}{'  kept' if one.kept else ''}")
     print(f"error: median {found.median_error:.1%}, worst {found.worst_error:.1%}")
-    print(f"{found.pairs_in_order} of {found.pairs} pairs in the predicted order; kept by baseline {found.kept_ratio:.3f}")
+    print(
+        f"{found.pairs_in_order} of {found.pairs} pairs in the predicted order; kept by baseline {found.kept_ratio:.3f}"
+    )

@@ -4,6 +4,12 @@
     python -m benchmarks.parallel_plans --devices 8 --layers 24 --hidden 1024 --batch 64 --bandwidth 1.25 --memory 16
     python -m benchmarks.parallel_plans --devices 64 --layers 96 --hidden 4096 --batch 256
     python -m benchmarks.parallel_plans --links 10gbit,1gbit,400mbit --json
+    python -m benchmarks.parallel_plans --sharding --devices 64 --layers 32 --hidden 4096 --batch 512 --memory 80 --json
+    python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
+        --micro-batches 512 --clusters 64 --groups 16,32,64
+
+With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices
+(Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`.
 
 Layers take what their formulas say: for s tokens and h hidden units a sample's forward pass has s h (24 h + 4 s) FLOPs, the
 gradient of the input s h (24 h + 8 s), that of the weights 24 s h² (Qi et al., "Zero bubble pipeline parallelism"); activations are
@@ -12,9 +18,9 @@ state take 16 bytes for each of 12 h² weights, exchanged gradients 2. Devices r
 predicts; nothing is measured but `seconds`, the time of planning.
 
 With `--links` steps of benchmarks/training_networks.py are planned for processes here, joined by links that are held to each
-bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of the
-best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times differ
-by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
+bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of
+the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times
+differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from benchmarks.links import BANDWIDTHS, NoNetworks
+from benchmarks.sharded_steps import report
 from bricolage.device.device import Link
 from bricolage.errors import NoPipelinePlan
 from bricolage.train.plan.pipelines import PLANNED, best_plans
@@ -68,18 +75,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=float, default=0.2, help="milliseconds of each pass, whatever its samples")
     parser.add_argument("--schedule", help=f"among {', '.join(PLANNED)}, with commas")
     parser.add_argument("--count", type=int, default=5)
-    parser.add_argument("--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}")
+    parser.add_argument(
+        "--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}"
+    )
     parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
     parser.add_argument("--processes", type=int, default=2, help="with --links")
     parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each race with --links")
     parser.add_argument("--json", action="store_true")
+    inner = parser.add_argument_group("with --sharding")
+    inner.add_argument("--sharding", action="store_true", help="operators are divided too")
+    inner.add_argument("--micro-batches", type=int, default=8)
+    inner.add_argument("--clusters", type=int, default=8, help="stages begin between so many clusters of layers")
+    inner.add_argument("--groups", default="1,2,4,8,16,32,64", help="numbers of devices that a stage may have")
+    inner.add_argument("--host", type=int, default=8, help="devices of a host")
+    inner.add_argument("--inside", type=float, default=100.0, help="10⁹ bytes a second between two devices of a host")
+    inner.add_argument("--copying", type=float, default=1500.0, help="10⁹ bytes a second that a device reads or copies")
+    inner.add_argument("--limit", type=float, default=30.0, help="seconds of an integer programme")
+    inner.add_argument(
+        "--whole", type=int, default=200, help="with more layers, all devices are not planned as one group"
+    )
     given = parser.parse_args(arguments)
     if given.links:
         return _over_links(parser, given)
     schedules = given.schedule.split(",") if given.schedule else PLANNED
     if not set(schedules) <= set(PLANNED):
         parser.error(f"schedules are {', '.join(PLANNED)}")
+    if given.sharding:
+        return _sharded(parser, given)
     started = time.monotonic()
     try:
         problem = PipelineProblem(
@@ -120,6 +143,23 @@ def _over_links(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
     except NoNetworks as error:
         print(f"no networks can be made here: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _sharded(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    """Prints the plans of both levels."""
+    if min(given.micro_batches, given.clusters, given.host, given.layers) < 1 or given.batch % given.micro_batches:
+        parser.error(
+            "micro-batches, clusters, hosts' devices and layers are at least 1, and micro-batches divide the batch"
+        )
+    facts = report(given)
+    if given.json:
+        print(json.dumps(facts, indent=1))
+        return 0
+    print(f"{facts['operators']} operators on {facts['devices']} devices")
+    for one in facts["plans"]:
+        ms = "does not fit" if one["step_ms"] is None else f"{one['step_ms']:.1f} ms  {one['peak_bytes'] / 1e9:6.2f} GB"
+        print(f"{one['plan']:18} {ms:>28}  planned in {one['seconds']:.1f} s  {one.get('stages', '')}")
     return 0
 
 

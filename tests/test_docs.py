@@ -132,6 +132,12 @@ def test_the_readme_installs_from_where_it_stands() -> None:
     assert lines and all("'.[" in line for line in lines), "the name alone is found on no index"
 
 
+def test_every_package_is_on_the_map() -> None:
+    page = (ROOT / "docs" / "where.md").read_text(encoding="utf-8")
+    packages = sorted(path.parent.name for path in SOURCES.glob("*/__init__.py"))
+    assert [name for name in packages if f"`{name}/" not in page] == []
+
+
 def test_pages_count_the_rules_that_there_are() -> None:
     hand, found, listed = len(catalogue.written()), len(generated.rules()), len(generated.substitutions())
     equations = len(generated.FILE.read_text(encoding="utf-8").splitlines())

@@ -13,7 +13,6 @@ three kinds of devices; mean, least and largest over seeds. `prediction` rows: s
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

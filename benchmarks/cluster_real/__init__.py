@@ -1,1 +1,1 @@
-"""Real jobs beside the replay of the same submissions."""
+"""Real jobs and the replay of the same submissions."""

@@ -90,7 +90,7 @@ class _Killer:
         found = False
         for process in psutil.process_iter(["cmdline", "environ"]):
             words = " ".join(process.info["cmdline"] or ())
-            if (process.info["environ"] or {}).get("BRICOLAGE_CHECKPOINT") == wanted and "keeper.py" not in words:
+            if (process.info["environ"] or {}).get("BRICOLAGE_CHECKPOINT") == wanted and "supervisor.py" not in words:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
                     found = True

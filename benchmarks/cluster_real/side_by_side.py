@@ -62,7 +62,7 @@ def run(folder: Path, nodes: Nodes, count: int, policies: Sequence[str], seed: i
         with serving(folder / policy, spec, policy, nodes) as driver:
             submit(driver, jobs)
             rows = wait(driver, _LONGEST_S)
-        found.append(beside(policy, rows, jobs, spec))
+        found.append(compared(policy, rows, jobs, spec))
         print(found[-1], file=sys.stderr, flush=True)
     real = [row.policy for row in sorted(found, key=lambda row: row.mean_jct_s)]
     simulated = [row.policy for row in sorted(found, key=lambda row: row.simulated_mean_jct_s)]
@@ -90,9 +90,9 @@ def calibrated(folder: Path, nodes: Nodes) -> tuple[float, float]:
     for turn in told:
         for report in turn["reports"]:
             number = report.get("number", -1)
-            if report["what"] == "Stopped":
+            if report["what"] == "JobStopped":
                 stopped[number] = turn["at"] - stopped[number]
-            if report["what"] == "Running" and number in begun:
+            if report["what"] == "JobRunning" and number in begun:
                 took = turn["at"] - begun.pop(number)
                 (restarts if number in stopped else starts).append(took)
         for number in turn["stops"]:
@@ -102,7 +102,7 @@ def calibrated(folder: Path, nodes: Nodes) -> tuple[float, float]:
     return statistics.median(starts), statistics.median(restarts)
 
 
-def beside(policy: str, rows: Sequence[dict[str, Any]], jobs: Sequence[Planned], spec: ClusterSpec) -> Beside:
+def compared(policy: str, rows: Sequence[dict[str, Any]], jobs: Sequence[Planned], spec: ClusterSpec) -> Beside:
     """The replay of what was submitted, when it was."""
     by_name = {row["name"]: row for row in rows}
     lost = [row["name"] for row in rows if row["finish_s"] is None]

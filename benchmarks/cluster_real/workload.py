@@ -34,13 +34,13 @@ def cluster(start_s: float = 0.0, restart_s: float = 0.0) -> ClusterSpec:
 
 
 def drawn(count: int, seed: int, mean_s: float = 2.0) -> list[Planned]:
-    """Jobs of 5 to 45 s on fast devices, most of one device, some of two and four; slow devices have 0.4 to 0.8 of the rate."""
+    """Jobs of 5 to 30 s on fast devices, most of one device, some of two and four; slow devices have 0.4 to 0.8 of the rate."""
     rng = random.Random(seed)
     at, found = 0.0, []
     for number in range(count):
         slower = rng.uniform(0.4, 0.8)
         pace = {FAST: _STEP_S, SLOW: _STEP_S / slower}
-        seconds = 5.0 * 9.0 ** rng.random()
+        seconds = 5.0 * 6.0 ** rng.random()
         devices = rng.choices((1, 2, 4), (14, 7, 3))[0]
         command = (sys.executable, trainer.__file__, str(number), *(f"{kind}={one}" for kind, one in pace.items()))
         spec = JobSpec(

@@ -14,7 +14,7 @@ from bricolage.conformance.attempt import Outcome, Result
 from bricolage.conformance.compare import difference
 from bricolage.conformance.suite import Case
 from bricolage.device.host import host
-from bricolage.driver.preference import Failures
+from bricolage.driver.heuristic_placement import Failures
 from bricolage.errors import BricolageError, Unclaimed
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph

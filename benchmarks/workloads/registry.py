@@ -18,7 +18,7 @@ from benchmarks.workloads import inputs
 if TYPE_CHECKING:
     import torch
 
-Family = Literal["six", "collage", "light", "demo", "rewriting", "recurrent", "wide"]
+Family = Literal["six", "collage", "light", "demo", "rewriting", "recurrent", "wide", "published"]
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -48,8 +48,8 @@ class Workload:
 @cache
 def workloads() -> Mapping[str, Workload]:
     """Every workload by name: the six, the paper's five, the nine light networks, the demo, those of `rewriting`, the recurrent
-    ones, and ten for breadth."""
-    table = [*_six(), *_collage(), *_light(), _demo(), *_rewriting(), *_recurrent(), *_wide()]
+    ones, ten for breadth, and ten whose kernels others counted."""
+    table = [*_six(), *_collage(), *_light(), _demo(), *_rewriting(), *_recurrent(), *_wide(), *_published()]
     return MappingProxyType({workload.name: workload for workload in table})
 
 
@@ -331,4 +331,44 @@ def _wide() -> list[Workload]:
         Workload(
             "crnn", "wide", _built_by("sequences", "crnn"), line, ("line",), ("letters",), 2.22, written("write_crnn")
         ),
+    ]
+
+
+def _published() -> list[Workload]:
+    """Networks of DNNFusion's table of kernels, beside BERT-base, GPT-2, EfficientNet-B0 and U-Net."""
+    image, video, words = ("image",), ("clip",), ("input_ids", "attention_mask")
+    states = ("last_hidden_state", "pooler_output")
+
+    def text(vocabulary: int) -> Callable[[int], Arrays]:
+        return lambda seed: {**_sentence(seed), "input_ids": inputs.tokens((1, 128), seed, vocabulary)}
+
+    def photo(side: int) -> Callable[[int], Arrays]:
+        return _smooth("image", 1, 3, side, side)
+
+    def clip(side: int) -> Callable[[int], Arrays]:
+        return _smooth("clip", 1, 3, 16, side, side)
+
+    entries: list[tuple[str, str, str, Callable[[int], Arrays], tuple[str, ...], tuple[str, ...], float]] = [
+        ("vgg16", "published", "vgg16", photo(224), image, ("probabilities",), 30.94),
+        ("mobilenet-ssd", "published", "mobilenet_ssd", photo(300), image, ("boxes", "scores"), 2.47),
+        ("yolo-v4", "published", "yolo4", photo(416), image, ("boxes",), 60.1),
+        ("proposals", "published", "proposals", photo(320), image, ("objects", "boxes"), 38.4),
+        ("c3d", "published", "c3d", clip(112), video, ("logits",), 77.1),
+        ("s3d", "published", "s3d", clip(224), video, ("logits",), 35.96),
+        ("tinybert", "small_encoders", "tinybert", text(30522), words, states, 1.25),
+        ("distilbert", "small_encoders", "distilbert", text(30522), words, states[:1], 11.17),
+        ("albert", "small_encoders", "albert", text(30000), words, states, 22.37),
+        ("mobilebert", "small_encoders", "mobilebert", text(30522), words, states[:1], 5.39),
+    ]
+    return [
+        Workload(
+            name,
+            "published",
+            _built_by(module, function),
+            sample,
+            given,
+            found,
+            gflops,
+        )
+        for name, module, function, sample, given, found, gflops in entries
     ]

@@ -29,7 +29,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.buffers import aligned
 from bricolage.device.host import selected
-from bricolage.driver.preference import Failures, preferred, usable
+from bricolage.driver.heuristic_placement import Failures, preferred, usable
 from bricolage.errors import BackendFailed, BadOption, BricolageError
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, Region

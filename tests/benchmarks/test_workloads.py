@@ -138,6 +138,7 @@ def test_the_table_holds_every_family() -> None:
         "rewriting": 6,
         "recurrent": 4,
         "wide": 10,
+        "published": 10,
     }
     assert [w.name for w in table.values() if w.family == "six"] == SIX
     assert [w.name for w in table.values() if w.family == "collage"] == FIVE

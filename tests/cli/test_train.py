@@ -161,3 +161,41 @@ def test_a_search(tmp_path: Path) -> None:
     ):
         bad = train("tune", str(path), *words)
         assert bad.exit_code == 2 and reason in bad.stderr, bad.stderr
+
+
+def test_a_step_is_planned_and_run_on_processes_here(tmp_path: Path) -> None:
+    from bricolage.train.parallel.running import PlanResult
+    from bricolage.train.plan.document import TrainingPlan
+
+    spec, plan = tmp_path / "step.toml", tmp_path / "plan"
+    code = Path(__file__).parents[1] / "train" / "parallel" / "code.py"
+    words = f'module = "{code}:tied"\nbatch = "{code}:batch"\nbatch_size = 8\n[devices]\n'
+    spec.write_text(f"{words}here = 2\ngbytes = 0.001\n", encoding="utf-8")
+    done = train("plan", str(spec), "-o", str(plan), "--seconds", "0.1", "--json")
+    assert done.exit_code == 0, done.stderr
+    made = decode(TrainingPlan, json.loads(done.stdout))
+    assert made.devices.here and made.ring is not None
+    assert made.devices.link.gbytes <= 0.001 and made.ring.ms_per_byte >= 0.99e-3, "1 MB a second, both ways"
+    assert len(made.layers) == 1 and made.way != "pipeline"
+    assert made.notes == ("no stage begins between two uses of the weights 'words.weight'",)
+    assert made.data_parallel_ms is not None and made.data_parallel_ms > 20.0, "20 KB at 1 MB a second"
+    first = (plan / "report.html").read_text(encoding="utf-8")
+    assert "What other devices would bring" in first and "Measured" not in first
+    done = train("run", str(plan), "--seconds", "0.1", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = decode(PlanResult, json.loads(done.stdout))
+    assert set(found.measured) == {"data parallel", "single process"} and found.kept in found.measured
+    assert "95 % interval" in (plan / "report.html").read_text(encoding="utf-8")
+    page = tmp_path / "again.html"
+    assert train("report", str(plan), "-o", str(page)).exit_code == 0
+    assert page.read_text(encoding="utf-8") == (plan / "report.html").read_text(encoding="utf-8")
+
+
+def test_plans_that_cannot_be(tmp_path: Path) -> None:
+    for words, told in (
+        (["run", str(tmp_path)], "plan.json"),
+        (["plan", str(SWEEP), "-o", str(tmp_path / "plan")], "unknown field"),
+        (["plan", str(SWEEP), "-o", str(tmp_path / "plan"), "--schedule", "round"], "1f1b"),
+    ):
+        found = train(*words)
+        assert found.exit_code == 2 and told in found.stderr, found.stderr

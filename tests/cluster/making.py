@@ -74,6 +74,6 @@ def workloads(draw: st.DrawFn, most: int = 14, failures: bool = False) -> tuple[
                 deadline_s=due,
                 scaling=scaling,
                 together=together,
-            )  # fmt: skip
+            )
         )
     return jobs, cluster

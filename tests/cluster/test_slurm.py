@@ -16,7 +16,7 @@ from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.run_times import advised_limit_s, run_time
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
 from bricolage.cluster.slurm.changes import Levers, apply, changes, restored
-from bricolage.cluster.slurm.client import Answer, SlurmClient
+from bricolage.cluster.slurm.client import CommandAnswer, SlurmClient
 from bricolage.cluster.slurm.queue import Marked, SlurmQueue, hosts, marked_in, queue_of
 from bricolage.errors import (
     PolicyRefuses,
@@ -262,16 +262,16 @@ class Made:
         self.refuses = refuses
         self.calls: list[tuple[str, ...]] = []
 
-    def __call__(self, words: Sequence[str]) -> Answer:
+    def __call__(self, words: Sequence[str]) -> CommandAnswer:
         self.calls.append(tuple(words))
         if words[1] == "--version":
-            return Answer(0, "slurm-wlm 22.05.8\n")
+            return CommandAnswer(0, "slurm-wlm 22.05.8\n")
         if words[0] == "squeue":
-            return Answer(0, json.dumps({"jobs": list(self.rows.values()), "errors": []}))
+            return CommandAnswer(0, json.dumps({"jobs": list(self.rows.values()), "errors": []}))
         if words[0] == "sinfo":
-            return Answer(0, json.dumps({"nodes": NODES}))
+            return CommandAnswer(0, json.dumps({"nodes": NODES}))
         if self.refuses:
-            return Answer(1, "", f"slurm_update error: {self.refuses}\n")
+            return CommandAnswer(1, "", f"slurm_update error: {self.refuses}\n")
         if words[1] == "update":
             job = self.rows[words[2].removeprefix("JobId=")]
             for word in words[3:]:
@@ -290,7 +290,7 @@ class Made:
                 if words[1] == "hold"
                 else {"priority": 9, "state_reason": ""}
             )
-        return Answer(0, "")
+        return CommandAnswer(0, "")
 
 
 @pytest.mark.parametrize("hold", [False, True])
@@ -335,21 +335,21 @@ def test_refusals() -> None:
         apply(SlurmClient(run=Made(*rows, refuses="Access/permission denied")), wanted)
 
 
-def asked(**answers: Answer) -> SlurmQueue:
+def asked(**answers: CommandAnswer) -> SlurmQueue:
     """Of a Slurm whose version, or whose JSON, is another."""
-    client = SlurmClient(run=lambda words: answers.get(words[1].strip("-"), Answer(0, "slurm-wlm 23.11.4\n")))
+    client = SlurmClient(run=lambda words: answers.get(words[1].strip("-"), CommandAnswer(0, "slurm-wlm 23.11.4\n")))
     return client.queue()
 
 
 def test_another_slurm_is_refused() -> None:
     with pytest.raises(SlurmTooOld, match="this is Slurm 20.11.9"):
-        asked(version=Answer(0, "slurm 20.11.9\n"))
+        asked(version=CommandAnswer(0, "slurm 20.11.9\n"))
     with pytest.raises(SlurmAnswer, match="it prints no version"):
-        asked(version=Answer(0, "PBS Pro\n"))
+        asked(version=CommandAnswer(0, "PBS Pro\n"))
     with pytest.raises(SlurmUnavailable, match="Could not establish one"):
-        asked(version=Answer(1, "", "squeue: error: x\nsqueue: fatal: Could not establish one\n"))
+        asked(version=CommandAnswer(1, "", "squeue: error: x\nsqueue: fatal: Could not establish one\n"))
     with pytest.raises(SlurmUnavailable, match="no access"):
-        asked(json=Answer(0, '{"jobs": [], "errors": ["no access"]}'))
+        asked(json=CommandAnswer(0, '{"jobs": [], "errors": ["no access"]}'))
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_another_slurm_is_refused() -> None:
 )
 def test_other_json_is_refused(text: str, told: str) -> None:
     with pytest.raises(SlurmAnswer, match=told):
-        asked(json=Answer(0, text), show=Answer(0, '{"nodes": []}'))
+        asked(json=CommandAnswer(0, text), show=CommandAnswer(0, '{"nodes": []}'))
 
 
 def test_commands_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

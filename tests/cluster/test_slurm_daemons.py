@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.cluster.slurm_daemons import LocalSlurm, NoSlurm, local_slurm
+from benchmarks.cluster_real.slurm_daemons import LocalSlurm, NoSlurm, local_slurm
 from bricolage.cli.main import app
 from bricolage.cluster.slurm.changes import Levers
 from bricolage.cluster.slurm.client import SlurmClient

@@ -19,7 +19,7 @@ from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import Reference
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.log import MeasurementLog
@@ -314,7 +314,7 @@ def made_up_state(
     options: Options | None = None,
     budget_s: float = 100.0,
     variants: Sequence[GraphVariant] = (),
-) -> tuple[State, MadeUpMeasurer]:
+) -> tuple[DecisionState, MadeUpMeasurer]:
     """A state whose reference is computed and of which nothing is measured. The folder exists."""
     measurer = MadeUpMeasurer(folder, answers or Answers())
     session = Session(
@@ -322,6 +322,6 @@ def made_up_state(
     )
     generator = np.random.default_rng(0)
     inputs = {info.name: generator.standard_normal(info.sizes).astype(info.numpy) for info in graph.inputs}
-    state = State(session, [GraphVariant(ORIGINAL, graph), *variants], inputs, "model", budget_s)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph), *variants], inputs, "model", budget_s)
     Reference().run(state, cast(Any, None))
     return state, measurer

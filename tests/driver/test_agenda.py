@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item, Promise
 from bricolage.driver.stages.profiling import Baselines
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.measure.statistics import THRESHOLD
 from bricolage.plan.agenda import AgendaItem
 from tests.driver.made_up import First, made_up_state
@@ -39,13 +39,13 @@ class Made(Item):
     turns: int = 1
     chance: float = 1.0
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         del state
         if self.needs is not None and not self.needs.done:
             return None
         return Promise(self.gain, self.seconds, "the test says so", self.chance)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         del deadline
         assert self.clock is not None
         self.clock.now += self.seconds * self.overruns
@@ -55,19 +55,19 @@ class Made(Item):
         assert state.incumbent_ms is not None
         state.mixtures_ms.append(state.incumbent_ms * self.finds)
 
-    def again(self, state: State) -> bool:
-        del state
+    @property
+    def again(self) -> bool:
         return self.done < self.turns
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> DecisionState:
     found, _ = made_up_state(tmp_path, graph("y=Tanh(x)"), [First()])
     Baselines().run(found, Deadline(100.0))
     return found
 
 
-def work(state: State, *items: Made, seconds: float = 100.0) -> list[tuple[str, str]]:
+def work(state: DecisionState, *items: Made, seconds: float = 100.0) -> list[tuple[str, str]]:
     """Name and outcome of each, in the order of the record."""
     clock = Clock()
     for item in items:
@@ -78,19 +78,19 @@ def work(state: State, *items: Made, seconds: float = 100.0) -> list[tuple[str, 
     return [(one.name, one.outcome) for one in state.agenda]
 
 
-def test_the_best_gain_for_its_seconds_comes_first(state: State) -> None:
+def test_the_best_gain_for_its_seconds_comes_first(state: DecisionState) -> None:
     told = work(state, Made("long", 0.5, 50.0), Made("short", 0.1, 1.0), Made("middle", 0.4, 10.0))
     assert told == [("short", "measured"), ("middle", "measured"), ("long", "measured")]
 
 
-def test_what_is_likely_comes_before_what_could_gain_more(state: State) -> None:
+def test_what_is_likely_comes_before_what_could_gain_more(state: DecisionState) -> None:
     told = work(
         state, Made("bold", 0.9, chance=0.1), Made("likely", 0.3, chance=0.9), Made("unlikely", 0.1, chance=0.1)
     )
     assert told == [("likely", "measured"), ("bold", "measured"), ("unlikely", "measured")]
 
 
-def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: State) -> None:
+def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: DecisionState) -> None:
     told = work(state, Made("hopeless", THRESHOLD, 0.1), Made("worse", -3.0), Made("good", 0.03, finds=0.9))
     assert told == [("good", "measured"), ("hopeless", "left out"), ("worse", "left out")]
     good, hopeless, worse = state.agenda
@@ -98,30 +98,30 @@ def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: State) -> Non
     assert hopeless.most == THRESHOLD and worse.most == 0.0 == worse.seconds
 
 
-def test_what_would_take_longer_than_is_left_has_no_time(state: State) -> None:
+def test_what_would_take_longer_than_is_left_has_no_time(state: DecisionState) -> None:
     told = work(state, Made("first", 0.5, 6.0), Made("second", 0.5, 7.0), Made("third", 0.02, 2.0), seconds=10.0)
     assert told == [("first", "measured"), ("second", "no time"), ("third", "left out")]
 
 
-def test_an_item_waits_for_what_it_needs_and_is_not_told_of_where_that_never_comes(state: State) -> None:
+def test_an_item_waits_for_what_it_needs_and_is_not_told_of_where_that_never_comes(state: DecisionState) -> None:
     source, absent = Made("source", 0.03, 1.0), Made("absent", 0.01, 1.0)
     told = work(state, Made("needs", 0.9, 1.0, needs=source), source, absent, Made("never", needs=absent))
     assert told == [("source", "measured"), ("needs", "measured"), ("absent", "left out")]
 
 
-def test_an_item_may_go_on(state: State) -> None:
+def test_an_item_may_go_on(state: DecisionState) -> None:
     told = work(state, Made("parts", 0.2, 1.0, turns=3), Made("other", 0.1, 1.0))
     assert [name for name, _ in told] == ["parts", "parts", "parts", "other"]
 
 
-def test_ctrl_c_ends_it_and_keeps_what_was_found(state: State) -> None:
+def test_ctrl_c_ends_it_and_keeps_what_was_found(state: DecisionState) -> None:
     before = state.incumbent_ms
     told = work(state, Made("found", 0.9, finds=0.5), Made("cut", 0.5, raises=KeyboardInterrupt), Made("later", 0.3))
     assert told == [("found", "measured"), ("cut", "interrupted"), ("later", "interrupted")]
     assert before is not None and state.incumbent_ms == before / 2
 
 
-def test_an_item_that_fails_for_good_ends_the_decision_and_is_on_record(state: State) -> None:
+def test_an_item_that_fails_for_good_ends_the_decision_and_is_on_record(state: DecisionState) -> None:
     with pytest.raises(OSError):
         work(state, Made("broken", raises=OSError), Made("later"))
     assert [(one.name, one.outcome) for one in state.agenda] == [("broken", "interrupted"), ("later", "no time")]

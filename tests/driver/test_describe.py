@@ -12,7 +12,7 @@ from bricolage.driver.describe import planned_regions, title
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Region
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.ranges import numbers
@@ -26,7 +26,7 @@ FIRST, PARTIAL = whole("first"), whole("partial")
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> DecisionState:
     """A product between two element-wise stretches, placed: `partial` is twice as fast, and takes no products."""
     w = np.ones((4, 4), np.float32)
     model = graph("a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Exp(c) y=Relu(d)", "float[4,4] x", "float[4,4] y", w=w)
@@ -37,7 +37,7 @@ def state(tmp_path: Path) -> State:
     return made
 
 
-def test_a_region_is_told_with_its_evidence(state: State) -> None:
+def test_a_region_is_told_with_its_evidence(state: DecisionState) -> None:
     profile, search = state.original, state.searches[ORIGINAL]
     placement = (Assignment(0b00011, PARTIAL), Assignment(0b00100, FIRST), Assignment(0b11000, PARTIAL))
     told = planned_regions(profile, placement, search.predictor)
@@ -56,13 +56,13 @@ def test_a_region_is_told_with_its_evidence(state: State) -> None:
     assert starts[2] == pytest.approx(2.0 + told[1].transfer_ms), "what it waits for its own input is its own time"
 
 
-def test_one_region_hands_nothing_over(state: State) -> None:
+def test_one_region_hands_nothing_over(state: DecisionState) -> None:
     everything = (Assignment(state.original.graph.everything.bits, FIRST),)
     (told,) = planned_regions(state.original, everything, state.searches[ORIGINAL].predictor)
     assert told.transfer_ms == 0.0 and told.count == 5 and told.measured and told.cost_ms == 5.0
 
 
-def test_what_was_never_measured_is_predicted_and_says_so(state: State) -> None:
+def test_what_was_never_measured_is_predicted_and_says_so(state: DecisionState) -> None:
     placement = (Assignment(0b01111, FIRST), Assignment(0b10000, PARTIAL))
     first, _ = planned_regions(state.original, placement, state.searches[ORIGINAL].predictor)
     assert not first.measured and first.alternatives[0].outcome == "predicted"
@@ -70,7 +70,7 @@ def test_what_was_never_measured_is_predicted_and_says_so(state: State) -> None:
     assert without.alternatives == () and without.cost_ms is None and without.start_ms is None
 
 
-def test_titles_name_what_is_most_frequent(state: State) -> None:
+def test_titles_name_what_is_most_frequent(state: DecisionState) -> None:
     assert title(state.original.graph.everything) == "2 Relu, Tanh, MatMul, Exp"
     many: Graph = graph("a=Relu(x) b=Exp(a) c=Tanh(b) d=Abs(c) e=Neg(d) f=Relu(e) y=Sin(f)", "float[4] x", "float[4] y")
     assert title(many.everything).startswith("2 Relu, ") and title(many.everything).endswith(", +2 kinds")

@@ -15,7 +15,7 @@ from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.final_race import FinalRace, race_result, with_other_tool, within_reach
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Effort, Options
@@ -101,14 +101,14 @@ def test_the_best_other_tool_races_however_slow_it_is() -> None:
 # --- the decision ---------------------------------------------------------------------------------------------------
 
 FIRST, SECOND, THIRD = whole("first"), whole("second"), whole("third")
-Begin = Callable[..., tuple[State, MadeUpMeasurer]]
+Begin = Callable[..., tuple[DecisionState, MadeUpMeasurer]]
 
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Begin:
     """A state of two operators; its baselines cost what is given."""
 
-    def made(costs: Mapping[str, Cost]) -> tuple[State, MadeUpMeasurer]:
+    def made(costs: Mapping[str, Cost]) -> tuple[DecisionState, MadeUpMeasurer]:
         state, measurer = made_up_state(tmp_path, graph("a=Relu(x) y=Tanh(a)"), [First(), Second(), Third()])
         state.original.whole.update({whole(name): cost for name, cost in costs.items()})
         return state, measurer
@@ -142,7 +142,7 @@ def disturbed(ran: Race, *names: str) -> Race:
     return replace(ran, costs=costs, disturbed=(frozenset(names),) * len(ran.rounds))
 
 
-def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> list[str]:
+def decided(monkeypatch: pytest.MonkeyPatch, state: DecisionState, ran: Race | None) -> list[str]:
     """Holds a final race that goes as told; who was at its start, the incumbent first."""
     started: list[str] = []
 

@@ -22,7 +22,7 @@ from bricolage.driver.pricing import priced
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages.profiling import Baselines, Regions
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
@@ -70,7 +70,7 @@ def costs(times: Mapping[str, float], spread: float = 2.0) -> LearnedCosts:
     return LearnedCosts(NAMES, names, Forest(trees), dict.fromkeys(names, spread))
 
 
-def with_costs(state: State, found: LearnedCosts | None) -> State:
+def with_costs(state: DecisionState, found: LearnedCosts | None) -> DecisionState:
     """A state in which nothing is measured, with a model."""
     for profile in state.profiles.values():
         profile.session = replace(profile.session, costs=found)
@@ -79,7 +79,7 @@ def with_costs(state: State, found: LearnedCosts | None) -> State:
     return state
 
 
-def run(state: State, *stages: Stage[State]) -> None:
+def run(state: DecisionState, *stages: Stage[DecisionState]) -> None:
     Runner(stages).run(state, Deadline(100.0))
 
 
@@ -227,7 +227,7 @@ def test_a_network_that_is_slower_than_predicted_has_slower_regions(tmp_path: Pa
 # --- what an instant decision measures ------------------------------------------------------------------------------
 
 
-def measured_first(state: State) -> set[str]:
+def measured_first(state: DecisionState) -> set[str]:
     run(state, Baselines())
     return {str(one) for one in state.original.whole}
 

@@ -18,7 +18,7 @@ from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.profiling import Baselines
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
@@ -51,7 +51,7 @@ def record(*ratios: float, ways: float = 0.0) -> TrackRecord:
 
 def decided(
     folder: Path, model: Graph, backends: list[Any], known: TrackRecord, answers: Answers | None = None, **more: Any
-) -> State:
+) -> DecisionState:
     """A decision's state after its baselines and its agenda."""
     options = more.pop("options", Options(threads=1))
     options = replace(options, rewrite=False)  # a tuner of rewrites wants a real measurer
@@ -65,7 +65,7 @@ def decided(
     return state
 
 
-def outcomes(state: State) -> dict[str, str]:
+def outcomes(state: DecisionState) -> dict[str, str]:
     return {one.name: one.outcome for one in state.agenda}
 
 
@@ -205,7 +205,7 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     (mixed,) = (one for one in state.challengers if len(one.placement) == 2)
     assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
     assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
-    assert item.promise(state) is None and item.again(state)
+    assert item.promise(state) is None and item.again
 
 
 def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, model: Graph) -> None:
@@ -227,9 +227,9 @@ def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, mode
         assert promise is not None and promise.gain == gain and 12.0 < promise.seconds < 30.0
     item.run(state, Deadline(100.0))
     promise = item.promise(state)
-    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again(state)
+    assert state.incumbent_ms == 2.5 and promise is not None and promise.gain == 0.5 and item.again
     item.run(state, Deadline(100.0))
-    assert not item.again(state), "the second slice found nothing more"
+    assert not item.again, "the second slice found nothing more"
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

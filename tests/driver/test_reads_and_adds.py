@@ -24,7 +24,7 @@ from bricolage.driver.stages.profiling import Baselines, Reference, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
@@ -36,11 +36,11 @@ from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
 
-FOUND = {one.name for one in fields(State) if one.default is not MISSING or one.default_factory is not MISSING}
+FOUND = {one.name for one in fields(DecisionState) if one.default is not MISSING or one.default_factory is not MISSING}
 """What a decision finds; the other fields are given."""
 
 
-class Watched(State):
+class Watched(DecisionState):
     """A state that remembers which fields were asked for."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -49,7 +49,7 @@ class Watched(State):
         return super().__getattribute__(name)
 
 
-def touched(stage: Stage[State], state: State) -> tuple[set[str], set[str]]:
+def touched(stage: Stage[DecisionState], state: DecisionState) -> tuple[set[str], set[str]]:
     """Fields that a stage asks for, and those that it changes."""
     held = {name: copy.copy(getattr(state, name)) for name in FOUND}
     watched = state.__dict__
@@ -95,7 +95,7 @@ def test_stages_touch_what_they_declare_and_nothing_else(tmp_path: Path, monkeyp
     state, measurer = made_up_state(tmp_path, model, backends, answers, options=Options(threads=2))
     measurer.pool.found = {"tuned": KernelConfig("faster", parameters=(("tile", 8),))}
     state.__class__ = Watched
-    stages: list[Stage[State]] = [
+    stages: list[Stage[DecisionState]] = [
         Reference(),
         Baselines(),
         RewrittenVariants(),

@@ -13,7 +13,7 @@ from bricolage.driver.scheduling import measured_curves
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.stages.scheduling import Scheduling
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.work.implementation import Assignment
@@ -43,7 +43,7 @@ def fork() -> Graph:
 
 def tried(
     folder: Path, model: Graph, answers: Answers, *challengers: Challenger, seconds: float = 100.0
-) -> tuple[State, MadeUpMeasurer]:
+) -> tuple[DecisionState, MadeUpMeasurer]:
     options = Options(threads=CORES)
     state, measurer = made_up_state(folder, model, [First(), Second()], answers, options=options)
     Runner([Baselines()]).run(state, Deadline(100.0))

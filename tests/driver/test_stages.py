@@ -25,7 +25,7 @@ from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewrittenVariants, measured_operators
 from bricolage.driver.stages.tuning import KernelTuning
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.driver.variants import placed, promising
 from bricolage.errors import AllWrong, NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
 from bricolage.graph.graph import Graph, Operator, Region
@@ -70,7 +70,7 @@ def model() -> Graph:
     return graph("a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Exp(c) y=Relu(d)", "float[4,4] x", "float[4,4] y", w=W)
 
 
-def run(state: State, *stages: Stage[State], seconds: float = 100.0) -> Deadline:
+def run(state: DecisionState, *stages: Stage[DecisionState], seconds: float = 100.0) -> Deadline:
     deadline = Deadline(seconds)
     Runner(stages).run(state, deadline)
     return deadline

@@ -163,10 +163,10 @@ def made_up(disturbed: bool, **medians: list[float]) -> Race:
 
 def test_who_may_be_fastest_in_a_disturbed_race_goes_on() -> None:
     near = {"one": [1.0, 1.5, 3.0] * 3, "two": [1.01, 1.4, 4.0] * 3, "far": [9.0, 9.1, 9.2] * 3}
-    assert set(made_up(True, **near).undecided) == {"one", "two"} and made_up(True, **near).contested
-    assert made_up(False, **near).undecided == () and not made_up(False, **near).contested
+    assert set(made_up(True, **near).undecided) == {"one", "two"} and made_up(True, **near).inconclusive
+    assert made_up(False, **near).undecided == () and not made_up(False, **near).inconclusive
     sure = {"one": [1.0] * 9, "two": [1.5] * 9}
-    assert made_up(True, **sure).undecided == () and made_up(True, **sure).contested
+    assert made_up(True, **sure).undecided == () and made_up(True, **sure).inconclusive
     narrow = {"one": [1.0] * 9, "two": [1.001] * 9}
     assert made_up(True, **narrow).undecided == (), "what they differ by does not matter"
     assert made_up(True, one=[1.0] * 9).undecided == () and Race((), {}, {}).undecided == ()
@@ -197,4 +197,4 @@ def test_a_disturbed_race_goes_on_as_long_as_there_is_time(
         held.clear()
         ran = race(measurer, specs, inputs, None, 1e-6, seconds=60, left=lambda: 1000.0, incumbent="one")
     assert held == [{"one", "other", "slow"}, {"one", "other"}], "those that may be the fastest, as long again"
-    assert ran.contested and all(ran.shaken(name) for name in specs)
+    assert ran.inconclusive and all(ran.noisy(name) for name in specs)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bricolage.perf.merge_gain import EngineModel, Merged
+from bricolage.perf.fusion_gain import FusionGain, Merged
 from bricolage.perf.prediction import RegionCosts, merged_samples
 from bricolage.perf.roofline import NOMINAL
 from bricolage.perf.transfer import MeasuredTransferCosts
@@ -28,24 +28,24 @@ def region(predictor: Predictor, bits: int, implementation: Implementation) -> f
 
 
 def test_a_placement_of_known_regions_is_predicted() -> None:
-    predictor = Predictor(CHAIN, RegionCosts(SINGLES, EngineModel()), NOMINAL, FREE)
+    predictor = Predictor(CHAIN, RegionCosts(SINGLES, FusionGain()), NOMINAL, FREE)
     assert predictor.placement(tuple(one.assignment for one in SINGLES)) == 6.0
 
 
 def test_a_placement_with_an_unknown_region_has_no_finite_prediction() -> None:
     """One that was timed end to end before its regions were."""
-    predictor = Predictor(CHAIN, RegionCosts(SINGLES, EngineModel()), NOMINAL, FREE)
+    predictor = Predictor(CHAIN, RegionCosts(SINGLES, FusionGain()), NOMINAL, FREE)
     assert predictor.placement((Assignment(0b0111, A), Assignment(0b1000, UNKNOWN))) == float("inf")
     assert region(predictor, 0b1000, UNKNOWN) is None
 
 
 def test_a_measured_region_is_taken_as_measured_the_fastest_of_several() -> None:
     candidates = [*SINGLES, offer(0b0011, "a", 2.5), offer(0b0011, "a", 2.0)]
-    assert region(Predictor(CHAIN, RegionCosts(candidates, EngineModel({A: 0.5})), NOMINAL, FREE), 0b0011, A) == 2.0
+    assert region(Predictor(CHAIN, RegionCosts(candidates, FusionGain({A: 0.5})), NOMINAL, FREE), 0b0011, A) == 2.0
 
 
 def test_an_unmeasured_region_is_merged_from_the_largest_parts() -> None:
-    model = EngineModel({A: 0.5}, {A: 0.8})
+    model = FusionGain({A: 0.5}, {A: 0.8})
     predictor = Predictor(CHAIN, RegionCosts([*SINGLES, offer(0b0011, "a", 2.5)], model), NOMINAL, FREE)
     assert region(predictor, 0b0111, A) == pytest.approx(0.5 + 0.8 * (2.0 + 1.0))
     assert region(predictor, 0b1100, A) == pytest.approx(0.5 + 0.8 * (1.0 + 1.0))
@@ -54,7 +54,7 @@ def test_an_unmeasured_region_is_merged_from_the_largest_parts() -> None:
 
 def test_the_same_backend_on_another_device_is_not_known() -> None:
     assert (
-        region(Predictor(CHAIN, RegionCosts(SINGLES, EngineModel()), NOMINAL, FREE), 1, replace(A, device="cpu:0-1"))
+        region(Predictor(CHAIN, RegionCosts(SINGLES, FusionGain()), NOMINAL, FREE), 1, replace(A, device="cpu:0-1"))
         is None
     )
 
@@ -62,7 +62,7 @@ def test_the_same_backend_on_another_device_is_not_known() -> None:
 def test_transfers_are_paid_for_each_tensor_that_others_computed() -> None:
     costs = MeasuredTransferCosts({(A.endpoint, B.endpoint): [(0, 0.0), (10, 1.0)]})
     candidates = [*SINGLES, offer(0b1100, "b", 1.0)]
-    predictor = Predictor(CHAIN, RegionCosts(candidates, EngineModel()), NOMINAL, costs)
+    predictor = Predictor(CHAIN, RegionCosts(candidates, FusionGain()), NOMINAL, costs)
     owner = owners((Assignment(0b0011, A), Assignment(0b1100, B)))
     assert owner == {0: Endpoint("a"), 1: Endpoint("a"), 2: Endpoint("b"), 3: Endpoint("b")}
     assert predictor.transfer(0b1100, B.endpoint, owner) == pytest.approx(2.0), "20 bytes from operator 1"
@@ -75,7 +75,7 @@ def test_a_placement_of_candidates_costs_what_the_searches_minimise() -> None:
     costs = PairCosts(((0.0, 0.25, 0.5), (1.0, 0.0, 0.5), (3.0, 0.25, 0.0)))
     choices = [offer(0b0001, "a", 1.0), offer(0b0110, "b", 2.0), offer(0b1000, "c", 4.0)]
     priced = price(CHAIN, choices, costs)
-    predictor = Predictor(CHAIN, RegionCosts(choices, EngineModel()), NOMINAL, costs)
+    predictor = Predictor(CHAIN, RegionCosts(choices, FusionGain()), NOMINAL, costs)
     assert predictor.placement(tuple(one.assignment for one in priced.choices)) == pytest.approx(priced.total_ms)
 
 

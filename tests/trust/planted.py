@@ -123,11 +123,11 @@ class _Planted(Native):
         with self.planted():
             return super().compile(region, config, resources)
 
-    def anatomy(
+    def kernel_report(
         self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
     ) -> Anatomy:
         with self.planted():
-            return super().anatomy(region, config, resources, timed=timed)
+            return super().kernel_report(region, config, resources, timed=timed)
 
 
 class Misfused(_Planted):

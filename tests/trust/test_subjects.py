@@ -92,12 +92,12 @@ def test_kernels_of_native_can_be_taken_apart(tmp_path: Path) -> None:
     ]
     assert several
     apart = native.fusing(KernelConfig(), ())
-    shown = native.anatomy(region, apart, Resources(1), timed=False)
+    shown = native.kernel_report(region, apart, Resources(1), timed=False)
     assert shown is not None and all(len(kernel.operators) == 1 for kernel in shown.kernels)
-    one = native.anatomy(region, native.fusing(KernelConfig(), several[:1]), Resources(1), timed=False)
+    one = native.kernel_report(region, native.fusing(KernelConfig(), several[:1]), Resources(1), timed=False)
     assert one is not None and len([kernel for kernel in one.kernels if len(kernel.operators) > 1]) == 1
     with pytest.raises(Refused, match="kernels"):
-        native.anatomy(region, native.fusing(KernelConfig(), [999]), Resources(1), timed=False)
+        native.kernel_report(region, native.fusing(KernelConfig(), [999]), Resources(1), timed=False)
     x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
     answers = [native.compile(region, config, Resources(1)).run([x])[0] for config in (KernelConfig(), apart)]
     np.testing.assert_allclose(np.asarray(answers[0]), np.asarray(answers[1]), rtol=1e-4, atol=1e-6)

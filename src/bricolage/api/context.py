@@ -22,7 +22,7 @@ from bricolage.graph.graph import Graph
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
-from bricolage.measure.reference import WorkerReference, reference_limit
+from bricolage.measure.reference import ReferenceAnswers, WorkerReference, reference_limit
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.options import Options
@@ -42,10 +42,12 @@ class DecisionContext:
     progress: Progress
     replan: bool = False
     """Whether decisions on record are made again, and what failed by bad luck is tried again."""
+    answers: ReferenceAnswers | None = None
+    """Of references, where several contexts decide on one model."""
 
     def reference(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> WorkerReference:
         """What computes the references of a graph and its regions: a worker with limits of time and memory."""
-        return open_reference(opened, graph, self.options, self.device, self.pool, log)
+        return open_reference(opened, graph, self.options, self.device, self.pool, log, self.answers)
 
     def session(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> Session:
         """What one decision for a graph is made with: what computes references, backends that passed their self-check on its
@@ -95,6 +97,7 @@ def open_context(
     database: Path | None = None,
     pool: Pool | None = None,
     replan: bool = False,
+    answers: ReferenceAnswers | None = None,
 ) -> Iterator[DecisionContext]:
     """A context with the user's database of costs, or that at a path; and with workers of its own, or a `pool` that stays open.
 
@@ -105,15 +108,21 @@ def open_context(
         Database() if database is None else Database(database) as costs,
         nullcontext(pool) if pool is not None else open_pool(options) as workers,
     ):
-        yield DecisionContext(options, backends, device, costs, workers, progress, replan)
+        yield DecisionContext(options, backends, device, costs, workers, progress, replan, answers)
 
 
 def open_reference(
-    opened: Source, graph: Graph, options: Options, device: Device, pool: Pool, log: MeasurementLog | None = None
+    opened: Source,
+    graph: Graph,
+    options: Options,
+    device: Device,
+    pool: Pool,
+    log: MeasurementLog | None = None,
+    answers: ReferenceAnswers | None = None,
 ) -> WorkerReference:
     """As `DecisionContext.reference`, for what only compares and decides nothing."""
     limit_s = reference_limit(graph, options.budget(len(graph)))
-    return WorkerReference(pool, device, opened.store.directory, limit_s, log)
+    return WorkerReference(pool, device, opened.store.directory, limit_s, log, answers)
 
 
 def open_pool(options: Options) -> Pool:

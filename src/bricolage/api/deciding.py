@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
@@ -55,15 +55,41 @@ def make_plan(
     )
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a decision starts from in addition to the model: a decision for a looser target, and a limit that costs do not know."""
+
+    without: frozenset[str] = frozenset()
+    """Items of the agenda that gained nothing there."""
+    memory_mb: int | None = None
+
+    @staticmethod
+    def after(parent: Bucket, memory_mb: int | None = None) -> Start:
+        """Without what was measured for the parent and gained nothing."""
+        idle = frozenset(item.name for item in parent.agenda if item.outcome == "measured" and not item.gained)
+        return Start(idle - {item.name for item in parent.agenda if item.gained}, memory_mb)
+
+    def key(self, decision: str) -> str:
+        """Of a decision that starts so."""
+        if not self.without and self.memory_mb is None:
+            return decision
+        facts = json.dumps([decision, sorted(self.without), self.memory_mb])
+        return hashlib.sha256(facts.encode()).hexdigest()[:32]
+
+
 def decide_bucket(
-    context: DecisionContext, opened: Source, bucket: PreparedBucket, log: MeasurementLog | None = None
+    context: DecisionContext,
+    opened: Source,
+    bucket: PreparedBucket,
+    log: MeasurementLog | None = None,
+    start: Start = Start(),
 ) -> Bucket:
     """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`.
 
     Raises:
         As `optimize`.
     """
-    key = decision_key(opened, bucket, context.options, context.backends, context.device)
+    key = start.key(decision_key(opened, bucket, context.options, context.backends, context.device))
     known = None if context.replan else _known_decision(context.database, key)
     if known is not None and (made := made_again(known, bucket.graph)) is not None:
         if made.name != ORIGINAL:
@@ -71,7 +97,7 @@ def decide_bucket(
         return replace(known, graph=opened.store.graph(made.graph))
     session = context.session(opened, bucket.graph, log)
     arrays, origin = context.inputs(opened, bucket.graph, session)
-    found = decide(session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest)
+    found = decide(session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest, start.without)
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if session.measurer.log.lost:
         _LOG.warning(

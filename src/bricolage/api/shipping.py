@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class TriedArtifacts:
     database: Database
     keys: Sequence[str]
     """Of the decision for each bucket."""
+    held: list[int] = field(default_factory=list)
+    """Bytes that the fresh processes held, as they become known."""
 
     def known(self, bucket: int) -> bool:
         """Whether an artifact of this decision was right."""
@@ -131,6 +133,7 @@ def shipped(
             artifact.save(plan, opened.store.directory, draft)
             inputs = [trial.inputs for trial in tried]
             runs = run_artifact(context.pool, plan, draft, inputs, opened.store.directory, context.device, limit_s)
+            known.held[:] = [run.resident_bytes for run in runs]
             judged = ((t, run, _fault(t, run, options, evaluate)) for t, run in zip(tried, runs, strict=True))
             found = next((one for one in judged if one[2]), None)
             if found is None:

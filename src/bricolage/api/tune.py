@@ -19,7 +19,7 @@ from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.stages.rewriting import RewrittenVariants
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.errors import BadOption, NoBackend
 from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
@@ -128,18 +128,18 @@ def tune(
     )
 
 
-def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> State:
+def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> DecisionState:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
     session = context.session(opened, graph)
     arrays, _ = context.inputs(opened, graph, session)
-    state = State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
+    state = DecisionState(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, budget)
     opening = Deadline(session.options.profile.shares.tuning.opening * budget)
     Runner([Reference(), Baselines(every=True), RewrittenVariants()]).run(state, opening)
     return state
 
 
 def _tuned(
-    state: State, bucket: PreparedBucket, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
+    state: DecisionState, bucket: PreparedBucket, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
 ) -> list[TunedImplementation]:
     session = state.session
     tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)

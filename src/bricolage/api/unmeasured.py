@@ -14,7 +14,7 @@ from bricolage.backends import registry
 from bricolage.device.host import selected
 from bricolage.driver.describe import title
 from bricolage.driver.expected import expected_fastest
-from bricolage.driver.preference import preferred, usable
+from bricolage.driver.heuristic_placement import preferred, usable
 from bricolage.graph.graph import Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.work import workload

@@ -274,7 +274,7 @@ class Backend(ABC):
         del resources
         return {}
 
-    def anatomy(
+    def kernel_report(
         self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
     ) -> Anatomy | None:
         """The kernels that the region becomes; None where the backend does not show them. They are compiled and run for their
@@ -287,7 +287,7 @@ class Backend(ABC):
         return None
 
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
-        """A configuration with which only these of the kernels that `anatomy` shows for `config`, by number, compute several
+        """A configuration with which only these of the kernels that `kernel_report` shows for `config`, by number, compute several
         operators together, and each other operator is a kernel of its own; `config` itself where the backend has no
         such choice. Parameters of kernels are left out: kernels get other numbers."""
         del kernels

@@ -15,6 +15,7 @@ from bricolage.cli import slurm
 from bricolage.cli.cluster_estimate import estimate
 from bricolage.cli.cluster_outlook import outlook
 from bricolage.cli.guard import guarded
+from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
     from bricolage.cluster.compare import ClusterComparison
@@ -28,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(slurm.app, name="slurm")
+app.command()(kueue)
 
 app.command()(estimate)
 app.command()(outlook)

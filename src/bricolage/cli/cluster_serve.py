@@ -36,7 +36,7 @@ def serve(
     ] = None,
     state: State = FOLDER,
 ) -> None:
-    """Run jobs on a cluster, until this is ended; started again, it goes on from its log."""
+    """Run jobs under a policy; started again, it goes on."""
     from bricolage.cli import output
     from bricolage.cluster.engines.local import LocalEngine
     from bricolage.cluster.machines import read_cluster
@@ -65,17 +65,17 @@ def submit(
     state: State = FOLDER,
     as_json: a.Json = False,
 ) -> None:
-    """Submit the jobs of a file to a served cluster: all of them, or none."""
+    """Submit the jobs of a file: all of them, or none."""
     from bricolage.cli import output
     from bricolage.cluster.serve.spool import ask
     from bricolage.cluster.serve.submission import read_jobs
     from bricolage.codec import encode
 
-    found = ask(state, {"submit": encode(read_jobs(job))})
+    found: Any = ask(state, {"submit": encode(read_jobs(job))})
     if as_json:
         output.show_json(found)
         return
-    print("submitted " + ", ".join(map(str, _some(found["submitted"]))))
+    print("submitted " + ", ".join(map(str, found["submitted"])))
 
 
 @guarded
@@ -87,7 +87,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     from bricolage.cluster.serve.spool import ask
     from bricolage.report.cluster import span
 
-    found = ask(state, {"list": {}})
+    found: Any = ask(state, {"list": {}})
     if as_json:
         output.show_json(found)
         return
@@ -100,8 +100,8 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
         ("since", "right"),
     ):
         table.add_column(head, justify="right" if side == "right" else "left")
-    now = float(str(found["now"]))
-    for one in _some(found["jobs"]):
+    now = found["now"]
+    for one in found["jobs"]:
         over = one["finish_s"] is not None
         since = one["finish_s"] if over else one["start_s"] if one["state"] == "running" else one["submit_s"]
         table.add_row(
@@ -113,7 +113,7 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
 
 @guarded
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
-    """Say why a job waits, and when it will start and end if no other comes."""
+    """Say why a job waits, and when it starts and ends."""
     from bricolage.cli import output
     from bricolage.cluster.serve.spool import ask
     from bricolage.report.cluster import span
@@ -124,25 +124,21 @@ def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
         return
     told = f"{found['job']}: {found['state']}"
     told += f"; it waits for {found['reason']}" if found["reason"] else ""
-    if found["start_s"] is not None and found["state"] == "waiting":
-        told += f". It starts in {span(found['start_s'])}"
-    if found["end_s"] is not None:
-        told += f"{' and' if found['state'] == 'waiting' else '. It'} ends in {span(found['end_s'])}, if no other comes"
+    for what in ("start", "end"):
+        if found[f"{what}_s"] is not None:
+            low, high = found[f"{what}_interval_s"]
+            told += f". It {what}s in {span(found[f'{what}_s'])} ({span(low)} to {span(high)}) if no other comes"
     told += f". It would start now with {found['change']}" if found["change"] else ""
     print(errors.plain(told))
 
 
 @guarded
 def cancel(job: Job, state: State = FOLDER) -> None:
-    """Take a job back; where it runs, it saves and ends."""
+    """Take a job back; if it runs, it saves and ends."""
     from bricolage.cluster.serve.spool import ask
 
     found = ask(state, {"cancel": job})
     print(errors.plain(f"{job} is over already" if "over" in found else f"{job} is cancelled"))
-
-
-def _some(found: Any) -> list[Any]:
-    return list(found)
 
 
 def add_to(app: typer.Typer) -> None:

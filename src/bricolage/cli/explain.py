@@ -54,7 +54,7 @@ def explain(
     if rules:
         _explain_rules(artifact, as_json)
         return
-    from bricolage.api.anatomy import anatomy
+    from bricolage.api.kernel_report import kernel_report
     from bricolage.cli import output
     from bricolage.report import explain as because
     from bricolage.report import words
@@ -75,7 +75,7 @@ def explain(
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
         wanted = {f.number: f.planned for f in chosen} if look_inside else {}
-        shown = anatomy(graph, wanted, plan.provenance.options.threads, directory)
+        shown = kernel_report(graph, wanted, plan.provenance.options.threads, directory)
         if dump is not None:
             _write_sources(dump, f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
@@ -174,11 +174,11 @@ def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Ana
 
 def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[int, Anatomy]]:
     """The kernels of each bucket's regions, by the regions' numbers."""
-    from bricolage.api.anatomy import anatomy
+    from bricolage.api.kernel_report import kernel_report
     from bricolage.report.facts import regions
 
     return [
-        anatomy(
+        kernel_report(
             graph, {f.number: f.planned for f in regions(bucket, graph)}, plan.provenance.options.threads, directory
         )
         for bucket, graph in zip(plan.buckets, graphs, strict=True)

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec
+from typing import NoReturn, ParamSpec
 
 import typer
 
@@ -98,7 +98,7 @@ def _ending_on_signals() -> Iterator[None]:
 def _leave(kind: str, sentence: str, step: str, code: int, as_json: bool, command: str = "") -> NoReturn:
     """`command`: what to paste, on a line of its own."""
     if as_json:
-        failure: dict[str, Any] = {"type": kind, "message": sentence, "next_step": step, "exit_code": code}
+        failure: dict[str, object] = {"type": kind, "message": sentence, "next_step": step, "exit_code": code}
         print(json.dumps({"error": failure | ({"command": command} if command else {})}, indent=1))
     ending = ":" if command else "."
     print(errors.plain(f"bricolage: {sentence}" + (f". {step}" if step else "") + ending), file=sys.stderr)

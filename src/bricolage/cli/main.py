@@ -17,6 +17,7 @@ from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
 from bricolage.cli.optimize import optimize
+from bricolage.cli.pack import pack
 from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, run, bench, tune, schedule, explain, report, rewrite, bisect, reduce, backends):
+for command in (optimize, pack, run, bench, tune, schedule, explain, report, rewrite, bisect, reduce, backends):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(train.app, name="train")

@@ -1,4 +1,4 @@
-"""`bricolage cluster slurm`: a policy beside a Slurm cluster that runs already."""
+"""`bricolage cluster slurm`: a policy for a Slurm cluster that runs already."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.cluster.slurm.advice import SlurmAdvice
-    from bricolage.cluster.slurm.changes import Applied, SlurmChange
+    from bricolage.cluster.slurm.changes import AppliedChanges, SlurmChange
     from bricolage.cluster.slurm.watch import SlurmWatch
 
 app = typer.Typer(
@@ -104,7 +104,7 @@ def watch(
         time.sleep(every)
         return True
 
-    def show(advice: SlurmAdvice, applied: Applied) -> None:
+    def show(advice: SlurmAdvice, applied: AppliedChanges) -> None:
         if as_json or not looks:
             _show(advice, applied.made, applied, as_json)
             return
@@ -156,7 +156,10 @@ def _watch(
 
 
 def _show(
-    advice: SlurmAdvice, wanted: list[SlurmChange] | tuple[SlurmChange, ...], applied: Applied | None, as_json: bool
+    advice: SlurmAdvice,
+    wanted: list[SlurmChange] | tuple[SlurmChange, ...],
+    applied: AppliedChanges | None,
+    as_json: bool,
 ) -> None:
     from bricolage.cli import output
 
@@ -179,7 +182,7 @@ def _show(
     _changed(applied.made, applied)
 
 
-def _changed(made: tuple[SlurmChange, ...], applied: Applied) -> None:
+def _changed(made: tuple[SlurmChange, ...], applied: AppliedChanges) -> None:
     from bricolage.cli import output
 
     for one in made:

@@ -9,8 +9,8 @@ What a real engine promises:
 - `wait` returns at `until`, or earlier with at least one report. Times never go back.
 - `carry_out` does not block. Devices of a job that stops may be given to another at once: the engine starts that one as soon as
   the first has saved and let go. A job that stops and starts in one call moves: it is saved, and goes on elsewhere.
-- Of each gang that it was told to start it reports in the end `Finished`, `Failed` or `Evicted`, or `Stopped` where it was told to
-  stop it. All processes of a gang run, or none.
+- Of each gang that it was told to start it reports in the end `JobFinished`, `JobFailed` or `JobEvicted`; or `JobStopped` where it
+  was told to stop it. All processes of a gang run, or none.
 - Before a node is reported as gone, every gang on it is reported as evicted.
 """
 
@@ -36,7 +36,7 @@ class Earlier:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class JobArrived:
     """A job was submitted. It becomes the loop's next number."""
 
     job: TrainingJob
@@ -44,7 +44,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class JobWithdrawn:
     """A job is not wanted any more, whether it runs or waits. Where it runs, the loop has the engine stop it."""
 
     number: int
@@ -52,7 +52,7 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class JobRunning:
     """All processes of a gang work from now on; `steps` are done, as its checkpoint has it."""
 
     number: int
@@ -60,7 +60,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class JobProgressed:
     """A running job has done `steps` steps in all, saved or not."""
 
     number: int
@@ -68,7 +68,7 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class JobStopped:
     """A job that was told to stop has saved `steps` steps and let its devices go."""
 
     number: int
@@ -76,14 +76,14 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class JobFinished:
     """A job has done all that it wanted; its devices are free."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class JobFailed:
     """A job ended by itself with an error, `steps` steps being saved. Its devices are free."""
 
     number: int
@@ -92,7 +92,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class JobEvicted:
     """A job lost its devices by no fault of its own, or could not be started on them; `steps` steps are saved."""
 
     number: int
@@ -117,7 +117,16 @@ class NodeBack:
 
 
 Report: TypeAlias = (
-    Arrived | Withdrawn | Running | Progressed | Stopped | Finished | Failed | Evicted | NodeGone | NodeBack
+    JobArrived
+    | JobWithdrawn
+    | JobRunning
+    | JobProgressed
+    | JobStopped
+    | JobFinished
+    | JobFailed
+    | JobEvicted
+    | NodeGone
+    | NodeBack
 )
 
 
@@ -156,7 +165,7 @@ class Engine(Protocol):
         ...
 
 
-class Simulation:
+class ReplayEngine:
     """Nothing really runs: time jumps to the next event."""
 
     observes = False
@@ -171,7 +180,7 @@ class Simulation:
 
 class RealClock:
     """Seconds since a cluster was first served. It goes on over ends of the process, and never goes back: within a process it
-    follows a clock that nobody sets, and it begins no earlier than the last time that is known.
+    follows a clock that is never set, and it begins no earlier than the last time that is known.
 
     Args:
         began: when the cluster was first served, by `time.time`.

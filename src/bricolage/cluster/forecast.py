@@ -1,7 +1,7 @@
 """What happens next on a cluster that runs already: the replay's loop and policies, begun in the middle. Slurm's and Kueue's
 adapters stand on it.
 
-Time 0 is now. Jobs that wait were submitted before it, and jobs that run hold devices at it. Nobody knows how long jobs take: a
+Time 0 is now. Jobs that wait were submitted before it, and jobs that run hold devices at it. How long jobs take is not known: a
 forecast is made for the mean of what is believed, and for draws of it, whose starts and ends give an interval.
 """
 
@@ -23,7 +23,7 @@ from bricolage.cluster.why import TENTHS, Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 
 _NOW_S = 0.5
-"""A start within so many seconds is now."""
+"""In seconds: a start within them is now."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class QueuedJob:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class JobOutlook:
     """Of one job."""
 
     time: RunTime
@@ -167,13 +167,13 @@ class Outlook:
 
 def outlook(
     jobs: Sequence[QueuedJob], cluster: ClusterSpec, entry: PolicyEntry, rolling: Rolling, draws: int, seed: int
-) -> list[Outlook]:
+) -> list[JobOutlook]:
     """When each job starts and ends, and why not sooner. Jobs that share no kinds of devices do not wait for each other.
 
     Args:
-        jobs: in order of submission; each fits on one of its kinds, and those that run fit beside each other.
+        jobs: in order of submission; each fits on one of its kinds, and those that run fit together.
         cluster: with the devices.
-        entry: the policy. It orders who waits, and stops nobody.
+        entry: the policy. It orders who waits, and stops no job.
         rolling: what past jobs took.
         draws: forecasts with lengths drawn from it, for the intervals.
         seed: of the draws.
@@ -203,7 +203,7 @@ def outlook(
     waiting = [number for number in found if jobs[number].since_s is None]
     waiting.sort(key=lambda number: (found[number][0].start_s, found[number][0].place, number))
     place = {number: at for at, number in enumerate(waiting, 1)}
-    return [Outlook(times[n], *found[n], place.get(n, 0)) for n in range(len(jobs))]
+    return [JobOutlook(times[n], *found[n], place.get(n, 0)) for n in range(len(jobs))]
 
 
 def _work(job: QueuedJob, time: RunTime) -> TrainingJob:

@@ -7,29 +7,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from bricolage.cluster.engine import (
-    Arrived,
-    Engine,
-    Evicted,
-    Failed,
-    Finished,
-    Gang,
-    NodeBack,
-    NodeGone,
-    Progressed,
-    Report,
-    Running,
-    Simulation,
-    Stopped,
-    Withdrawn,
-    gang_of,
-)
+from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
-from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
+from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
@@ -37,12 +22,6 @@ _END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
 """The order of events at the same time: what is freed comes before who wants it."""
 _DONE = 1e-9
 """Share of a phase below which it counts as finished: sums of floats."""
-ATTEMPTS = 3
-"""A job that fails so often without a step more is given up."""
-_DRIFT = 0.05
-"""What is seen of a job's progress is believed to change its rate when it is off by so much."""
-_SOONEST_S = 1.0
-"""Of running, before a job's rate is judged by what it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +129,12 @@ class Standing:
     @staticmethod
     def of(state: JobState) -> Standing:
         """Of a job in a loop."""
+        since_s = state.since_s if state.held else state.waits_since_s
         return Standing(
-            state.steps_done,
-            state.held_kind,
-            state.nodes,
-            state.held,
-            state.since_s if state.held else state.waits_since_s,
-            state.first_start_s,
-            state.resumes_s,
-            state.attained_s,
-            state.run_s,
-            state.restarts,
-            tuple(state.ran),
+            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
+            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
             None if state.mate is None else state.mate.number,
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -192,7 +163,7 @@ class ReplayLoop:
     """The replay begins then: jobs that were submitted before are there, as `standing` has it."""
     standing: Mapping[int, Standing] = field(default_factory=dict)
     """By number; a job that is not there has done nothing and waits since its submission."""
-    engine: Engine = field(default_factory=Simulation)
+    engine: Engine = field(default_factory=ReplayEngine)
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -201,7 +172,7 @@ class ReplayLoop:
         self.stays: list[Stay] = []
         self._heap: list[tuple[float, int, int, int]] = []
         self._wake = math.inf
-        self._lost = 0.0
+        self.lost_steps = 0.0
         self._events = 0
         self._left = 0
         self._quota = {one.queue: one.devices for one in self.cluster.quota}
@@ -210,13 +181,9 @@ class ReplayLoop:
         self.held_back: dict[str, list[JobState]] = {queue: [] for queue in self._quota}
         """By queue, jobs that its quota does not admit yet, in order of submission."""
         self._begun = False
+        self.observed = Observations(self)
         self._cut: dict[int, float] = {}
         """By number, since when the stay of a job lasts whose devices were shared meanwhile."""
-        self._from: dict[int, tuple[float, float]] = {}
-        """By number, since when a job runs where it is, and with how many steps it began there."""
-        self._failed: dict[int, tuple[int, float]] = {}
-        self.given_up: dict[int, str] = {}
-        """By number, why a job is not wanted any more."""
 
     def run(self, over: Callable[[], bool] | None = None) -> Replayed:
         """Until every job has finished, or `over` says so; then it may be run on.
@@ -232,7 +199,7 @@ class ReplayLoop:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
             self._step()
-        return Replayed(self.states, self.stays, self._events, self._lost)
+        return Replayed(self.states, self.stays, self._events, self.lost_steps)
 
     def run_until(self, until_s: float) -> Mapping[int, Standing]:
         """All events of a replay up to a time, and where the jobs that are there then stand.
@@ -270,7 +237,7 @@ class ReplayLoop:
     def _step(self) -> None:
         """All events of the next time, and what is decided then."""
         self.now, reports = self.engine.wait(self._heap[0][0] if self._heap else math.inf)
-        lost = [number for report in reports for number in self._hear(report)]
+        lost = [number for report in reports for number in self.observed.hear(report)]
         while self._heap and self._heap[0][0] <= self.now:
             self._handle(*heapq.heappop(self._heap)[1:])
         stops, starts = self._apply(self.scheduler.decide(self.now))
@@ -306,7 +273,7 @@ class ReplayLoop:
     def _handle(self, what: int, number: int, version: int) -> None:
         self._events += 1
         if what == _ARRIVE:
-            self._arrive(self.states[number])
+            self.arrive(self.states[number])
         elif what == _END:
             state = self.states[number]
             if state.version == version:
@@ -317,11 +284,12 @@ class ReplayLoop:
             one = self.cluster.failure[number]
             pool = self.pools[one.kind]
             pool.repair(one.node)
-            self._tell_size(one.kind)
+            self.tell_size(one.kind)
         elif self._wake <= self.now:
             self._wake = math.inf
 
-    def _arrive(self, state: JobState) -> None:
+    def arrive(self, state: JobState) -> None:
+        """A job was submitted, or was there before."""
         state.at_s = self.now
         state.waits_since_s = min(self.now, state.job.submit_s)
         if factors := self.estimator.rates(state):
@@ -339,7 +307,7 @@ class ReplayLoop:
             self._admitted[queue] += state.job.devices
         self.scheduler.arrived(state, self.now)
 
-    def _withdraw(self, state: JobState) -> None:
+    def withdraw(self, state: JobState) -> None:
         """It waits no more, whether or not the scheduler has heard of it."""
         back = self.held_back.get(state.job.queue, [])
         if state in back:
@@ -384,115 +352,6 @@ class ReplayLoop:
         else:
             state.waits_since_s = stood.since_s
 
-    # --- what an engine has seen ------------------------------------------------------------------------------------
-
-    def _hear(self, report: Report) -> list[int]:
-        """Takes a report. Returns the jobs that the engine has to stop for it."""
-        self._events += 1
-        if isinstance(report, Arrived):
-            self._take_in(report)
-            return []
-        if isinstance(report, NodeGone | NodeBack):
-            self._node(report)
-            return []
-        state = self.states[report.number]
-        if state.number in self.given_up or not math.isnan(state.finish_s):
-            return []
-        if isinstance(report, Withdrawn):
-            held = state.held > 0
-            self._give_up(state, report.reason)
-            return [state.number] if held else []
-        if isinstance(report, Running | Progressed):
-            self._seen(state, report)
-        elif isinstance(report, Stopped):
-            self._saved(state, report.steps)
-        elif isinstance(report, Finished):
-            self._finished(state)
-        else:
-            self._evicted(state, report)
-        return []
-
-    def _take_in(self, report: Arrived) -> None:
-        earlier, number = report.earlier, len(self.states)
-        state = JobState(number, report.job, report.job.steps, self.check_fits(report.job))
-        state.done, state.attained_s, state.run_s = earlier.done, earlier.attained_s, earlier.run_s
-        state.restarts = earlier.restarts
-        if earlier.first_start_s is not None:
-            state.first_start_s = earlier.first_start_s
-        self.states.append(state)
-        self._handle(_ARRIVE, number, 0)
-
-    def _node(self, report: NodeGone | NodeBack) -> None:
-        pool = self.pools[report.kind]
-        if isinstance(report, NodeGone):
-            self._clear(report.kind, report.node)
-            pool.fail(report.node)
-        else:
-            pool.repair(report.node)
-        self._tell_size(report.kind)
-
-    def _seen(self, state: JobState, report: Running | Progressed) -> None:
-        """Progress as it was seen; a rate that is off is mended."""
-        if not state.held:
-            return
-        state.advance(self.now)
-        kind = state.held_kind
-        if isinstance(report, Running):
-            state.resumes_s = self.now
-            self._from[state.number] = (self.now, report.steps)
-            state.done = report.steps
-            return
-        state.done = min(report.steps, state.job.steps)
-        since, before = self._from.get(state.number, (self.now, report.steps))
-        if self.now - since < _SOONEST_S or report.steps <= before:
-            return
-        rate = (report.steps - before) / (self.now - since)
-        if abs(rate / state.rate - 1.0) > _DRIFT:
-            rates = dict(state.job.phases[0].rates)
-            rates[kind] *= rate / state.rate
-            state.job = replace(state.job, phases=(WorkPhase(state.job.steps, rates),))
-            state.rate = rate
-            self.scheduler.changed(state, self.now)
-
-    def _saved(self, state: JobState, steps: float) -> None:
-        """Its steps are those of its checkpoint, wherever it is now."""
-        state.advance(self.now)
-        self._lost += max(state.done - steps, 0.0)
-        state.done = steps
-
-    def _finished(self, state: JobState) -> None:
-        state.advance(self.now)
-        state.done = state.job.steps
-        if state.held:
-            self._end(state)
-            return
-        state.finish_s = self.now
-        self._left += 1
-        self.estimator.ended(state)
-        self._withdraw(state)
-
-    def _evicted(self, state: JobState, report: Failed | Evicted) -> None:
-        self._saved(state, report.steps)
-        if state.held:
-            self._release(state)
-            self.scheduler.evicted(state, self.now)
-        if isinstance(report, Failed):
-            count, before = self._failed.get(state.number, (0, -1.0))
-            count = count + 1 if report.steps <= before else 1
-            self._failed[state.number] = (count, report.steps)
-            if count >= ATTEMPTS:
-                self._give_up(state, f"failed: {report.reason}")
-
-    def _give_up(self, state: JobState, reason: str) -> None:
-        state.advance(self.now)
-        if state.held:
-            self._release(state)
-            self.scheduler.evicted(state, self.now)
-        self.given_up[state.number] = reason
-        self._withdraw(state)
-
-    # --- what a loop computes ---------------------------------------------------------------------------------------
-
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)
         phase = state.job.phases[state.phase]
@@ -503,10 +362,11 @@ class ReplayLoop:
             self._set_rate(state)
             self.scheduler.changed(state, self.now)
             return
-        self._end(state)
+        self.end(state)
 
-    def _end(self, state: JobState) -> None:
-        self._release(state)
+    def end(self, state: JobState) -> None:
+        """A job has finished on its devices."""
+        self.release(state)
         state.finish_s = self.now
         self._left += not self.stop_after or state.number in self.stop_after
         self.estimator.ended(state)
@@ -515,11 +375,11 @@ class ReplayLoop:
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]
-        self._clear(one.kind, one.node)
+        self.clear(one.kind, one.node)
         self.pools[one.kind].fail(one.node)
-        self._tell_size(one.kind)
+        self.tell_size(one.kind)
 
-    def _clear(self, kind: str, node: int) -> None:
+    def clear(self, kind: str, node: int) -> None:
         """Takes all jobs off a node that has failed."""
         hit = [s for s in self.states if s.held_kind == kind and any(number == node for number, _ in s.nodes)]
         for state in hit:
@@ -528,26 +388,20 @@ class ReplayLoop:
             ran = max(self.now - max(state.since_s, state.resumes_s), 0.0)
             lost = min(state.rate * (ran % every if every else 0.0), state.done)
             state.done -= lost
-            self._lost += lost
-            self._release(state)
+            self.lost_steps += lost
+            self.release(state)
             self.scheduler.evicted(state, self.now)
 
-    def _tell_size(self, kind: str) -> None:
-        self.scheduler.resized(kind, self.there(kind), self.now)
-
-    def there(self, kind: str) -> int:
-        """Devices of a kind on nodes that are there."""
+    def tell_size(self, kind: str) -> None:
+        """The scheduler hears how many devices of a kind are there."""
         pool = self.pools[kind]
-        return sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
-
-    def works(self, state: JobState) -> bool:
-        """Whether an engine has said that a job runs where it is."""
-        return self._from.get(state.number, (-1.0, 0.0))[0] >= state.since_s
+        there = sum(size for node, size in enumerate(pool.sizes) if node not in pool.down)
+        self.scheduler.resized(kind, there, self.now)
 
     def _apply(self, changes: Changes) -> tuple[list[int], list[Gang]]:
         for state in changes.stops:
             state.advance(self.now)
-            self._release(state)
+            self.release(state)
         for start in changes.starts:
             self._start(start)
         if changes.wake_s < self._wake:
@@ -601,7 +455,8 @@ class ReplayLoop:
         at = ready if left <= _DONE * phase.steps else ready + left / state.rate
         heapq.heappush(self._heap, (at, _END, state.number, state.version))
 
-    def _release(self, state: JobState) -> None:
+    def release(self, state: JobState) -> None:
+        """Takes its devices from a job."""
         self._stayed(state)
         del self._cut[state.number]
         mate = state.mate

@@ -243,7 +243,7 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
         told = f"its turn: {free[kind]} {kind} are free, and {_named(scene, few)} come first"
         return "order", told, f"the place of {_named(scene, few)}"
     lacks = job.devices - free[kind]
-    word: WaitsFor = "gang" if 0 < free[kind] else "devices"
+    word: WaitsFor = "gang" if free[kind] > 0 else "devices"
     reason = f"{lacks} more {kind}: {free[kind]} of {scene.cluster.capacity[kind]} are free, and its gang needs {job.devices}"
     more = _more_devices(scene, number, kind, lacks)
     change = more or f"{lacks} more {kind}, and the first place"

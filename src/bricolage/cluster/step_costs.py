@@ -140,7 +140,9 @@ class RatioModel:
         features = self.x.shape[1]
         start = np.array([0.7] * features + [0.0, -2.0])
         found = minimize(self._unlikely, start, method="L-BFGS-B", bounds=[(-4.0, 6.0)] * (features + 2))
-        return found.x, np.linalg.inv(self._covariance(found.x))
+        at: Vector = found.x
+        inverse: Vector = np.linalg.inv(self._covariance(at)).astype(np.float64)
+        return at, inverse
 
     def _unlikely(self, parameters: Vector) -> float:
         """Minus the logarithm of the evidence, and of normal priors of the parameters: with few samples it has many maxima."""

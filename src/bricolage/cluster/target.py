@@ -135,15 +135,15 @@ class TargetScheduler:
         if self.preempts:
             pairs = {number: other for a, b in self.policy.pairs() for number, other in ((a, b), (b, a))}
         else:
-            wanted = _beside_running(states, wanted, self._capacity)
+            wanted = _with_running(states, wanted, self._capacity)
         stops = _leaving(states, wanted, pairs)
         starts = _starting(states, wanted, pairs, {state.number for state in stops})
         self._next = now + every if every else math.inf
         return Changes(stops, starts, self._next)
 
 
-def _beside_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
-    """The part of a target that stops nobody: running jobs as they are, then who is wanted and fits, in the target's order."""
+def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
+    """The part of a target that stops no job: running jobs as they are, then who is wanted and fits, in the target's order."""
     kept = {state.number: (state.held_kind, state.held) for state in states if state.held}
     free = dict(capacity)
     for kind, devices in kept.values():

@@ -10,7 +10,6 @@ from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
 
-
 Interval = tuple[float, float]
 TENTHS = (0.1, 0.9)
 """Quantiles of an interval."""

@@ -57,7 +57,7 @@ class Ring:
         return (self.workers - 1) * self.send_ms(size / self.workers**2)
 
     def copy_ms(self, size: float) -> float:
-        """Milliseconds to bring so many bytes into the order in which they are sent, or back: half of a bucket's way in and out."""
+        """Milliseconds to bring bytes into the order in which they are sent, or back: half of a bucket's way in and out."""
         return self.copy_ms_per_byte * size / 2
 
     @classmethod

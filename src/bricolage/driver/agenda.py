@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from bricolage.deadline import Deadline
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.measure.statistics import THRESHOLD
 from bricolage.plan.agenda import AgendaItem, ItemOutcome
 
@@ -44,21 +44,21 @@ class Item(ABC):
     name: str
 
     @abstractmethod
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """What it could bring by what is known now; None where something is missing that it needs, or there is nothing of its
         kind."""
 
     @abstractmethod
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures, and adds to the state; when its deadline says so it ends, and what it has found counts."""
 
-    def again(self, state: State) -> bool:
+    @property
+    def again(self) -> bool:
         """Whether it goes on where it ended, once it has run."""
-        del state
         return False
 
 
-class Agenda(Stage[State]):
+class Agenda(Stage[DecisionState]):
     """Takes the item with the highest gain for its seconds, weighed by its chance, until none can gain more than what counts as a
     gain, or the time does not reach for any that could."""
 
@@ -78,11 +78,11 @@ class Agenda(Stage[State]):
         }
     )
 
-    def __init__(self, items: Callable[[State], Sequence[Item]]) -> None:
+    def __init__(self, items: Callable[[DecisionState], Sequence[Item]]) -> None:
         """`items`: made once the baselines are known. Where two promise the same, the first is taken."""
         self._items = items
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Works through it. What is left is recorded with the reason."""
         waiting = list(self._items(state))
         interrupted = False
@@ -91,7 +91,7 @@ class Agenda(Stage[State]):
                 item, promise = taken
                 waiting.remove(item)
                 self._run(item, promise, state, deadline)
-                if item.again(state):
+                if item.again:
                     waiting.append(item)
         except KeyboardInterrupt:
             interrupted = True
@@ -101,7 +101,7 @@ class Agenda(Stage[State]):
             state.agenda += [entry for item in waiting if (entry := _left(item, state, late)) is not None]
 
     @staticmethod
-    def _run(item: Item, promise: Promise, state: State, deadline: Deadline) -> None:
+    def _run(item: Item, promise: Promise, state: DecisionState, deadline: Deadline) -> None:
         before, began = state.incumbent_ms, deadline.clock()
         outcome: ItemOutcome = "interrupted"
         try:
@@ -123,7 +123,7 @@ class Agenda(Stage[State]):
             _LOG.debug("%s: %.1f s, from %s to %s ms", item.name, seconds, before, after)
 
 
-def _next(waiting: Sequence[Item], state: State, deadline: Deadline) -> tuple[Item, Promise] | None:
+def _next(waiting: Sequence[Item], state: DecisionState, deadline: Deadline) -> tuple[Item, Promise] | None:
     """The item to take, with its promise."""
     left = deadline.left
     if left <= 0.0:
@@ -133,7 +133,7 @@ def _next(waiting: Sequence[Item], state: State, deadline: Deadline) -> tuple[It
     return max(able, key=lambda one: one[1].chance * one[1].gain / max(one[1].seconds, 0.1), default=None)
 
 
-def _left(item: Item, state: State, late: ItemOutcome) -> AgendaItem | None:
+def _left(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | None:
     """What is said of an item that was not taken, `late` where it could have gained; None where there was nothing of its kind."""
     promise = item.promise(state)
     if promise is None:

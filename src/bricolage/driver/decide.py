@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bricolage.deadline import Deadline
-from bricolage.driver.agenda import Agenda
+from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.items import items
 from bricolage.driver.session import Session
 from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
 from bricolage.plan.plan import Bucket, ModelUse, Quality
 from bricolage.rewrite.variants import GraphVariant
 
 
-def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[str, np.ndarray], digest: str) -> Bucket:
+def decide(
+    session: Session,
+    variants: Sequence[GraphVariant],
+    inputs: Mapping[str, np.ndarray],
+    digest: str,
+    without: Collection[str] = (),
+) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
-    `digest` is that of the model with its weights. Sizes and the origin of the inputs are the caller's to add.
+    `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried. Sizes and the
+    origin of the inputs are the caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    state = State(session, list(variants), inputs, digest, _budget(session, variants))
-    return _conclude(session, [Reference(), Baselines(), Agenda(items)], state)
+    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
+
+    def left(state: DecisionState) -> list[Item]:
+        return [item for item in items(state) if item.name not in without]
+
+    return _conclude(session, [Reference(), Baselines(), Agenda(left)], state)
 
 
 def compete(
@@ -42,7 +53,7 @@ def compete(
     challengers: Sequence[Challenger],
 ) -> Bucket:
     """Only the race: every baseline and the given challengers. Arguments and errors as `decide`."""
-    state = State(session, list(variants), inputs, digest, _budget(session, variants))
+    state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
     state.challenge(*challengers)
     return _conclude(session, [Reference(), Baselines(every=True)], state)
 
@@ -51,7 +62,7 @@ def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
     return session.options.budget(len(variants[0].graph))
 
 
-def _conclude(session: Session, stages: Sequence[Stage[State]], state: State) -> Bucket:
+def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
     deadline = Deadline(state.budget_s)
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
@@ -60,7 +71,7 @@ def _conclude(session: Session, stages: Sequence[Stage[State]], state: State) ->
     return replace(_bucket(session, state, result, times), interrupted=deadline.interrupted)
 
 
-def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
+def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
     profile = state.profiles[result.variant]
     search = state.searches.get(result.variant)
     tried = [ms for one in state.searches.values() for ms in one.measured_ms]
@@ -120,7 +131,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
     )
 
 
-def _model_use(state: State) -> ModelUse | None:
+def _model_use(state: DecisionState) -> ModelUse | None:
     """None where nothing was decided by predictions."""
     session = state.session
     chose = session.options.profile.baselines is not None

@@ -108,7 +108,7 @@ def weighed(name: str, other: str, ran: Race, evidence: Mapping[str, Evidence]) 
     raced = ran.ratio(name, other, through=ran.incumbent)
     known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
     sources = [UncertainValue(raced.value, raced.low, raced.high)] if raced is not None else []
-    if raced is not None and (ran.shaken(name) or ran.shaken(other)):
+    if raced is not None and (ran.noisy(name) or ran.noisy(other)):
         sources = [sources[0].widened(_OF_NEIGHBOURS)]
     sources += [known] if known is not None else []
     if not sources:

@@ -9,7 +9,7 @@ from bricolage.backends.interface import Backend
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.driver.candidates import find
-from bricolage.driver.preference import usable
+from bricolage.driver.heuristic_placement import usable
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import leave_out_regions

@@ -14,7 +14,7 @@ from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race import Race, race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
@@ -63,7 +63,7 @@ class _Decision:
     evidence: Mapping[str, Evidence]
 
 
-class FinalRace(Stage[State]):
+class FinalRace(Stage[DecisionState]):
     """Races the challengers against all baselines within reach.
 
     Rule: the fastest baseline is the incumbent: that of the lowest median, unless another is surely faster in the rounds that both
@@ -78,11 +78,11 @@ class FinalRace(Stage[State]):
     reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
     adds: ClassVar[frozenset[str]] = frozenset({"race"})
 
-    def share(self, state: State) -> float:
+    def share(self, state: DecisionState) -> float:
         """The race's seconds: never given to anybody else."""
         return state.session.options.race_seconds(len(state.variants[0].graph))
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
         forgone = state.session.options.profile.forgone
@@ -106,7 +106,7 @@ class FinalRace(Stage[State]):
 # --- what follows from it -------------------------------------------------------------------------------------------
 
 
-def race_result(state: State) -> RaceResult | None:
+def race_result(state: DecisionState) -> RaceResult | None:
     """Who ships, by the race where one was held; None when nothing is correct and alive."""
     ran, original = state.race, state.original
     arrived = {name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None}
@@ -135,7 +135,7 @@ def race_result(state: State) -> RaceResult | None:
     )
 
 
-def _decision(state: State, arrived: Mapping[str, float]) -> _Decision | None:
+def _decision(state: DecisionState, arrived: Mapping[str, float]) -> _Decision | None:
     """Who ships. `arrived`: medians of all that the race timed, ms."""
     original, ran = state.original, state.race
     by_name = {str(one): one for one in original.whole}
@@ -153,7 +153,7 @@ def _decision(state: State, arrived: Mapping[str, float]) -> _Decision | None:
         usual = [one for name, one in evidence.items() if not by_name[name].tuned]
         by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
         found = None if best is None else (best, best, _ITSELF)
-    elif ran.contested:
+    elif ran.inconclusive:
         by = "race and prior evidence"
         evidence |= {
             c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
@@ -166,7 +166,7 @@ def _decision(state: State, arrived: Mapping[str, float]) -> _Decision | None:
     return None if found is None else _Decision(*found, by, evidence)
 
 
-def _table(state: State, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
+def _table(state: DecisionState, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
     """All contestants, the fastest first, and the baselines that were not measured."""
     original, ran = state.original, state.race
     by_name = {str(one): one for one in original.whole}
@@ -218,7 +218,7 @@ _Found = tuple[str, str, Ratio]
 """Who ships, the best baseline, and the speed-up of the first over the second."""
 
 
-def _unmeasured(state: State, one: Implementation) -> str:
+def _unmeasured(state: DecisionState, one: Implementation) -> str:
     """Why the whole graph was not measured on an implementation."""
     for entry in state.agenda:
         if entry.name == whole_model(one):

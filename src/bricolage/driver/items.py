@@ -22,7 +22,7 @@ from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecision
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
 from bricolage.driver.whole_models import measure_dropped, near_fastest
 from bricolage.graph.work import workload
@@ -36,7 +36,7 @@ _OPENING = 3
 """As many times as long as a whole graph takes it to compile its kernels one by one, and to time them as they are."""
 
 
-def items(state: State) -> list[Item]:
+def items(state: DecisionState) -> list[Item]:
     """The agenda as it begins, baselines being known."""
     wholes = [WholeModelItem(one) for one in state.original.candidates.whole]
     rewriting = state.session.options.rewrite
@@ -54,7 +54,7 @@ class WholeModelItem(Item):
         self.implementation = implementation
         self.name = whole_model(implementation)
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By its track record on networks of the kind; by the roofline where it has none."""
         profile, one, session = state.original, self.implementation, state.session
         if one in profile.whole:
@@ -78,7 +78,7 @@ class WholeModelItem(Item):
         because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because, Tries(0, ()).chance)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Compiles, checks and times it."""
         state.session.progress.start(self.name, 1)
         state.original.measure_whole([self.implementation], deadline)
@@ -87,7 +87,7 @@ class WholeModelItem(Item):
         state.session.progress.finish()
 
 
-def _compile_s(state: State, backend: str) -> float:
+def _compile_s(state: DecisionState, backend: str) -> float:
     """Seconds until the whole is ready on a backend that compiles slowly: as long as it took in another configuration, else by the
     record, as many times as long as the baselines took over theirs: the machine may be slow, or busy."""
     profile, record = state.original, state.session.record
@@ -110,14 +110,14 @@ class RewrittenGraph(Item):
 
     name = "rewritten graph"
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained."""
         if state.incumbent_ms is None:
             return None
         near = near_fastest(state.original, state.original.times)
         return by_tries("rewritten graphs", state, state.whole_s * len(near))
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes and times it, and enters the fastest for the race."""
         RewrittenVariants().run(state, deadline)
 
@@ -127,12 +127,12 @@ class TailoredRewrites(Item):
 
     name = "rules tailored to the fastest backend"
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained."""
         limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
         return by_tries("tailored graphs", state, limit) if state.incumbent_ms is not None else None
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
         limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
         RewriteTuning().run(state, deadline.at_most(limit))
@@ -143,13 +143,13 @@ class SearchedRewrites(Item):
 
     name = "search for rewrites"
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained; once regions were measured."""
         if not any(profile.regions for profile in state.profiles.values()):
             return None
         return by_tries("searched graphs", state, state.session.options.profile.shares.rewrite_search * state.budget_s)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Learns costs, searches, and times what it finds."""
         RewriteSearch().run(state, deadline)
 
@@ -159,13 +159,13 @@ class KnownKernels(Item):
 
     name = "tuned kernels that are known"
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By how often tuning gained, where anything was tuned here."""
         if not KernelTuning.known(state):
             return None
         return by_tries("tuned kernels", state, 2 * state.whole_s)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Times them."""
         KernelTuning(searching=False).run(state, deadline)
 
@@ -180,7 +180,7 @@ class KernelsItem(Item):
         self._gained: float | None = None
         """By the last slice, as a share of the time."""
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By how often tuning gained in as much time, where a backend can be tuned; then by what the last slice gained."""
         if not any(
             one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
@@ -191,20 +191,20 @@ class KernelsItem(Item):
             return Promise(self._gained, seconds, "the slice before gained that share")
         return by_tries("tuned kernels", state, seconds, timed=True)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
         before = state.incumbent_ms
         KernelTuning(searching=True).run(state, deadline.at_most(self._seconds(state)))
         after = state.incumbent_ms
         self._gained = max(0.0, 1.0 - after / before) if before and after else 0.0
 
-    def again(self, state: State) -> bool:
+    @property
+    def again(self) -> bool:
         """Another slice may gain again."""
-        del state
         return bool(self._gained)
 
     @staticmethod
-    def _seconds(state: State) -> float:
+    def _seconds(state: DecisionState) -> float:
         """The least in which anything can be found, or the share of the budget where that is more."""
         shares = state.session.options.profile.shares
         least = shares.tuning.turn_s + _OPENING * state.whole_s
@@ -220,13 +220,13 @@ class Schedules(Item):
         """Nothing was looked at."""
         self._stage = Scheduling()
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """The most that side by side could save, even if more cores sped no branch up."""
         saved = self._stage.promise(state)
         if saved is None:
             return None
         return Promise(saved, 4 * state.whole_s, "side by side could save that much at most")
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries."""
         self._stage.run(state, deadline)

@@ -9,7 +9,7 @@ from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
 from bricolage.driver.stages.placing import Placing, measure_precisions, place_precisions, precision_proposals
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
 from bricolage.driver.variants import placed
 from bricolage.errors import NoCover, NoPlacement
@@ -23,7 +23,7 @@ _TWO_PRECISIONS = 2
 the first mixtures of them."""
 
 
-def _mixable(state: State) -> list[Profile]:
+def _mixable(state: DecisionState) -> list[Profile]:
     """Variants that can be divided among several implementations."""
     if not state.mixing:
         return []
@@ -34,12 +34,13 @@ class RegionsItem(Item):
     """Costs of regions, the most promising first: what placements and searches rest on."""
 
     name = "regions"
+    again = True  # variants may be found later
 
     def __init__(self) -> None:
         """No placement is predicted."""
         self._predicted: dict[str, float | None] = {}
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """The most that a mixture could gain by what is known without regions."""
         waiting = [one for one in _mixable(state) if one.variant.name not in state.divided]
         incumbent = state.incumbent_ms
@@ -64,7 +65,7 @@ class RegionsItem(Item):
                 found.append(Promise(share, seconds, because))
         return max(found, key=lambda one: one.gain)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as its share of the time allows; what is known already costs nothing."""
         part = deadline.at_most(state.session.options.profile.shares.regions * state.budget_s)
         for profile in _mixable(state):
@@ -72,17 +73,13 @@ class RegionsItem(Item):
                 state.divided.add(profile.variant.name)
                 measure_regions(profile, part)
 
-    def again(self, state: State) -> bool:
-        """Variants may be found later."""
-        del state
-        return True
-
 
 class TwoPrecisionsItem(Item):
     """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows: first the
     segments in both precisions, then what they promise, end to end."""
 
     name = "two precisions"
+    again = True  # its placements, and those of others that may be found to be too inaccurate
 
     def __init__(self) -> None:
         """Nothing is tried."""
@@ -91,7 +88,7 @@ class TwoPrecisionsItem(Item):
         self._tried: set[Implementation] = set()
         """... and those whose placements are."""
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By the time that the lower precision takes for all of it; then by the segments' times."""
         low, incumbent = self._next(state), state.incumbent_ms
         if low is None or incumbent is None:
@@ -104,7 +101,7 @@ class TwoPrecisionsItem(Item):
             because = f"the segments whose errors allow {low} take that much less"
         return Promise(1.0 - ms / incumbent, seconds, because)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Goes on with the most promising."""
         low = self._next(state)
         assert low is not None
@@ -115,12 +112,7 @@ class TwoPrecisionsItem(Item):
             self._segments.add(low)
             measure_precisions(state.original, low, deadline)
 
-    def again(self, state: State) -> bool:
-        """Its placements, and those of others that may be found to be too inaccurate."""
-        del state
-        return True
-
-    def _next(self, state: State) -> Implementation | None:
+    def _next(self, state: DecisionState) -> Implementation | None:
         """The one whose segments are measured, else the fastest that is too inaccurate for the original."""
         if not state.mixing or not state.original.graph.static:
             return None
@@ -133,13 +125,14 @@ class Placements(Item):
     """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
 
     name = "placements"
+    again = True  # variants may be found later
 
     def __init__(self) -> None:
         """No variant is placed yet."""
         self._placed: set[str] = set()
         self._bounds: dict[tuple[str, int], float | None] = {}
 
-    def promise(self, state: State) -> Promise | None:
+    def promise(self, state: DecisionState) -> Promise | None:
         """By measured costs, transfers being free."""
         incumbent, found = state.incumbent_ms, list[Promise]()
         seconds = state.session.options.profile.shares.placement * state.budget_s
@@ -153,18 +146,13 @@ class Placements(Item):
                 found.append(Promise(1.0 - bound / incumbent, seconds, because))
         return max(found, key=lambda one: one.gain, default=None)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""
         waiting = self._waiting(state)
         self._placed |= {profile.variant.name for profile in waiting}
         Placing(waiting).run(state, deadline)
 
-    def again(self, state: State) -> bool:
-        """Variants may be found later."""
-        del state
-        return True
-
-    def _waiting(self, state: State) -> list[Profile]:
+    def _waiting(self, state: DecisionState) -> list[Profile]:
         divided = state.divided - self._placed
         return [one for one in _mixable(state) if one.regions and one.variant.name in divided]
 

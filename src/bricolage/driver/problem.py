@@ -8,7 +8,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.graph.to_work import to_work
-from bricolage.measure.entry_costs import fixed_costs
+from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
 from bricolage.perf.prediction import region_costs
 from bricolage.plan.plan import Proof, Transfer
@@ -82,7 +82,7 @@ class PlacementProblem:
         """Of regions of the graph."""
         engines = sorted({candidate.implementation for candidate in self.candidates})
         threads, device = self._session.options.threads, self._session.device
-        fixed = fixed_costs(self._session.measurer, engines, threads, device, should_stop=deadline)
+        fixed = dispatch_overheads(self._session.measurer, engines, threads, device, should_stop=deadline)
         return region_costs(self.candidates, fixed)
 
     def solve(self, seconds: float | None = None) -> PlacementResult:

@@ -54,7 +54,7 @@ class PlacementSearch:
 
 
 @dataclass
-class State:
+class DecisionState:
     """Of the decision for one shape bucket."""
 
     session: Session

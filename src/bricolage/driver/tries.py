@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bricolage.driver.agenda import Promise
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 
 _UNKNOWN_GAIN = 0.1
 """Of a way that has never gained, and has not been tried often enough to be left out for that."""
 
 
-def by_tries(way: str, state: State, seconds: float, *, timed: bool = False) -> Promise:
+def by_tries(way: str, state: DecisionState, seconds: float, *, timed: bool = False) -> Promise:
     """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk. What is
     `timed` finds the more the longer it takes."""
     incumbent, risk = state.incumbent, state.session.options.profile.risk

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from bricolage.driver.profile import Profile
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
@@ -64,7 +64,7 @@ def promising(profiles: Mapping[str, Profile]) -> list[Profile]:
     return [profiles[name] for name in sorted(times, key=lambda name: shown[name]) if times[name] <= limit]
 
 
-def placed(state: State) -> list[Profile]:
+def placed(state: DecisionState) -> list[Profile]:
     """The variants that are divided into regions: the most promising, as many as the effort says; also the original
     where a backend offers to run a part of it and of none of those: rules may have replaced the very patterns that it knows."""
     ranked = promising(state.profiles)

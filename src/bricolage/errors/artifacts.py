@@ -66,3 +66,18 @@ class BadPlacementInstance(UsageError):
 
     what = "'{path}' is no instance of device placement: {reason}"
     hint = "docs/parallel.md shows the fields that it must have"
+
+
+class NoTarget(UsageError):
+    what = "no plan of the pack runs here: {reason}"
+    hint = "Name one (target=...), or make a pack with a target for this machine"
+
+
+class BadTargets(UsageError):
+    what = "'{path}' lists no targets: {reason}"
+    hint = "docs/packs.md lists what such a file may hold"
+
+
+class NotPack(UsageError):
+    what = "'{path}' has one plan, and a {option} was given"
+    hint = "Leave it out, or give a pack (`bricolage pack`)"

@@ -49,7 +49,7 @@ class PolicyRefuses(UsageError):
 
 class BadJob(UsageError):
     what = "'{path}' describes no job: {reason}"
-    hint = "docs/clusters.md lists what such a file may hold"
+    hint = "docs/serving.md lists what such a file may hold"
 
 
 class JobRefused(UsageError):
@@ -63,7 +63,7 @@ class UnknownJob(UsageError):
 
 
 class NotServed(UsageError):
-    what = "nobody serves a cluster from '{folder}'"
+    what = "no process serves a cluster from '{folder}'"
     hint = "Start it with `bricolage cluster serve`, or give the folder that it was given with --state"
 
 
@@ -89,7 +89,7 @@ class UnsafeState(UsageError):
 
 class EngineUnusable(UsageError):
     what = "no jobs can be run there: {reason}"
-    hint = "docs/clusters.md says what each engine needs"
+    hint = "docs/serving.md says what it needs"
 
 
 class SlurmUnavailable(BricolageError):
@@ -117,3 +117,18 @@ class SlurmRefused(BricolageError):
 class SlurmEmpty(UsageError):
     what = "Slurm has no nodes with GPUs that can run jobs: {reason}"
     hint = "Look at `sinfo -N -o '%N %G %T'`; a policy orders jobs with GPUs (gres/gpu)"
+
+
+class KueueMissing(BricolageError):
+    what = "the Python package `kubernetes` is not there ({reason})"
+    hint = "pip install 'bricolage[kueue]'"
+
+
+class KueueUnavailable(BricolageError):
+    what = "the Kubernetes API does not serve {what}: {reason}"
+    hint = "Check `kubectl get clusterqueues`, the kubeconfig's context (--context), and the rights on kueue.x-k8s.io"
+
+
+class KueueNoChecks(UsageError):
+    what = "no AdmissionCheck has the controllerName '{controller}'"
+    hint = "Make one and name it in a ClusterQueue; docs/clusters.md shows both"

@@ -19,13 +19,13 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
-from bricolage.graph.contradictions import check_operators
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.inference import correct_stated, infer
 from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
-from bricolage.graph.lengths import settle
+from bricolage.graph.shape_checks import check_operators
+from bricolage.graph.symbolic_shapes import settle
 
 _ROUNDS = 8
 

@@ -68,7 +68,7 @@ class Race(Turns):
         first, second = self.ratio(challenger, through, seed=seed), self.ratio(through, incumbent, seed=seed)
         return first.through(second) if first is not None and second is not None else None
 
-    def shaken(self, name: str) -> bool:
+    def noisy(self, name: str) -> bool:
         """Whether others disturbed too many rounds of a contestant that those without do not suffice."""
         return (cost := self.costs.get(name)) is not None and cost.disturbed
 
@@ -78,7 +78,7 @@ class Race(Turns):
         whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
         best, found = self.fastest, list[str]()
         for name, cost in self.costs.items():
-            if best is None or name == best or cost.ms is None or not (self.shaken(name) or self.shaken(best)):
+            if best is None or name == best or cost.ms is None or not (self.noisy(name) or self.noisy(best)):
                 continue
             ratio = self.ratio(best, name)
             if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > THRESHOLD):
@@ -86,10 +86,10 @@ class Race(Turns):
         return (best, *found) if best is not None and found else ()
 
     @property
-    def contested(self) -> bool:
+    def inconclusive(self) -> bool:
         """Whether others disturbed the fastest, or left open who it is: then the race should not decide alone."""
         best = self.fastest
-        return best is not None and (self.shaken(best) or bool(self.undecided))
+        return best is not None and (self.noisy(best) or bool(self.undecided))
 
     @property
     def fastest(self) -> str | None:
@@ -195,11 +195,11 @@ def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> 
     ran = _joined(parts)
     best = ran.fastest
     found: set[str] = set()
-    if best is None or ran.shaken(best):
+    if best is None or ran.noisy(best):
         return found
     for name in names:
         ratio = ran.ratio(best, name) if name not in (best, leader) else None
-        if ratio is not None and ratio.low > _BEATEN and not ran.shaken(name):
+        if ratio is not None and ratio.low > _BEATEN and not ran.noisy(name):
             found.add(name)
     return found
 

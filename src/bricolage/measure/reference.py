@@ -7,6 +7,7 @@ import hashlib
 import itertools
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +38,30 @@ def reference_limit(graph: Graph, budget_s: float) -> float:
     return max(SHORTEST_S, budget_s) + workload(graph.everything).flops / _FLOPS
 
 
+@dataclass
+class ReferenceAnswers:
+    """What was answered, by a digest of what was asked: decisions for one model on several devices ask the same."""
+
+    most_bytes: int = 1 << 28
+    _known: dict[str, Values] = field(default_factory=dict, init=False)
+    _bytes: int = field(default=0, init=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, asked: str) -> Values | None:
+        """The answer, if it is known."""
+        found = self._known.get(asked)
+        return None if found is None else Values(found, found.borrowed)
+
+    def add(self, asked: str, values: Values) -> None:
+        """Remembers it, as long as there is room."""
+        size = sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray))
+        if self._bytes + size <= self.most_bytes:
+            self._bytes += size
+            self._known[asked] = Values(values, values.borrowed)
+
+
 class WorkerReference:
     """Evaluates as `verify.reference.evaluate` does, in a worker of `pool` that is ended at a limit of time or memory.
 
@@ -44,21 +69,31 @@ class WorkerReference:
     """
 
     def __init__(
-        self, pool: Pool, device: Device, directory: Path, limit_s: float, log: MeasurementLog | None = None
+        self,
+        pool: Pool,
+        device: Device,
+        directory: Path,
+        limit_s: float,
+        log: MeasurementLog | None = None,
+        answers: ReferenceAnswers | None = None,
     ) -> None:
-        """`limit_s`: seconds for one evaluation; the memory limit is the pool's. `log`: of the decision."""
+        """`limit_s`: seconds for one evaluation; the memory limit is the pool's. `log`: of the decision. `answers`: that several
+        references share."""
         self._pool = pool
         self._log = log or MeasurementLog()
         self._regime = Regime((), 1, False, device, "reference")
         self._directory = directory
         self._limit_s = limit_s
         self._numbers = itertools.count()
+        self._answers = answers
         self._last: tuple[str, Values] | None = None
         """The last answer, with a digest of what was asked: inputs are chosen by what the reference makes of them, and then
         judged by it."""
 
     def start(self) -> None:
         """Starts the worker now; what it imports is there when the first evaluation is asked for."""
+        if self._answers:
+            return  # most of what will be asked is known
         self._pool.ahead(self._regime, "import_reference")
 
     def __call__(
@@ -84,6 +119,8 @@ class WorkerReference:
             asked = digest(f"{path.name} {np.dtype(dtype).name} {sorted(keep)}", inputs)
             if self._last is not None and self._last[0] == asked:
                 return Values(self._last[1], self._last[1].borrowed)
+            if self._answers is not None and (known := self._answers.get(asked)) is not None:
+                return known
             save_tensors(given, inputs)
             for _ in range(_ATTEMPTS):
                 answer = self._pool.ask(
@@ -105,6 +142,8 @@ class WorkerReference:
             values = Values(load_values(found), cast(list[str], answer.facts["borrowed"]))
             if not keep:  # what is kept can be as large as all of memory, and is asked for once
                 self._last = asked, values
+            if self._answers is not None:
+                self._answers.add(asked, values)
             return Values(values, values.borrowed)
         finally:
             for one in (path, given, found):

@@ -27,6 +27,8 @@ class ArtifactRun:
     """That ran it, as far as it is known."""
     failure: str = ""
     """Why there are no outputs; empty where there are."""
+    resident_bytes: int = 0
+    """That its process held afterwards."""
 
 
 def run_artifact(
@@ -52,7 +54,8 @@ def run_artifact(
             save_tensors(given, arrays or {})
             for _ in range(_ATTEMPTS):
                 files = {"path": str(path.resolve()), "inputs": str(given), "outputs": str(made)}
-                answer = pool.ask(pool.worker(regime), limit_s, "run_artifact", run=arrays is not None, **files)
+                worker = pool.worker(regime)
+                answer = pool.ask(worker, limit_s, "run_artifact", run=arrays is not None, **files)
                 if answer.outcome != "lost":
                     break
             if not answer.ok:
@@ -62,7 +65,7 @@ def run_artifact(
             assert isinstance(told, list)
             failure = str(answer.facts["failure"])
             outputs = () if failure or arrays is None else tuple(load_values(made).values())
-            found.append(ArtifactRun(outputs, frozenset(map(str, told)), failure))
+            found.append(ArtifactRun(outputs, frozenset(map(str, told)), failure, worker.resident()))
     finally:
         pool.end(regime)
         for one in (given, made):

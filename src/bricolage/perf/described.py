@@ -81,7 +81,9 @@ class AtLeast:
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Both ends of the interval, too."""
         return [
-            None if one is None else Estimate(*(max(t, self.ms) for t in (one.ms, one.low_ms, one.high_ms)), one.source)
+            None
+            if one is None
+            else Estimate(max(one.ms, self.ms), max(one.low_ms, self.ms), max(one.high_ms, self.ms), one.source)
             for one in self.model.estimate(works, on)
         ]
 

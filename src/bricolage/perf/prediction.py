@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from bricolage.perf.merge_gain import EngineModel, Merged, fit
+from bricolage.perf.fusion_gain import FusionGain, Merged, fit
 from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, Estimate, Setting, Work
 from bricolage.work.implementation import Implementation
@@ -15,7 +15,7 @@ from bricolage.work.placement import Candidate
 class RegionCosts:
     """Costs of a graph's candidates, and those of other regions by engines' fixed costs and merge gains."""
 
-    def __init__(self, candidates: Sequence[Candidate], model: EngineModel) -> None:
+    def __init__(self, candidates: Sequence[Candidate], model: FusionGain) -> None:
         self._model = model
         self._exact: dict[tuple[int, Implementation], Estimate] = {}
         self._singles: dict[Implementation, dict[int, float]] = defaultdict(dict)
@@ -59,7 +59,7 @@ class RegionCosts:
 
 def region_costs(candidates: Sequence[Candidate], fixed: Mapping[Implementation, float]) -> CostModel:
     """Costs of a graph's regions by those of its candidates. `fixed`: what implementations take to be entered, ms
-    (`measure.entry_costs`)."""
+    (`measure.dispatch_overhead`)."""
     return RegionCosts(candidates, fit(fixed, merged_samples(candidates)))
 
 

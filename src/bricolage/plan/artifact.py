@@ -2,7 +2,8 @@
 
 Members: `manifest.json` (format, and size and SHA-256 of every other member), `plan.json`, `model.onnx` (the whole model as
 it came, symbolic dimensions kept), one `graph-DIGEST.onnx` for each shape bucket, and the data files
-that they refer to, `weights.data` first of all. All but the plan are stored as they are, without compression.
+that they refer to, `weights.data` first of all. A pack (`pack.py`) has further plans and an index of
+them. All but the first plan are stored as they are, without compression.
 
 An artifact may come from a stranger. It is unpacked once into the cache, and then looked at from top to bottom (`contents`);
 afterwards loading it reads the manifest and checks that the unpacked folder is as it was.
@@ -18,7 +19,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,7 @@ from bricolage.errors import (
 from bricolage.graph.extract import data_files
 from bricolage.graph.store import REGION
 from bricolage.plan import contents
+from bricolage.plan.pack import INDEX, Pack
 from bricolage.plan.plan import FORMAT, Plan
 
 _LOG = logging.getLogger(__name__)
@@ -74,20 +76,25 @@ class _Manifest:
                 raise ValueError(f"it has no {name}")
 
 
-def save(plan: Plan, directory: Path, path: Path) -> None:
+def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plans: Sequence[Plan] = ()) -> None:
     """Writes the artifact of `plan`, whose graphs and weights lie in `directory`: whole or not at all, and only what `load`
-    would take.
+    would take. With a `pack` that of its `plans`, in the order of its entries, of which `plan` is the first.
 
     Raises:
         UnreadableArtifact: it would not take it.
         NotWritable: the folder is not writable or the disk is full.
     """
-    names = [MODEL, *dict.fromkeys(bucket.graph for bucket in plan.buckets)]
+    every = plans or (plan,)
+    names = [MODEL, *dict.fromkeys(bucket.graph for one in every for bucket in one.buckets)]
     names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
-    text = json.dumps(encode(plan), indent=1).encode()
-    members = {_PLAN: _Member(len(text), hashlib.sha256(text).hexdigest())}
+    files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
+    texts = {at: json.dumps(encode(one), indent=1).encode() for at, one in zip(files, every, strict=True)}
+    if pack is not None:
+        texts[INDEX] = json.dumps(encode(pack), indent=1).encode()
+    members = {name: _Member(len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()}
     try:
-        contents.check(decode(Plan, parse(text)), directory, names)
+        for at in files:
+            contents.check(decode(Plan, parse(texts[at])), directory, names)
     except (DecodeError, contents.WrongContents) as error:
         raise UnreadableArtifact(path=path, reason=error) from error
     for name in names:
@@ -99,7 +106,9 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 manifest = json.dumps(encode(_Manifest(FORMAT, members)), indent=1)
                 archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
-                archive.writestr(zipfile.ZipInfo(_PLAN, _EPOCH), text, zipfile.ZIP_DEFLATED)
+                for name, text in texts.items():
+                    kind = zipfile.ZIP_DEFLATED if name == _PLAN else zipfile.ZIP_STORED
+                    archive.writestr(zipfile.ZipInfo(name, _EPOCH), text, kind)
                 for name in names:
                     info = zipfile.ZipInfo(name, _EPOCH)
                     info.file_size = members[name].size
@@ -171,6 +180,24 @@ def read_plan(file: Path, shown: Path) -> Plan:
         raise BadArtifact(path=shown, reason=f"its plan is damaged ({error})") from error
 
 
+def packed(directory: Path) -> Pack | None:
+    """What is in the pack that is unpacked there; None of an artifact with one plan.
+
+    Raises:
+        BadArtifact: its index is damaged.
+    """
+    if not (directory / INDEX).is_file():
+        return None
+    try:
+        return _index(directory)
+    except DecodeError as error:
+        raise BadArtifact(path=directory / INDEX, reason=str(error)) from error
+
+
+def _index(directory: Path) -> Pack:
+    return decode(Pack, parse((directory / INDEX).read_bytes()), "its index")
+
+
 def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """The members of an archive by name.
 
@@ -228,8 +255,9 @@ def _compare(entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Memb
             raise zipfile.BadZipFile(f"member '{name}' is missing")
         if entries[name].file_size != member.size:
             raise zipfile.BadZipFile(f"member '{name}' has another size than the manifest says")
-    if members[_PLAN].size > _LARGEST_TEXT:
-        raise zipfile.BadZipFile(f"{_PLAN} has {members[_PLAN].size} bytes")
+    for name, member in members.items():
+        if name.endswith(".json") and member.size > _LARGEST_TEXT:
+            raise zipfile.BadZipFile(f"{name} has {member.size} bytes")
 
 
 def _unpacked(
@@ -277,8 +305,13 @@ def _unpack(
                         target.write(block)
                 if digest.hexdigest() != member.sha256:
                     raise zipfile.BadZipFile(f"member '{name}' was changed after the artifact was made")
-            plan = decode(Plan, parse((folder / _PLAN).read_bytes()))
-            contents.check(plan, folder, frozenset(members) - {_PLAN})
+            index = _index(folder) if INDEX in members else None
+            files = [_PLAN] if index is None else [entry.plan for entry in index.entries]
+            if not set(files) <= set(members) or _PLAN not in files:
+                raise zipfile.BadZipFile(f"{INDEX} names plans that are not there")
+            for file in files:
+                plan = decode(Plan, parse((folder / file).read_bytes()))
+                contents.check(plan, folder, frozenset(members) - {*files, INDEX})
     except OSError as error:  # of writing: those of reading are told apart below
         raise _Unwritable(error) from error
 

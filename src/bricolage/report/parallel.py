@@ -34,7 +34,7 @@ def plan_words(one: PipelinePlan) -> str:
         return one.schedule
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:
-        parts.append(words.count(one.micro_batches, "micro-batch"))
+        parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
     return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
 
 
@@ -57,7 +57,7 @@ def plan_table(made: TrainingPlan) -> Table:
 
 
 def result_table(done: PlanResult) -> Table:
-    """What was measured beside what was predicted."""
+    """What was predicted and what was measured."""
     heads = [("", "left"), ("Predicted", "right"), ("Measured", "right"), ("95 % interval", "right")]
     heads += [("Error", "right"), ("Gradients", "right"), ("", "left")]
     return plain_table(heads, _result_rows(done))

@@ -49,7 +49,7 @@ def _range(interval: tuple[float, float]) -> str:
 
 
 def notes(advice: SlurmAdvice) -> list[str]:
-    """What a reader has to know besides."""
+    """What a reader has to know of the table."""
     found = [f"{count} {reason}" for reason, count in advice.left_out.items()]
     found = [f"left out: {'; '.join(found)}"] if found else []
     if len(advice.jobs) > SHOWN:

@@ -24,6 +24,7 @@ from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.runtime import forks, signature
+from bricolage.runtime.choosing import PackChoice
 from bricolage.runtime.program import BoundProgram
 from bricolage.runtime.programs import Known, PlanSource, Programs
 from bricolage.runtime.ready import Ready
@@ -66,6 +67,8 @@ class Executable:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
+        self.choice: PackChoice | None = None
+        """Of a pack: which of its plans this is, and why."""
         self._source = PlanSource(plan, directory, temporary=temporary)
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)

@@ -4,44 +4,71 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
-from bricolage.device.host import selected
-from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotWritable
+from bricolage.device.host import host, selected
+from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, NotWritable
 from bricolage.graph.extract import graph_of
-from bricolage.options import available_cores
+from bricolage.options import Precision, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
+from bricolage.runtime.choosing import PackChoice, choose
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import first_implementation, ranked_baselines
 
 _LOG = logging.getLogger(__name__)
 
 
-def load(path: str | Path, *, any_machine: bool = False) -> Executable:
-    """Reads an artifact and compiles its first shape bucket.
+def load(
+    path: str | Path, *, any_machine: bool = False, target: str = "", precision: Precision | None = None
+) -> Executable:
+    """Reads an artifact, or a pack, and compiles its first shape bucket.
 
     With `any_machine`, an artifact from other hardware or other versions runs all the same: as planned where its backends are
     installed, else on the best single backend that is. The result is right, but its speed was never measured here.
+
+    Of a pack the plan for this machine is taken, or that of `target`: the fastest of the tightest precision, or of any at least as
+    tight as `precision`, that this machine can run as planned. What it is and why stands in the executable's `choice`, and is told.
+    The plan of a pack also runs on machines that it was not measured on.
 
     The cache need not be writable: without it the artifact is unpacked among temporary files, and compiled each time.
 
     Raises:
         MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the file is not usable.
         ForeignArtifact: it was planned for other hardware or versions, and `any_machine` is false.
+        NoTarget: no plan of the pack runs here; NotPack: a target is named, and the artifact has one plan.
         NoBackend: nothing here can run it.
         UnsafeCache: the cache is not this user's alone.
     """
+    wanted = partial(_chosen, path=Path(path), target=target, precision=precision)
     try:
-        return _loaded(Path(path), any_machine, elsewhere=False)
+        return _loaded(Path(path), any_machine, wanted, elsewhere=False)
     except (NotWritable, FileNotFoundError):  # the disk is full, or another process has just trimmed the cache
-        return _loaded(Path(path), any_machine, elsewhere=True)
+        return _loaded(Path(path), any_machine, wanted, elsewhere=True)
 
 
-def _loaded(path: Path, any_machine: bool, elsewhere: bool) -> Executable:
+def _chosen(directory: Path, path: Path, target: str, precision: Precision | None) -> PackChoice | None:
+    """Which plan of a pack; None of an artifact with one plan."""
+    pack = artifact.packed(directory)
+    if pack is None:
+        if target or precision is not None:
+            raise NotPack(path=path, option="target" if target else "precision")
+        return None
+    choice = choose(pack, host(), available_cores(), target=target, precision=precision)
+    _LOG.info("%s: plan '%s', %s", path, choice.entry.target.name, choice.because)
+    return choice
+
+
+def _loaded(path: Path, any_machine: bool, wanted: Callable[[Path], PackChoice | None], elsewhere: bool) -> Executable:
     plan, directory = artifact.load(path, elsewhere=elsewhere)
+    choice = wanted(directory)
+    if choice is not None:
+        plan = artifact.read_plan(directory / choice.entry.plan, path)
+        any_machine = True
     difference = foreign(plan)
     if difference:
         if not any_machine:
@@ -50,6 +77,7 @@ def _loaded(path: Path, any_machine: bool, elsewhere: bool) -> Executable:
         plan = _without_cores(plan)
         plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, plan, directory) for bucket in plan.buckets))
     executable = Executable(plan, directory)
+    executable.choice = choice
     executable.prepare()
     return executable
 

@@ -89,7 +89,7 @@ def fused_kernels(model: RegionModel, implementation: Implementation, resources:
     if backend.fusing(implementation.config, ()) == implementation.config:
         return ()
     try:
-        made = backend.anatomy(model, implementation.config, resources, timed=False)
+        made = backend.kernel_report(model, implementation.config, resources, timed=False)
     except Refused:
         return ()
     return made.kernels if made is not None else ()

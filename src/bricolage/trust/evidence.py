@@ -34,7 +34,7 @@ def write_evidence(program: SubjectProgram, found: Diagnosis, folder: Path, reso
         written[target] = None
         try:
             one = placed.implementation
-            made = registry.get(one.backend).anatomy(program.models[i], one.config, resources, timed=False)
+            made = registry.get(one.backend).kernel_report(program.models[i], one.config, resources, timed=False)
         except Refused:
             made = None
         if made is not None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from tests.backends import regions
 
 
@@ -30,9 +29,8 @@ def test_empty_tensors(body: str, inputs: str, outputs: str, tmp_path: Path) -> 
     assert found.shape == expected.shape and found.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_rank_0_all_the_way(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+@pytest.mark.usefixtures("isa")
+def test_rank_0_all_the_way(tmp_path: Path) -> None:
     model = regions.region(
         tmp_path,
         """

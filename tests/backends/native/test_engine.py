@@ -112,7 +112,7 @@ def test_code_is_that_of_the_device(described: Device, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", ["f16", "f32-tuned"])
 def test_unknown_configurations_are_refused(name: str, tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
-    for attempt in (Native().compile, Native().anatomy, Native().space, Native().structures, Native().trials):
+    for attempt in (Native().compile, Native().kernel_report, Native().space, Native().structures, Native().trials):
         with pytest.raises(Refused, match=f"no configuration '{name}'"):
             attempt(model, KernelConfig(name), regions.ONE_THREAD)
 

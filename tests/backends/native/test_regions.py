@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.isa import Isa, available, named
+from bricolage.backends.native.cpu.isa import available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.ir.lowerings import contractions
 from bricolage.errors import Refused
@@ -21,10 +21,9 @@ from tests.backends.native.exactness import check
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", [*range(4), *(pytest.param(block, marks=pytest.mark.slow) for block in range(4, 8))])
-def test_random_regions(isa: object, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("isa")
+def test_random_regions(block: int) -> None:
     for seed in range(5 * block, 5 * block + 5):
         check(grow(seed), seed, threads=1 + seed % 3)
 
@@ -111,12 +110,9 @@ def test_padding_of_pools_in_either_layout(pool: str, first: str, tmp_path: Path
 
 @pytest.mark.thinned("isa")
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_padding_in_front_of_narrow_products(
-    isa: Isa, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("isa")
+def test_padding_in_front_of_narrow_products(width: int, tmp_path: Path) -> None:
     """GCC 12.2 made wrong code of a test with two comparisons in a loop over two neighbours."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "p = Pad (x, pads) \n y = MatMul (p, w)",
@@ -144,22 +140,19 @@ def test_a_reduction_over_nothing_but_extents_of_one_with_work_before_and_behind
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize(
     ("shape", "pads", "out"),
     [((7, 2, 1), [1, 0, 0, 2, 0, 0], (10, 2, 1)), ((1, 16, 5, 7), [0, 0, 2, 0, 1, 1, 2, 2], (2, 17, 9, 9))],
     ids=["short rows", "images"],
 )
+@pytest.mark.usefixtures("isa")
 def test_padding_where_the_compiler_might_vectorise_around_it(
     shape: tuple[int, ...],
     pads: list[int],
     out: tuple[int, ...],
-    isa: object,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GCC 12 reads zeros in place of some elements there, if it may."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     model = regions.region(
         tmp_path,
         "y = Pad (x, pads, half)",
@@ -174,10 +167,9 @@ def test_padding_where_the_compiler_might_vectorise_around_it(
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_padded_convolutions_of_narrow_images(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("isa")
+def test_padded_convolutions_of_narrow_images(tmp_path: Path) -> None:
     """Their taps are runs of one or two elements, for which GCC 12 vectorised the loops around them, wrongly."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         """
@@ -199,10 +191,9 @@ def test_padded_convolutions_of_narrow_images(isa: Isa, tmp_path: Path, monkeypa
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("isa")
+def test_threads_store_their_own_share_only(tmp_path: Path) -> None:
     """GCC 12 stored back what it had read beyond a thread's share, when it vectorised the loop over places."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "y = Conv <pads = [1, 1, 0, 0]> (x, w) \n z = Conv <group = 4, pads = [1, 1, 0, 1], strides = [2, 1]> (f, v)",
@@ -222,9 +213,8 @@ def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", range(50))
-def test_many_random_regions(isa: Isa, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+@pytest.mark.usefixtures("isa")
+def test_many_random_regions(block: int) -> None:
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
         check(grow(seed), seed)

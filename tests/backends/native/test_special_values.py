@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -23,18 +22,11 @@ SPECIAL = np.float32(
 pytestmark = [
     pytest.mark.usefixtures("product_level"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the reference, which numpy computes
-    pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name, indirect=True),
     pytest.mark.thinned("isa"),
 ]
 needs_bfloat16 = pytest.mark.skipif(
     not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
 )
-
-
-@pytest.fixture
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isa]:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, request.param.name)
-    yield request.param
 
 
 def run(model: RegionModel, *given: np.ndarray, config: KernelConfig = regions.F32) -> list[np.ndarray]:

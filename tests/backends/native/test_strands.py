@@ -18,7 +18,7 @@ from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import EMULATED_AMX, Isa, available
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, kernel_reads
 from bricolage.backends.native.fuse.strands import in_strands
 from bricolage.device.caches import Cache, Caches
@@ -210,11 +210,13 @@ def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "isa", [isa for isa in (*available(), EMULATED_AMX) if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name
+    "isa",
+    [isa for isa in (*available(), EMULATED_AMX) if isa.multiplies_bfloat16(host())],
+    ids=lambda isa: isa.name,
+    indirect=True,
 )
-def test_strands_pack_rows_in_memory_of_their_own(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strands_pack_rows_in_memory_of_their_own(isa: Isa, tmp_path: Path) -> None:
     """In bfloat16 a product packs its rows first, in memory that threads would share."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model, values = Cell("LSTM", steps=12, batch=3, hidden=64, direction="bidirectional").write(tmp_path)
     bfloat16 = Arithmetic(parts=1, stores="operands")
     plan = planned(model, CpuTarget(isa, 2, host().caches), bfloat16, {})

@@ -81,7 +81,7 @@ def test_only_what_changes_the_code_is_offered(tmp_path: Path) -> None:
         "float[64, 64] x", "float[64, 32] y, float[1, 1] z", w=regions.noise(64, 32))  # fmt: skip
     found = Native().space(model, regions.F32, TWO_THREADS)
     tasks = {task.kind: task for task in found.tasks if task.name != REGION}
-    kernels = Native().anatomy(model, regions.F32, TWO_THREADS).kernels
+    kernels = Native().kernel_report(model, regions.F32, TWO_THREADS).kernels
     product = tasks["matmul"]
     assert dict(product.sizes) == {"batch": 1, "m": 64, "n": 32, "k": 64, "taps": 1}
     assert product.flops >= 2 * 64 * 32 * 64, "with what is fused into it"
@@ -242,12 +242,12 @@ def test_wrong_parameters_are_refused(parameters: dict[str, Scalar], reason: str
         Native().compile(model, config, Resources(cache=cache))
     assert not list(cache.iterdir())
     with pytest.raises(Refused, match=reason):
-        Native().anatomy(model, config, Resources())
+        Native().kernel_report(model, config, Resources())
 
 
 def test_the_first_kernel_that_is_not_there_is_refused(tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
-    count = len(Native().anatomy(model, regions.F32, Resources()).kernels)
+    count = len(Native().kernel_report(model, regions.F32, Resources()).kernels)
     Native().compile(model, regions.F32.tuned({f"{count - 1}.prefetch": False}), Resources())
     with pytest.raises(Refused, match=f"more than {count} kernels"):
         Native().compile(model, regions.F32.tuned({f"{count}.prefetch": False}), Resources())

@@ -236,5 +236,5 @@ def test_nothing_of_it_is_written_where_it_is_not_called(tmp_path: Path) -> None
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        made = Native().anatomy(regions.region(folder, body, inputs, outputs), regions.F32, Resources(threads=1))
+        made = Native().kernel_report(regions.region(folder, body, inputs, outputs), regions.F32, Resources(threads=1))
         assert (PREFIX in made.source) == bool(number)

@@ -17,7 +17,7 @@ from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, WAVES, Native
+from bricolage.backends.native.engine import WAVES, Native
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.device.host import host
 from bricolage.errors import Refused
@@ -98,10 +98,10 @@ def test_waves_are_offered_where_kernels_are_side_by_side(tmp_path: Path) -> Non
 
 
 @pytest.mark.thinned("threads")
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name, indirect=True)
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_random_regions_side_by_side(isa: object, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("isa")
+def test_random_regions_side_by_side(threads: int) -> None:
     check(SideBySide(range(2 * threads, 2 * threads + 2)), threads, threads, IN_WAVES)
 
 

@@ -32,6 +32,14 @@ def weight(state: Path, name: str) -> tuple[float, int]:
     return float.fromhex(word), int(count)
 
 
+def saved(state: Path, name: str) -> int:
+    """Steps that a job has saved."""
+    try:
+        return weight(state, name)[1]
+    except FileNotFoundError:
+        return 0
+
+
 def serving(
     state: Path,
     cluster: ClusterSpec,

@@ -35,12 +35,12 @@ from bricolage.tune.kernels import KernelTuner
 from bricolage.verify.tensors import save_expected
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.measure import rogues
+from tests.ray_nodes import ROOT, imports, ray_network
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
 from bricolage.measure.scale_out.cluster import Cluster  # noqa: E402
 
-ROOT = Path(__file__).parents[3]
 POLICY = TimingPolicy(rounds=2, most_rounds=2, seconds=2.0)
 Machines = Callable[..., Any]
 
@@ -48,22 +48,16 @@ Machines = Callable[..., Any]
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Adds nodes to a cluster; the first call starts it."""
-    from ray.cluster_utils import Cluster as Network
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    started = Network(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     folder = tmp_path_factory.mktemp("machines")
+    with ray_network() as started:
 
-    def add(name: str, **variables: str) -> Any:
-        own = {"BRICOLAGE_CACHE": str(folder / name), "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        return started.add_node(num_cpus=1, env_vars={**own, **variables})
+        def add(name: str, **variables: str) -> Any:
+            own = {"BRICOLAGE_CACHE": str(folder / name), **imports()}
+            return started.add_node(num_cpus=1, env_vars={**own, **variables})
 
-    add.address = started.address  # type: ignore[attr-defined]
-    add.remove = started.remove_node  # type: ignore[attr-defined]
-    try:
+        add.address = started.address  # type: ignore[attr-defined]
+        add.remove = started.remove_node  # type: ignore[attr-defined]
         yield add
-    finally:
-        started.shutdown()
 
 
 @pytest.fixture
@@ -306,6 +300,7 @@ from bricolage.costs.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.measure.scale_out.cluster import Cluster
 from tests.measure import rogues
+from tests.ray_nodes import ROOT, imports, ray_network
 from tests.measure.scale_out.test_cluster import measurer, task
 rogues.register_all()
 folder, address = Path(sys.argv[1]), sys.argv[2]

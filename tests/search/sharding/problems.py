@@ -28,11 +28,17 @@ def problems(draw: st.DrawFn) -> ShardingProblem:
             inputs = tuple(draw(st.sampled_from(LAYOUTS if way else LAYOUTS[:3])) for _ in reads)
             some.append(Signature(inputs, outputs, draw(st.sampled_from((0.0, 1.0, 2.5)))))
         in_place = (0,) if reads and not draw(st.integers(0, 5)) else ()
-        operators.append(DividedOperator(f"o{number}", reads, (number,), tuple(some), in_place, draw(st.sampled_from((1.0, 1.0, 0.25)))))
+        operators.append(
+            DividedOperator(
+                f"o{number}", reads, (number,), tuple(some), in_place, draw(st.sampled_from((1.0, 1.0, 0.25)))
+            )
+        )
         root = reads[0] if reads and not draw(st.integers(0, 2)) else -1
         size = draw(st.sampled_from((0.0, 1e6, 4e6)))
         tensors.append(DividedTensor(f"t{number}", size, draw(st.sampled_from((0.0, 0.0, size * 3))), root))
-    ring = Ring.described(draw(st.sampled_from((2, 4))), Link(("0", "1"), 1.0, 100.0), draw(st.sampled_from((math.inf, 2.0))))
+    ring = Ring.described(
+        draw(st.sampled_from((2, 4))), Link(("0", "1"), 1.0, 100.0), draw(st.sampled_from((math.inf, 2.0)))
+    )
     memory = draw(st.sampled_from((math.inf, math.inf, 3e6, 6e6, 12e6)))
     return ShardingProblem(tuple(operators), tuple(tensors), ring, memory)
 

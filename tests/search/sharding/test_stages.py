@@ -11,28 +11,31 @@ from hypothesis import strategies as st
 
 from bricolage.search.sharding.stages import StageCost, best_stages, submeshes
 
-COSTS = st.one_of(
-    st.none(),
+COSTS = st.lists(
     st.builds(
         StageCost, st.sampled_from((1.0, 2.0, 3.5, 6.0)), st.sampled_from((0.0, 1.0)), st.sampled_from((0.0, 1.0, 2.0))
     ),
+    max_size=2,
 )
 
 
-def least(costs: dict[tuple[int, int, int], StageCost | None], layers: int, devices: int, micro: int, memory: float) -> float:
+def least(
+    costs: dict[tuple[int, int, int], list[StageCost]], layers: int, devices: int, micro: int, memory: float
+) -> float:
     best = math.inf
     for count in range(1, layers + 1):
         for cuts in itertools.combinations(range(1, layers), count - 1):
             ends = [0, *cuts, layers]
             for groups in itertools.product((1, 2), repeat=count):
-                some = [costs[a, b, g] for a, b, g in zip(ends[:-1], ends[1:], groups, strict=True)]
-                if sum(groups) > devices or None in some:
+                if sum(groups) > devices:
                     continue
+                ways = [costs[a, b, g] for a, b, g in zip(ends[:-1], ends[1:], groups, strict=True)]
                 depth = [min(count - place, micro) for place in range(count)]
-                if any(one.lasting_bytes + n * one.kept_bytes > memory for one, n in zip(some, depth, strict=True)):
-                    continue
-                times = [one.ms for one in some]
-                best = min(best, sum(times) + (micro - 1) * max(times))
+                for some in itertools.product(*ways):
+                    if any(c.lasting_bytes + n * c.kept_bytes > memory for c, n in zip(some, depth, strict=True)):
+                        continue
+                    times = [one.ms for one in some]
+                    best = min(best, sum(times) + (micro - 1) * max(times))
     return best
 
 
@@ -41,13 +44,14 @@ def least(costs: dict[tuple[int, int, int], StageCost | None], layers: int, devi
 def test_the_least_of_all_ways(data: st.DataObject, layers: int, devices: int, micro: int, memory: float) -> None:
     keys = [(a, b, g) for a in range(layers) for b in range(a + 1, layers + 1) for g in (1, 2)]
     costs = {key: data.draw(COSTS) for key in keys}
-    found = best_stages(lambda a, b, g: costs[a, b, g], layers, devices, micro, [1, 2], memory)
+    # Groups of three and six of three times the devices are the same problem.
+    found = best_stages(lambda a, b, g: costs[a, b, g // 3], layers, 3 * devices, micro, [3, 6], memory)
     best = least(costs, layers, devices, micro, memory)
     if found is None:
         assert math.isinf(best)
         return
     assert found.ms == pytest.approx(best)
-    assert sum(one.devices for one in found.stages) <= devices
+    assert sum(one.devices for one in found.stages) <= 3 * devices
     assert [one.begin for one in found.stages] == [0, *(one.end for one in found.stages[:-1])]
 
 

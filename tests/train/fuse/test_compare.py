@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -294,15 +293,6 @@ REFUSED = {
     "growing": "buffer 'rows' another shape",
     "outside": "nets.py|others see",
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small tensors gain nothing from several."""
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
 
 
 def sweep(folder: Path, word: str, steps: int = 5) -> Sweep:

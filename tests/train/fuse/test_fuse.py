@@ -113,15 +113,6 @@ def undecided():
 """
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Small tensors gain nothing from several."""
-    kept = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(kept)
-
-
 def sweep(folder: Path, network: str, lanes: list[dict[str, Any]], *, wide: bool = True, **others: Any) -> Sweep:
     """A sweep of lanes over made-up images, in float64 unless not `wide`."""
     (folder / "nets.py").write_text(CODE.replace("{wide}", str(wide)), encoding="utf-8")

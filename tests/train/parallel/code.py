@@ -39,6 +39,11 @@ def plain(layers: int = 4, width: int = 16) -> nn.Module:
     return Encoder(layers, width, skip=False, tied=False)
 
 
+def wide(layers: int = 4, width: int = 320) -> nn.Module:
+    """Many weights for its work."""
+    return Encoder(layers, width, skip=False, tied=False)
+
+
 def skipping(layers: int = 4, width: int = 16) -> nn.Module:
     """The last stage reads what the first one made; all but the first read a mask, which has no gradient."""
     return Encoder(layers, width, skip=True, tied=False)

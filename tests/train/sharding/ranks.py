@@ -10,9 +10,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
+from bricolage.search.sharding.sparse import blocks, radix_layer, residues, volume
 from bricolage.train.rank import Rank
-from bricolage.train.sharding.plan import Described, Group, LayoutPlan
+from bricolage.train.sharding.plan import Described, DeviceGroup, LayoutPlan
 from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
+from bricolage.train.sharding.sparse import run_sparse
 from bricolage.train.sharding.trace import JointStep, trace_joint
 from bricolage.train.spec import Optimiser
 from bricolage.train.step import TrainingStep
@@ -39,7 +41,9 @@ class Block(torch.nn.Module):
 def transformer() -> TrainingStep:
     """One block between an embedding and a layer of classes."""
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Embedding(12, 16), Block(16, 4), torch.nn.Linear(16, 8), torch.nn.Flatten(0, 1))
+    module = torch.nn.Sequential(
+        torch.nn.Embedding(12, 16), Block(16, 4), torch.nn.Linear(16, 8), torch.nn.Flatten(0, 1)
+    )
     words, targets = torch.randint(12, (4, 8)), torch.randint(8, (32,))
     return TrainingStep(module, torch.nn.functional.cross_entropy, (words,), (targets,), Optimiser("adam"))
 
@@ -54,10 +58,10 @@ def perceptron() -> TrainingStep:
 STEPS = {"transformer": transformer, "perceptron": perceptron}
 
 
-def group(workers: int, *, gbytes: float = 1e4, memory: float = float("inf"), latency_us: float = 0.0) -> Group:
+def group(workers: int, *, gbytes: float = 1e4, memory: float = float("inf"), latency_us: float = 0.0) -> DeviceGroup:
     """Slow devices: it pays to divide what little these networks compute."""
     ring = Ring.described(workers, Link(("0", "1"), gbytes, latency_us), gbytes)
-    return Group(workers, ring, Peaks(1.0, 1.0), memory, 0.0)
+    return DeviceGroup(workers, ring, Peaks(1.0, 1.0), memory, 0.0)
 
 
 @dataclass(frozen=True)
@@ -83,9 +87,13 @@ class Ran:
     errors: tuple[float, ...]
     strayed: tuple[str, ...]
     refused: tuple[str, ...]
+    sparse_error: float
+    """Of a sparse network's outputs and gradients, of this process's rows."""
+    words: tuple[int, int]
+    """Numbers that this process sent for it, and numbers that all are counted to send."""
 
 
-def described(step: TrainingStep, where: Group) -> tuple[JointStep, Described]:
+def described(step: TrainingStep, where: DeviceGroup) -> tuple[JointStep, Described]:
     joint = trace_joint(step)
     return joint, Described(joint, step.optimiser, where)
 
@@ -93,17 +101,20 @@ def described(step: TrainingStep, where: Group) -> tuple[JointStep, Described]:
 def run(job: Job, rank: Rank) -> Ran:
     """Every case, against the step in one process."""
     mesh = init_device_mesh("cpu", (rank.size,))
-    errors, strayed, refused = [], [], []
-    for name in job.fully:
-        errors.append(_fully(STEPS[name], mesh))
+    strayed, refused = [], []
+    errors = [_fully(STEPS[name], mesh) for name in job.fully]
+    steps = {name: make() for name, make in STEPS.items()}
+    joints = {name: trace_joint(step) for name, step in steps.items()}
     for case in job.cases:
-        step = STEPS[case.step]()
-        joint = trace_joint(step)
+        step, joint = steps[case.step], joints[case.step]
+        step.module.zero_grad()
         state = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
         loss = step.loss(step.module(*step.inputs), *step.targets)
         loss.backward()
         try:
-            found = run_sharded(joint, case.plan, distribute(joint, case.plan, state, [*step.inputs, *step.targets], mesh))
+            found = run_sharded(
+                joint, case.plan, distribute(joint, case.plan, state, [*step.inputs, *step.targets], mesh)
+            )
             pairs = [(found.loss.to_local(), loss.detach())]
             pairs += [(found.gradients[name].full_tensor(), state[name].grad) for name in joint.parameters]
         except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -112,7 +123,7 @@ def run(job: Job, rank: Rank) -> Ran:
             continue
         errors.append(max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs))
         strayed += [f"{case.name}: {one}" for one in found.strayed]
-    return Ran(tuple(errors), tuple(strayed), tuple(refused))
+    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank))
 
 
 def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
@@ -124,3 +135,29 @@ def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
     pairs = [(total, loss.detach())]
     pairs += [(gradients[name].full_tensor(), one.grad) for name, one in alone.module.named_parameters()]
     return max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)
+
+
+def _sparse(rank: Rank) -> tuple[float, tuple[int, int]]:
+    """Two layers of RadiX, divided by blocks and by residues, on five samples."""
+    layers, samples = [radix_layer(32, 4, 1), radix_layer(32, 4, 8)], 5
+    parts, owners = [blocks(32, rank.size), residues(32, rank.size)], residues(32, rank.size)
+    torch.manual_seed(1)
+    weights = [torch.zeros(32, 32) for _ in layers]
+    for layer, weight in zip(layers, weights, strict=True):
+        for row, some in enumerate(layer.columns):
+            weight[row, list(some)] = torch.rand(len(some)) - 0.3
+    x, gradient = torch.rand(32, samples), torch.randn(32, samples)
+    found = run_sparse(layers, weights, parts, owners, x, gradient, rank)
+    leaves = [one.clone().requires_grad_() for one in (x, *weights)]
+    now = leaves[0]
+    for weight in leaves[1:]:
+        now = torch.relu(weight @ now)
+    now.backward(gradient)
+    pairs = [(found.outputs, now, parts[-1]), (found.input_gradient, leaves[0].grad, owners)]
+    pairs += [
+        (own, whole.grad * (whole != 0), rows)
+        for own, whole, rows in zip(found.weight_gradients, leaves[1:], parts, strict=True)
+    ]
+    error = max(float((own - whole)[torch.from_numpy(rows == rank.number)].abs().max()) for own, whole, rows in pairs)
+    words = sum(volume(*one) for one in zip(layers, parts, [owners, *parts], strict=False))
+    return error, (found.sent, 2 * samples * words)

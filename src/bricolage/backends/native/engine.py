@@ -179,7 +179,7 @@ class Native(Backend):
         with sealed.making(_kept_in(resources.cache, region, config, resources)) as folder:
             _make(region, config, folder, resources)
 
-    def anatomy(
+    def kernel_report(
         self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
     ) -> Anatomy:
         require_static(region, self.title)

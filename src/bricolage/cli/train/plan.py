@@ -77,7 +77,7 @@ def run(
     ] = 1,
     as_json: a.Json = False,
 ) -> None:
-    """Run a plan of a training step on this machine, beside plain data parallelism and a single process.
+    """Run a plan of a training step on this machine, in turns with plain data parallelism and a single process.
 
     Gradients are compared with those of the single process. Then all ways take turns, and the fastest is kept. Weights are not
     trained: steps have a learning rate of zero. On several machines: `torchrun ... -m bricolage.train run PLAN` on each.
@@ -127,7 +127,7 @@ def _show_plan(made: TrainingPlan) -> None:
 
     print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
     output.show(parallel.plan_table(made))
-    print(f"\nNo plan takes less than {words.milliseconds(made.problem.bound_ms)}.")
+    print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
     for one in made.changes:
         print(f"With {one.change}: {words.milliseconds(one.step_ms)} ({parallel.plan_words(one.plan)})")
     for note in made.notes:

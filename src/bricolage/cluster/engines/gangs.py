@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bricolage.cluster.engine import (
-    Evicted,
-    Failed,
-    Finished,
     Gang,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobRunning,
+    JobStopped,
     NodeBack,
     NodeGone,
-    Progressed,
     RealClock,
     Report,
-    Running,
-    Stopped,
 )
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.machines import ClusterSpec
@@ -39,7 +39,7 @@ H = TypeVar("H")
 
 
 @dataclass(eq=False)
-class Placed(Generic[H]):
+class PlacedGang(Generic[H]):
     """A gang on its devices."""
 
     gang: Gang
@@ -87,7 +87,7 @@ class GangEngine(ABC, Generic[H]):
             (kind, node): list(range(size)) for kind in cluster.kinds for node, size in enumerate(cluster.nodes(kind))
         }
         self._away: set[Node] = set()
-        self._placed: dict[int, Placed[H]] = {}
+        self._placed: dict[int, PlacedGang[H]] = {}
         self._next: dict[int, Gang] = {}
         """Gangs that wait until others have let their devices go, in order."""
         self._attempts: dict[int, int] = {}
@@ -140,10 +140,10 @@ class GangEngine(ABC, Generic[H]):
         found = self.found(gangs, attempts)
         for number, one in found.items():
             self._take(one.gang, one.devices)
-            self._placed[number] = Placed(
+            self._placed[number] = PlacedGang(
                 one.gang, self.work(number), one.attempt, one.devices, one.handle, began_s=self.clock.now()
             )
-        return [Evicted(number, self.work(number).saved()) for number in gangs if number not in found]
+        return [JobEvicted(number, self.work(number).saved()) for number in gangs if number not in found]
 
     def wait(self, until: float) -> tuple[float, Sequence[Report]]:
         """Looks at processes and nodes until something is new."""
@@ -187,7 +187,7 @@ class GangEngine(ABC, Generic[H]):
             reports += self._judge(number, placed, gone)
         for kind, node in sorted(gone):
             waiting = [number for number, gang in self._next.items() if self._on(gang, kind, node)]
-            reports += [Evicted(number, self.work(number).saved()) for number in waiting]
+            reports += [JobEvicted(number, self.work(number).saved()) for number in waiting]
             for number in waiting:
                 del self._next[number]
             reports.append(NodeGone(kind, node))
@@ -198,7 +198,7 @@ class GangEngine(ABC, Generic[H]):
         self._start()
         return reports
 
-    def _judge(self, number: int, placed: Placed[H], gone: set[Node]) -> list[Report]:
+    def _judge(self, number: int, placed: PlacedGang[H], gone: set[Node]) -> list[Report]:
         """What has become of a gang."""
         lost = next(((k, n) for k, n in sorted(gone) if self._on(placed.gang, k, n)), None)
         told: list[Report] = []
@@ -221,12 +221,12 @@ class GangEngine(ABC, Generic[H]):
             return told + self._over(number, placed, codes)
         return told + self._progress(placed)
 
-    def _evict(self, placed: Placed[H], reason: str) -> list[Report]:
+    def _evict(self, placed: PlacedGang[H], reason: str) -> list[Report]:
         """The loop is told at once: others of its processes may take a while to end."""
         placed.fault = (reason, False)
-        return [Evicted(placed.gang.number, placed.work.saved(), reason)]
+        return [JobEvicted(placed.gang.number, placed.work.saved(), reason)]
 
-    def _over(self, number: int, placed: Placed[H], codes: Sequence[int | None]) -> list[Report]:
+    def _over(self, number: int, placed: PlacedGang[H], codes: Sequence[int | None]) -> list[Report]:
         del self._placed[number]
         for (node, _), own in zip(placed.gang.nodes, placed.devices, strict=True):
             self._free[placed.gang.kind, node] = sorted({*self._free[placed.gang.kind, node], *own})
@@ -235,18 +235,18 @@ class GangEngine(ABC, Generic[H]):
         saved = placed.work.saved()
         if placed.fault is not None:
             reason, own_fault = placed.fault
-            return [Failed(number, saved, reason)] if own_fault else []
+            return [JobFailed(number, saved, reason)] if own_fault else []
         if not any(codes) and (not placed.stopping or saved >= placed.work.steps):
             self._next.pop(number, None)
-            return [Finished(number)]
-        return [Stopped(number, saved)]
+            return [JobFinished(number)]
+        return [JobStopped(number, saved)]
 
-    def _said(self, placed: Placed[H], code: int) -> str:
+    def _said(self, placed: PlacedGang[H], code: int) -> str:
         what = f"signal {code - 128}" if code > 128 else f"exit code {code}"
         words = placed.work.last_words()
         return f"{what}: {words}" if words else what
 
-    def _progress(self, placed: Placed[H]) -> list[Report]:
+    def _progress(self, placed: PlacedGang[H]) -> list[Report]:
         if placed.stopping or placed.fault is not None:
             return []
         now, number = self.clock.now(), placed.gang.number
@@ -254,15 +254,15 @@ class GangEngine(ABC, Generic[H]):
         if done is None or placed.seen:
             if not placed.ran and now > placed.began_s + SILENT_S:
                 placed.ran = True
-                return [Running(number, placed.work.saved())]
+                return [JobRunning(number, placed.work.saved())]
             due = placed.told_s + min(max((placed.told_s - placed.ran_s) / 2, SOON_S), LATE_S)
             if done is not None and done > placed.told and now >= due:
                 placed.told_s, placed.told = now, done
-                return [Progressed(number, done)]
+                return [JobProgressed(number, done)]
             return []
         placed.ran = placed.seen = True
         placed.told_s, placed.told, placed.ran_s = now, done, now
-        return [Running(number, done)]
+        return [JobRunning(number, done)]
 
     def _on(self, gang: Gang, kind: str, node: int) -> bool:
         return gang.kind == kind and any(other == node for other, _ in gang.nodes)
@@ -286,7 +286,7 @@ class GangEngine(ABC, Generic[H]):
                 work.checkpoint.mkdir(parents=True, exist_ok=True)
                 handle = self.launch(gang, work, attempt, devices)
             except OSError as error:
-                self._late.append(Failed(number, work.saved(), str(error)))
+                self._late.append(JobFailed(number, work.saved(), str(error)))
                 continue
             self._take(gang, devices)
-            self._placed[number] = Placed(gang, work, attempt, devices, handle, began_s=self.clock.now())
+            self._placed[number] = PlacedGang(gang, work, attempt, devices, handle, began_s=self.clock.now())

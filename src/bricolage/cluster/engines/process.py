@@ -1,4 +1,4 @@
-"""One process of a job, kept by a small process of its own (`keeper.py`)."""
+"""One process of a job, kept by a small process of its own (`supervisor.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_KEEPER = Path(__file__).with_name("keeper.py")
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class KeptProcess:
@@ -30,8 +30,8 @@ class KeptProcess:
         grace_s: float,
     ) -> None:
         with open(output, "ab") as file:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER), lock, str(grace_s), *command],
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), lock, str(grace_s), *command],
                 cwd=directory,
                 env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
@@ -42,12 +42,12 @@ class KeptProcess:
 
     @property
     def pid(self) -> int:
-        """Of the keeper."""
-        return self._keeper.pid
+        """Of the supervisor."""
+        return self._supervisor.pid
 
     def exit_code(self) -> int | None:
         """The command's; None while it runs."""
-        return self._keeper.poll()
+        return self._supervisor.poll()
 
     def save(self) -> None:
         """Asks it to save and to end."""
@@ -60,4 +60,4 @@ class KeptProcess:
 
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self._keeper.send_signal(number)
+            self._supervisor.send_signal(number)

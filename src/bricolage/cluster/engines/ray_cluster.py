@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bricolage.cluster.engine import Gang, RealClock
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
@@ -19,12 +19,16 @@ from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import EngineUnusable
 from bricolage.ray_session import LOCAL, RaySession, said
 
+RayObject: TypeAlias = Any
+"""Ray's actors, references and placement groups have no types here."""
 _LOG = logging.getLogger(__name__)
 _NODES_S = 0.5
 """Between two looks at the cluster's nodes."""
 _RESERVE_S = 60.0
 """A gang whose devices others have, of this Ray cluster's, is given up for now after so long."""
 _JOINING_S = 60.0
+_AGAIN_S = 5.0
+"""After so long a node whose station did not start is asked again."""
 _ANSWER_S = 30.0
 """A station that has not answered for so long is lost."""
 
@@ -34,10 +38,10 @@ class _Station:
     """A node's actor."""
 
     ray_id: str
-    actor: Any
+    actor: RayObject
     slots: list[Node]
     address: str
-    asked: Any = None
+    asked: RayObject = None
     asked_s: float = 0.0
     codes: Mapping[str, int | None] = field(default_factory=dict)
     looks: int = 0
@@ -49,12 +53,12 @@ class _RayGang:
     """A gang's processes."""
 
     name: str
-    group: Any
+    group: RayObject
     stations: list[_Station]
-    start: list[list[Any]]
+    start: list[list[RayObject]]
     """For each process, what its station is told; empty where it was started before this driver."""
     began: float
-    started: list[Any] = field(default_factory=list)
+    started: list[RayObject] = field(default_factory=list)
     """Answers to come."""
     looks: list[int] = field(default_factory=list)
     """Of each station, the look from which on it knows the process."""
@@ -91,21 +95,26 @@ class RayEngine(GangEngine[_RayGang]):
         self._space = f"bricolage-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
         own = {kind: float(count) for kind, count in cluster.capacity.items()} if address == LOCAL else None
         self._local = address == LOCAL
-        self._session = RaySession(address, resources=own)
+        self._session = RaySession(address, self._space, own)
         self._ray = self._session.ray
         self._stations: dict[str, _Station] = {}
-        self._there: set[Node] = set()
+        self._coming: dict[str, _Station] = {}
+        self._offers: dict[str, dict[str, float]] = {}
+        """Of each node, the devices of each kind."""
+        self._later: dict[str, float] = {}
+        """When a node whose station did not start is asked again."""
         self._looked = -_NODES_S
         try:
             end = time.monotonic() + _JOINING_S
             self._enlist()
+            while self._coming and time.monotonic() < end:
+                self._ray.wait([one.asked for one in self._coming.values()], timeout=1.0)
+                self._settle()
             if not self._stations:
                 told = ", ".join(f"{size} {kind}" for kind in cluster.kinds for size in {*cluster.nodes(kind)})
                 raise EngineUnusable(
                     reason=f"no node of the Ray cluster '{address}' offers the resources of a node ({told})"
                 )
-            for station in self._stations.values():
-                self._ray.get(station.actor.look.remote(), timeout=max(end - time.monotonic(), 1.0))
         except BaseException:
             self._session.close()
             raise
@@ -123,6 +132,7 @@ class RayEngine(GangEngine[_RayGang]):
         if time.monotonic() >= self._looked + _NODES_S:
             self._looked = time.monotonic()
             self._enlist()
+        self._settle()
         self._ask()
         return {slot for station in self._stations.values() for slot in station.slots}
 
@@ -131,45 +141,64 @@ class RayEngine(GangEngine[_RayGang]):
         alive = {str(facts["NodeID"]): facts for facts in self._ray.nodes() if facts["Alive"]}
         for ray_id in [one for one in self._stations if one not in alive]:
             self._lose(self._stations[ray_id], "its node is gone")
+        for ray_id in [one for one in self._coming if one not in alive]:
+            del self._coming[ray_id]
         for ray_id, facts in sorted(alive.items()):
-            if ray_id not in self._stations:
-                self._join(ray_id, facts)
+            offers = {kind: float(facts["Resources"].get(kind, 0.0)) for kind in self.cluster.kinds}
+            if time.monotonic() < self._later.get(ray_id, 0.0):
+                continue
+            if ray_id not in self._stations and ray_id not in self._coming and any(offers.values()):
+                self._offers[ray_id] = offers
+                if self._vacant(ray_id, {slot for station in self._stations.values() for slot in station.slots}):
+                    self._invite(ray_id, str(facts.get("NodeManagerAddress", "127.0.0.1")))
 
-    def _join(self, ray_id: str, facts: Mapping[str, Any]) -> None:
-        taken = {slot for station in self._stations.values() for slot in station.slots}
-        left = {kind: float(facts["Resources"].get(kind, 0.0)) for kind in self.cluster.kinds}
-        slots: list[Node] = []
-        for kind in self.cluster.kinds:
-            for node, size in enumerate(self.cluster.nodes(kind)):
-                if (kind, node) not in taken and left[kind] >= size:
-                    left[kind] -= size
-                    slots.append((kind, node))
-        if not any(facts["Resources"].get(kind, 0.0) for kind in self.cluster.kinds):
-            return
+    def _invite(self, ray_id: str, address: str) -> None:
+        """Has a node's station started, or finds the one that an earlier driver left."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        try:
-            actor = (
-                self._ray.remote(JobStation)
-                .options(
-                    num_cpus=0,
-                    name=f"station-{ray_id}",
-                    namespace=self._space,
-                    lifetime="detached",
-                    get_if_exists=True,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False),
-                )
-                .remote()
+        actor = (
+            self._ray.remote(JobStation)
+            .options(
+                num_cpus=0,
+                name=f"station-{ray_id}",
+                namespace=self._space,
+                lifetime="detached",
+                get_if_exists=True,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False),
             )
-            known = [(str(kind), int(node)) for kind, node in self._ray.get(actor.slots.remote(), timeout=_JOINING_S)]
-            kept = [one for one in known if one in self._free and one not in taken]
-            slots = kept or slots
-            self._ray.get(actor.slots.remote(slots), timeout=_JOINING_S)
-        except (*self._session.errors, TimeoutError) as error:
-            _LOG.warning("node %s of the Ray cluster is left out for now: %s", ray_id[:8], said(error))
-            return
-        if slots:
-            self._stations[ray_id] = _Station(ray_id, actor, slots, str(facts.get("NodeManagerAddress", "127.0.0.1")))
+            .remote()
+        )
+        self._coming[ray_id] = _Station(ray_id, actor, [], address, asked=actor.slots.remote())
+
+    def _settle(self) -> None:
+        """Takes up stations that have answered."""
+        for ray_id, station in list(self._coming.items()):
+            if not self._ray.wait([station.asked], timeout=0)[0]:
+                continue
+            del self._coming[ray_id]
+            try:
+                known = {(str(kind), int(node)) for kind, node in self._ray.get(station.asked)}
+            except self._session.errors as error:
+                _LOG.warning("node %s of the Ray cluster is left out for now: %s", ray_id[:8], said(error))
+                self._later[ray_id] = time.monotonic() + _AGAIN_S
+                continue
+            taken = {slot for other in self._stations.values() for slot in other.slots}
+            station.slots = sorted((known & self._free.keys()) - taken) or self._vacant(ray_id, taken)
+            station.asked = None
+            if station.slots:
+                station.actor.slots.remote(station.slots)
+                self._stations[ray_id] = station
+
+    def _vacant(self, ray_id: str, taken: set[Node]) -> list[Node]:
+        """Nodes of the cluster's file that a node of Ray's can be."""
+        left = dict(self._offers[ray_id])
+        found: list[Node] = []
+        for kind in self.cluster.kinds:
+            for node, size in enumerate(self.cluster.nodes(kind)):
+                if (kind, node) not in taken and left.get(kind, 0.0) >= size:
+                    left[kind] -= size
+                    found.append((kind, node))
+        return found
 
     def _ask(self) -> None:
         """Every station, how its processes are; none is waited for."""
@@ -327,7 +356,7 @@ class RayEngine(GangEngine[_RayGang]):
         self._drop(groups)
         return found
 
-    def _groups(self) -> dict[str, Any]:
+    def _groups(self) -> dict[str, RayObject]:
         """Placement groups of earlier drivers, by job and attempt."""
         from ray.util import get_placement_group, placement_group_table
 
@@ -339,7 +368,7 @@ class RayEngine(GangEngine[_RayGang]):
                 found[name.removeprefix(prefix)] = get_placement_group(name)
         return found
 
-    def _drop(self, groups: Mapping[str, Any]) -> None:
+    def _drop(self, groups: Mapping[str, RayObject]) -> None:
         from ray.util.placement_group import remove_placement_group
 
         for group in groups.values():

@@ -48,7 +48,7 @@ class JobStation:
         return {name: process.exit_code() for name, process in self._processes.items()}
 
     def devices(self) -> dict[str, tuple[int, ...]]:
-        """Of each process that runs, or of whose end nobody has heard yet."""
+        """Of each process that runs, or whose end is not told yet."""
         return self._devices
 
     def save(self, name: str) -> None:

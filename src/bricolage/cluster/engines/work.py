@@ -1,6 +1,6 @@
 """What an engine knows of a job beyond its gang: its command, and the files by which the two speak.
 
-The contract with a command is in `docs/clusters.md`: it finds a folder for checkpoints in BRICOLAGE_CHECKPOINT, writes how many
+The contract with a command is in `docs/serving.md`: it finds a folder for checkpoints in BRICOLAGE_CHECKPOINT, writes how many
 steps the checkpoint holds into the file `steps` there, and how many it has done into BRICOLAGE_PROGRESS.
 """
 

@@ -121,7 +121,7 @@ class PackedShares:
             return False
         free[one.kind] -= devices
         chosen = [waiting[sort].pop().number for sort in sorts]
-        wanted |= {number: (one.kind, devices) for number in chosen}
+        wanted |= dict.fromkeys(chosen, (one.kind, devices))
         if len(chosen) == 2:
             self._pairs.append((chosen[0], chosen[1]))
         return True

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bricolage.cluster.catalogue import PolicyEntry
-from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
-from bricolage.cluster.why import lacking
-from bricolage.errors import BricolageError
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.loop import ReplayLoop, Standing
+from bricolage.cluster.machines import NodeFailure
+from bricolage.cluster.prospects import Scene, WaitsFor, prospects
 
 if TYPE_CHECKING:
     from bricolage.cluster.serve.turns import Submission
+
+_DRAWS, _FEW = 20, 5
+"""Of the future; few where a policy looks at every job in every round."""
+_AWAY_S = 1e7
+"""Nodes that are away are believed to be so for long."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +41,22 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """Why a job waits, and when it may start and end."""
+class JobOutlook:
+    """Why a job waits, and when it will start and end if no other comes. Times are seconds from now, each with a range."""
 
     job: str
     state: str
+    waits_for: WaitsFor
     reason: str
     change: str
+    place: int
+    """Among those that wait, from 1; 0 where it does not."""
     start_s: float | None
-    """From now; None where it runs, or where the policy cannot be asked ahead."""
+    """None where it has devices."""
+    start_interval_s: tuple[float, float] | None
     end_s: float | None
+    """None where it is over."""
+    end_interval_s: tuple[float, float] | None
 
 
 def rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> list[JobRow]:
@@ -73,58 +84,54 @@ def past_of(loop: ReplayLoop, submissions: Sequence[Submission]) -> list[JobRow]
 
 def stands(loop: ReplayLoop, state: JobState, now: float) -> str:
     """One word of a job, or why it was given up."""
-    if state.number in loop.given_up:
-        return loop.given_up[state.number]
+    if state.number in loop.observed.given_up:
+        return loop.observed.given_up[state.number]
     if not math.isnan(state.finish_s):
         return "finished"
     if not state.held:
         return "waiting"
-    return "running" if loop.works(state) and now >= state.resumes_s else "starting"
+    return "running" if loop.observed.works(state) and now >= state.resumes_s else "starting"
 
 
-def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Outlook:
-    """Why a job waits now."""
+def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> JobOutlook:
+    """Where a job stands, and what is ahead of it: the loop is run forward from here (`prospects`).
+
+    Raises:
+        ClusterStuck: it will never start as things are.
+    """
     state = loop.states[number]
     word = stands(loop, state, now)
-    if not math.isnan(state.finish_s) or number in loop.given_up:
-        return Outlook(state.job.name, word, "", "", None, None)
-    start, end = _ahead(loop, entry, number, now)
-    if state.held:
-        return Outlook(state.job.name, word, "", "", None, end)
-    free = {kind: loop.pools[kind].free for kind in state.kinds}
-    there = {kind: loop.there(kind) for kind in state.kinds}
-    ahead = sum(
-        not one.held and math.isnan(one.finish_s) and one.number not in loop.given_up and one.number < number
-        for one in loop.states
+    if loop.observed.over(state):
+        return JobOutlook(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
+    active = [one for one in loop.states if not loop.observed.over(one)]
+    found = prospects(
+        _scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[active.index(state)]
+    )[0]
+    told = found.expected
+    start, end = told.start_interval_s, told.end_interval_s
+    return JobOutlook(
+        state.job.name,
+        word,
+        found.waits_for,
+        found.reason,
+        found.change,
+        told.place,
+        None if state.held else told.start_s - now,
+        None if state.held else (start[0] - now, start[1] - now),
+        told.end_s - now,
+        (end[0] - now, end[1] - now),
     )
-    reason, change = lacking(free, there, state.job.devices, ahead)
-    return Outlook(state.job.name, word, reason, change, start, end)
 
 
-def _ahead(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> tuple[float | None, float | None]:
-    """When a job starts and ends if no other comes, by a replay of what is left under the same policy. What the policy remembers of
-    the jobs does not enter: those that run come first, then the others in order."""
-    active = [one for one in loop.states if math.isnan(one.finish_s) and one.number not in loop.given_up]
-    active.sort(key=lambda one: (not one.held, one.number))
-    jobs, mine = [], 0
-    for index, state in enumerate(active):
-        mine = index if state.number == number else mine
-        if state.held:
-            state.advance(now)
-        job = state.job
-        rates = job.phases[state.phase].rates
-        jobs.append(
-            TrainingJob(
-                job.name, 0.0, (WorkPhase(state.predicted_left(), rates),), job.devices, job.user, job.kind, job.queue,
-                job.deadline_s - now, job.weight, job.scaling, job.limit_s,
-            )
-        )  # fmt: skip
-    try:
-        if entry.refuses(jobs, loop.cluster):
-            return None, None
-        found = ReplayLoop(
-            jobs, loop.cluster, entry.make(jobs, loop.cluster), entry.estimator(0.0, 0), False, frozenset((mine,))
-        ).run()
-    except BricolageError:
-        return None, None
-    return found.states[mine].first_start_s, found.states[mine].finish_s
+def _scene(loop: ReplayLoop, entry: PolicyEntry, active: Sequence[JobState], now: float) -> Scene:
+    """Jobs that are not over; nodes that are away stay away."""
+    jobs = []
+    for state in active:
+        state.advance(now)
+        steps = state.steps_done + state.predicted_left()
+        jobs.append(replace(state.job, phases=tuple(replace(phase, steps=steps) for phase in state.job.phases)))
+    away = tuple(
+        NodeFailure(kind, node, now, now + _AWAY_S) for kind, pool in loop.pools.items() for node in sorted(pool.down)
+    )
+    standing = {at: Standing.of(state) for at, state in enumerate(active)}
+    return Scene(jobs, standing, replace(loop.cluster, failure=away), entry, now)

@@ -18,7 +18,7 @@ from typing import Protocol
 from bricolage import errors
 from bricolage._version import __version__
 from bricolage.cluster.catalogue import PolicyEntry, named
-from bricolage.cluster.engine import Earlier, Engine, Gang, RealClock, Report, Withdrawn, gang_of
+from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.loop import Changes, JobStart, ReplayLoop, Scheduler
@@ -30,9 +30,9 @@ from bricolage.cluster.serve.submission import JobSpec
 from bricolage.cluster.serve.turns import (
     DecidedOtherwise,
     JournalledEngine,
+    LoopTurn,
     RecordedEngine,
     Submission,
-    Turn,
     turns_of,
 )
 from bricolage.codec import DecodeError, JsonObject, decode, encode
@@ -67,7 +67,13 @@ class _Opened:
     policy: str
     cluster: ClusterSpec
     version: str
-    past: tuple[JobRow, ...]
+    past: tuple[JobRow, ...] = ()
+    carried: tuple[Submission, ...] = ()
+    """Jobs that were there before. The first turn after this record tells the loop of them."""
+
+    def same(self, other: _Opened) -> bool:
+        """Whether it was served in the same way."""
+        return (self.policy, self.cluster, self.version) == (other.policy, other.cluster, other.version)
 
 
 class Service:
@@ -119,7 +125,7 @@ class Service:
     @property
     def idle(self) -> bool:
         """Whether every job that was submitted is over."""
-        return self._turns.begun and all(self._is_over(state) for state in self.loop.states)
+        return self._turns.begun and all(self.loop.observed.over(state) for state in self.loop.states)
 
     def work(self, number: int) -> JobWork:
         """A job's command."""
@@ -133,30 +139,31 @@ class Service:
 
     def _open(self, make_engine: MakeEngine) -> None:
         chapter, turns = self._chapter()
-        again = _Opened(chapter.began if chapter else time.time(), self.entry.name, self.cluster, __version__, ())
+        again = _Opened(chapter.began if chapter else time.time(), self.entry.name, self.cluster, __version__)
         first: list[Submission] = []
         gangs: dict[int, Gang] = {}
         same = False
         if chapter is not None:
             self._past = chapter.past
-            same = replace(chapter, past=()) == again and self._retell(turns, None, self.cluster)
-            if not same:
+            same = chapter.same(again) and self._retell(turns, None, self.cluster)
+            if same and not turns:
+                first = list(chapter.carried)
+            elif not same:
                 self._retell(turns, _AsWritten(), chapter.cluster)
-                first = self._carried(self._attempts(turns))
-        last = turns[-1].at if turns else 0.0
+                first = self._carried(self._attempts(turns)) if turns else list(chapter.carried)
+        attempts = {number: one.attempts for number, one in enumerate(first)}
         if chapter is None or not same:
-            self._begin(again)
-            attempts = {number: one.attempts for number, one in enumerate(first)}
+            self._begin(again, first)
         else:
             gangs = {state.number: gang_of(state) for state in self.loop.states if state.held}
-            attempts = self._attempts(turns)
-        clock = RealClock(again.began, last)
+            attempts |= self._attempts(turns)
+        clock = RealClock(again.began, turns[-1].at if turns else 0.0)
         engine = self._engine = make_engine(self.cluster, clock, self.work)
         reports = engine.adopt(gangs, attempts)
         self._turns = JournalledEngine(engine, self._journal, self._news, self._take, self.cluster, [*first, *reports])
         self.loop.engine = self._turns
 
-    def _chapter(self) -> tuple[_Opened | None, list[Turn]]:
+    def _chapter(self) -> tuple[_Opened | None, list[LoopTurn]]:
         """The log's last chapter."""
         records = list(enumerate(self._journal.records, 1))
         start = max((index for index, (_, one) in enumerate(records) if "opened" in one), default=None)
@@ -169,16 +176,14 @@ class Service:
             raise errors.BrokenJournal(path=path, line=records[start][0], reason=str(error)) from error
         return opened, list(turns_of(path, records[start + 1 :]))
 
-    def _retell(self, turns: Sequence[Turn], scheduler: _AsWritten | None, cluster: ClusterSpec) -> bool:
+    def _retell(self, turns: Sequence[LoopTurn], scheduler: _AsWritten | None, cluster: ClusterSpec) -> bool:
         """Brings a fresh loop to where the log ends; False where the policy decides otherwise now."""
         self._submissions, self._numbers = [], {}
         engine = RecordedEngine(turns, cluster, self._take)
-        chosen: Scheduler = self.entry.make((), cluster) if scheduler is None else scheduler
+        policy: Scheduler = scheduler or self.entry.make((), cluster)
+        self.loop = ReplayLoop((), cluster, policy, self.entry.estimator(0.0, 0), engine=engine)
         if scheduler is not None:
-            scheduler.engine = engine
-        self.loop = ReplayLoop((), cluster, chosen, self.entry.estimator(0.0, 0), engine=engine)
-        if scheduler is not None:
-            scheduler.states = self.loop.states
+            scheduler.engine, scheduler.states = engine, self.loop.states
         try:
             self.loop.run(engine.over)
         except DecidedOtherwise:
@@ -191,7 +196,7 @@ class Service:
         self._past = (*self._past, *past_of(self.loop, self._submissions))[-_PAST:]
         found: list[Submission] = []
         for state in self.loop.states:
-            if self._is_over(state):
+            if self.loop.observed.over(state):
                 continue
             state.advance(self.loop.now)
             started = None if math.isnan(state.first_start_s) else state.first_start_s
@@ -199,13 +204,19 @@ class Service:
             found.append(replace(self._submissions[state.number], earlier=earlier, attempts=attempts[state.number]))
         return found
 
-    def _begin(self, opened: _Opened) -> None:
-        """A new chapter."""
-        self._submissions, self._numbers = [], {}
-        self._journal.append({"opened": encode(replace(opened, past=self._past))})
-        self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
+    def _begin(self, opened: _Opened, carried: Sequence[Submission]) -> None:
+        """A new chapter.
 
-    def _attempts(self, turns: Sequence[Turn]) -> dict[int, int]:
+        Raises:
+            JobRefused, JobFitsNowhere, PolicyRefuses: a job that is there already cannot be served like this.
+        """
+        self._submissions, self._numbers = [], {}
+        self.loop = ReplayLoop((), self.cluster, self.entry.make((), self.cluster), self.entry.estimator(0.0, 0))
+        for one in carried:
+            self._check_serves(one.spec, one.submit_s)
+        self._journal.append({"opened": encode(replace(opened, past=self._past, carried=tuple(carried)))})
+
+    def _attempts(self, turns: Sequence[LoopTurn]) -> dict[int, int]:
         count = {number: one.attempts for number, one in enumerate(self._submissions)}
         for turn in turns:
             for gang in turn.starts:
@@ -259,8 +270,8 @@ class Service:
         if what == "cancel":
             number = self._number(str(asked["cancel"]))
             state = self.loop.states[number]
-            if not self._is_over(state):
-                found.append(Withdrawn(number))
+            if not self.loop.observed.over(state):
+                found.append(JobWithdrawn(number))
                 return {"cancelled": self._submissions[number].spec.name}
             self._counter.answer(request, {"over": self._submissions[number].spec.name})
         elif what == "list":
@@ -277,6 +288,9 @@ class Service:
         """Raises JobRefused, JobFitsNowhere or PolicyRefuses."""
         if spec.name in self._numbers or spec.name in others or (self.folder / "jobs" / spec.name).exists():
             raise JobRefused(name=spec.name, reason="there is, or was, a job of that name here")
+        self._check_serves(spec, now)
+
+    def _check_serves(self, spec: JobSpec, now: float) -> None:
         job = spec.training_job(now, self.cluster)
         self.loop.check_fits(job)
         if reason := self.entry.refuses([job], self.cluster):
@@ -287,9 +301,6 @@ class Service:
             raise UnknownJob(name=name)
         return self._numbers[name]
 
-    def _is_over(self, state: JobState) -> bool:
-        return not math.isnan(state.finish_s) or state.number in self.loop.given_up
-
 
 @dataclass(frozen=True)
 class _Specs:
@@ -299,6 +310,7 @@ class _Specs:
 class _AsWritten:
     """Decides what the log has."""
 
+    preempts = True
     engine: RecordedEngine
     states: Sequence[JobState]
 
@@ -308,7 +320,17 @@ class _AsWritten:
     def arrived(self, state: JobState, now: float) -> None:
         """As it is written."""
 
-    ended = evicted = changed = withdrawn = arrived
+    def ended(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def evicted(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def changed(self, state: JobState, now: float) -> None:
+        """As it is written."""
+
+    def withdrawn(self, state: JobState, now: float) -> None:
+        """As it is written."""
 
     def resized(self, kind: str, devices: int, now: float) -> None:
         """As it is written."""

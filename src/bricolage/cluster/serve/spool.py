@@ -24,7 +24,7 @@ _LARGEST = 1 << 24
 _LOOK_S = 0.05
 _TRIES = 10
 _FORGOTTEN_S = 600.0
-"""After so long an answer that nobody has fetched goes."""
+"""After so long an answer goes that was not fetched."""
 
 
 def check_state(folder: Path) -> None:
@@ -133,7 +133,7 @@ def ask(folder: Path, request: JsonObject, timeout_s: float = 60.0) -> JsonObjec
     """Asks whoever serves from a folder, and waits for the answer.
 
     Raises:
-        NotServed: nobody does; or who does ends meanwhile.
+        NotServed: no process does; or the one that does ends meanwhile.
         NoAnswer: it takes longer than `timeout_s`.
         BricolageError: the answer is an error.
     """

@@ -1,7 +1,7 @@
 """Files that describe jobs to be run.
 
     name = "digits"
-    command = ["python", "train.py"]    # keeps the contract of docs/clusters.md
+    command = ["python", "train.py"]    # keeps the contract of docs/serving.md
     devices = 2                         # of one kind, all or none
     steps = 10000                       # (or `step = "step.toml"` instead of a command)
     seconds = 3600.0                    # for all steps, on a kind whose speed is 1; or, kind by kind:
@@ -94,7 +94,7 @@ class JobSpec:
             submit_s + self.deadline if self.deadline else math.inf,
             self.weight,
             tuple(sorted(self.scaling)),
-            self.limit or math.inf,
+            limit_s=self.limit or math.inf,
         )
 
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bricolage.cluster import engine as reports_of
-from bricolage.cluster.engine import Arrived, Earlier, Gang, Report
+from bricolage.cluster.engine import Earlier, Gang, JobArrived, Report
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.submission import JobSpec
 from bricolage.codec import DecodeError, JsonObject, decode, encode
 from bricolage.errors import BrokenJournal
 
-_KINDS: dict[str, Any] = {
+_KINDS: dict[str, type[Report]] = {
     kind.__name__: kind
     for kind in (
-        reports_of.Withdrawn, reports_of.Running, reports_of.Progressed, reports_of.Stopped, reports_of.Finished,
-        reports_of.Failed, reports_of.Evicted, reports_of.NodeGone, reports_of.NodeBack,
+        reports_of.JobWithdrawn, reports_of.JobRunning, reports_of.JobProgressed, reports_of.JobStopped, reports_of.JobFinished,
+        reports_of.JobFailed, reports_of.JobEvicted, reports_of.NodeGone, reports_of.NodeBack,
     )
 }  # fmt: skip
 
@@ -38,13 +37,13 @@ class Submission:
     earlier: Earlier = Earlier()
     attempts: int = 0
 
-    def arrived(self, cluster: ClusterSpec) -> Arrived:
+    def arrived(self, cluster: ClusterSpec) -> JobArrived:
         """As the loop hears of it."""
-        return Arrived(self.spec.training_job(self.submit_s, cluster), self.earlier)
+        return JobArrived(self.spec.training_job(self.submit_s, cluster), self.earlier)
 
 
 @dataclass(frozen=True)
-class Turn:
+class LoopTurn:
     """One pass of the loop."""
 
     at: float
@@ -53,13 +52,13 @@ class Turn:
     starts: tuple[Gang, ...]
 
 
-def turn_record(turn: Turn) -> JsonObject:
+def turn_record(turn: LoopTurn) -> JsonObject:
     """As the log has it."""
     told = [{"what": type(one).__name__, **encode(one)} for one in turn.reports]
     return {"at": turn.at, "reports": told, "stops": list(turn.stops), "starts": encode(turn.starts)}
 
 
-def read_turn(record: JsonObject) -> Turn:
+def read_turn(record: JsonObject) -> LoopTurn:
     """What `turn_record` wrote.
 
     Raises:
@@ -69,12 +68,14 @@ def read_turn(record: JsonObject) -> Turn:
     reports = record.get("reports")
     for one in reports if isinstance(reports, list) else ():
         facts = {key: value for key, value in one.items() if key != "what"}
-        kind = Submission if one.get("what") == "Submission" else _KINDS.get(str(one.get("what")))
+        kind: type[Submission | Report] | None = (
+            Submission if one.get("what") == "Submission" else _KINDS.get(str(one.get("what")))
+        )
         if kind is None:
             raise DecodeError(f"it has the unknown report '{one.get('what')}'")
         told.append(decode(kind, facts, "report"))
     rest = decode(_Decided, {key: value for key, value in record.items() if key != "reports"}, "turn")
-    return Turn(rest.at, tuple(told), rest.stops, rest.starts)
+    return LoopTurn(rest.at, tuple(told), rest.stops, rest.starts)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class RecordedEngine:
 
     observes = True
 
-    def __init__(self, turns: Sequence[Turn], cluster: ClusterSpec, take: Callable[[Submission], object]) -> None:
+    def __init__(self, turns: Sequence[LoopTurn], cluster: ClusterSpec, take: Callable[[Submission], object]) -> None:
         self._turns, self._cluster, self._take = turns, cluster, take
         self._at = 0
 
@@ -102,7 +103,7 @@ class RecordedEngine:
         return self._at == len(self._turns)
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> LoopTurn:
         """The present one."""
         return self._turns[self._at]
 
@@ -178,12 +179,12 @@ class JournalledEngine:
 
     def carry_out(self, now: float, stops: Sequence[int], starts: Sequence[Gang]) -> None:
         """Writes it down first."""
-        self._journal.append(turn_record(Turn(now, tuple(self._told), tuple(stops), tuple(starts))))
+        self._journal.append(turn_record(LoopTurn(now, tuple(self._told), tuple(stops), tuple(starts))))
         self._engine.carry_out(now, stops, starts)
         self._answer()
 
 
-def turns_of(path: Path, records: Sequence[tuple[int, JsonObject]]) -> Iterator[Turn]:
+def turns_of(path: Path, records: Sequence[tuple[int, JsonObject]]) -> Iterator[LoopTurn]:
     """Turns from numbered lines of a log.
 
     Raises:

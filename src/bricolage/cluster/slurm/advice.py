@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling, program
-from bricolage.cluster.forecast import Outlook, QueuedJob, outlook
+from bricolage.cluster.forecast import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.run_times import RunTime, advised_limit_s
@@ -97,7 +97,7 @@ def advise(
 
     Args:
         queue: the cluster as it stands.
-        entry: the policy. It orders who waits; it stops nobody.
+        entry: the policy. It orders who waits; it stops no job.
         rolling: what past jobs took.
         options: risk, and draws of the intervals.
 
@@ -121,7 +121,7 @@ def advise(
     return SlurmAdvice(entry.name, dict(cluster.capacity), known, advised, dict(left_out))
 
 
-def _advice(job: SlurmJob, found: Outlook, limit_s: float) -> JobAdvice:
+def _advice(job: SlurmJob, found: JobOutlook, limit_s: float) -> JobAdvice:
     time, expected = found.time, found.expected
     return JobAdvice(
         job=job.number,

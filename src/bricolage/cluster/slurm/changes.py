@@ -50,7 +50,7 @@ class SlurmChange:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedChanges:
     """What became of changes."""
 
     made: tuple[SlurmChange, ...]
@@ -87,7 +87,7 @@ def restored(queue: SlurmQueue, holds_only: bool = False) -> list[SlurmChange]:
     return [one for one in found if one is not None]
 
 
-def apply(client: SlurmClient, wanted: Sequence[SlurmChange]) -> Applied:
+def apply(client: SlurmClient, wanted: Sequence[SlurmChange]) -> AppliedChanges:
     """Makes changes, job by job.
 
     Raises:
@@ -109,7 +109,7 @@ def apply(client: SlurmClient, wanted: Sequence[SlurmChange]) -> Applied:
                 gone.append(one.job)
                 continue
             raise
-    return Applied(tuple(made), tuple(gone))
+    return AppliedChanges(tuple(made), tuple(gone))
 
 
 def _change(job: SlurmJob, limit_s: float, nice: int, held: bool, now: float) -> SlurmChange | None:
@@ -143,7 +143,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _nices(queue: SlurmQueue, advice: SlurmAdvice) -> dict[str, int]:
-    """Nice values that put priorities into the order: each job is at or above its own value, so that nobody gains but by others
+    """Nice values that put priorities into the order: each job is at or above its own value, so that a job gains only by others
     coming later. What a priority would be with the job's own value is known: Slurm subtracts the value from it."""
     jobs = {job.number: job for job in queue.jobs}
     found: dict[str, int] = {}

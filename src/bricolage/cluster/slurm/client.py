@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from bricolage.cluster.slurm.queue import SlurmQueue, queue_of
 from bricolage.errors import SlurmAnswer, SlurmRefused, SlurmTooOld, SlurmUnavailable
@@ -19,11 +18,11 @@ OLDEST = (21, 8)
 _VERSION = re.compile(r"\b(\d+)\.(\d+)(?:\.\d+)?")
 _LOCALE = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 
-Run = Callable[[Sequence[str]], "Answer"]
+Run = Callable[[Sequence[str]], "CommandAnswer"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """Of one command."""
 
     code: int
@@ -77,7 +76,7 @@ class SlurmClient:
         major, minor = (int(part) for part in self._checked.split(".")[:2])
         return (major, minor) < (23, 2)
 
-    def _nodes(self) -> list[Any]:
+    def _nodes(self) -> list[object]:
         return self._json(("scontrol", "show", "nodes", "--json"), "nodes")
 
     def history(self, days: int) -> str | None:
@@ -115,7 +114,7 @@ class SlurmClient:
             raise SlurmRefused(command=" ".join(words), reason=_line(answer), done=done)
         self.changes += 1
 
-    def _json(self, words: Sequence[str], key: str) -> list[Any]:
+    def _json(self, words: Sequence[str], key: str) -> list[object]:
         text = self._ask(words)
         command = " ".join(words)
         try:
@@ -142,7 +141,7 @@ class SlurmClient:
             raise SlurmUnavailable(command=words[0], reason=_line(answer))
         return answer.output
 
-    def _run(self, words: Sequence[str]) -> Answer:
+    def _run(self, words: Sequence[str]) -> CommandAnswer:
         if self.run is not None:
             return self.run(words)
         try:
@@ -156,10 +155,12 @@ class SlurmClient:
             late = isinstance(error, subprocess.TimeoutExpired)
             reason = f"no answer within {self.timeout_s:g} s" if late else str(error)
             raise SlurmUnavailable(command=words[0], reason=reason) from error
-        return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+        return CommandAnswer(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        )
 
 
-def _line(answer: Answer) -> str:
+def _line(answer: CommandAnswer) -> str:
     """The last line that says why."""
     lines = [line.strip() for line in (answer.errors or answer.output).splitlines() if line.strip()]
     return lines[-1] if lines else f"exit code {answer.code}"

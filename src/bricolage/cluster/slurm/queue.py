@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bricolage.errors import SlurmAnswer
 
@@ -130,7 +129,7 @@ class SlurmQueue:
     """Jobs and nodes that are not in it, by the reason."""
 
 
-def queue_of(jobs: Sequence[Any], nodes: Sequence[Any], now: float) -> SlurmQueue:
+def queue_of(jobs: Sequence[object], nodes: Sequence[object], now: float) -> SlurmQueue:
     """From the lists in Slurm's JSON.
 
     Raises:
@@ -143,13 +142,13 @@ def queue_of(jobs: Sequence[Any], nodes: Sequence[Any], now: float) -> SlurmQueu
     return SlurmQueue(now, tuple(found), tuple(there), dict(left_out))
 
 
-def _row(row: Any, command: str) -> Mapping[str, Any]:
+def _row(row: object, command: str) -> Mapping[str, object]:
     if not isinstance(row, dict):
         raise SlurmAnswer(command=command, reason=f"one of its rows is no object: {str(row)[:80]}")
     return row
 
 
-def _job(row: Mapping[str, Any], left_out: Counter[str]) -> SlurmJob | None:
+def _job(row: Mapping[str, object], left_out: Counter[str]) -> SlurmJob | None:
     number, state = _number(row.get("job_id")), _words(row.get("job_state"))
     if number is None or not state:
         raise SlurmAnswer(command="squeue --json", reason="a job lacks job_id or job_state")
@@ -188,7 +187,7 @@ def _job(row: Mapping[str, Any], left_out: Counter[str]) -> SlurmJob | None:
     )
 
 
-def _node(row: Mapping[str, Any], left_out: Counter[str]) -> SlurmNode | None:
+def _node(row: Mapping[str, object], left_out: Counter[str]) -> SlurmNode | None:
     found = _gpus(str(row.get("gres") or ""))
     if not found:
         left_out["nodes have no GPU"] += 1
@@ -201,7 +200,8 @@ def _node(row: Mapping[str, Any], left_out: Counter[str]) -> SlurmNode | None:
         left_out["nodes have GPUs of several types"] += 1
         return None
     partitions = row.get("partitions")
-    names = partitions.split(",") if isinstance(partitions, str) else [str(one) for one in partitions or ()]
+    names = partitions.split(",") if isinstance(partitions, str) else []
+    names += [str(one) for one in partitions] if isinstance(partitions, list) else []
     return SlurmNode(str(row.get("name") or ""), found[0][0], sum(count for _, count in found), tuple(sorted(names)))
 
 
@@ -219,7 +219,7 @@ def marked_in(comment: str) -> Marked:
     )
 
 
-def _job_devices(row: Mapping[str, Any]) -> tuple[str, int]:
+def _job_devices(row: Mapping[str, object]) -> tuple[str, int]:
     """Type and number of GPUs. Raises ValueError where they cannot be counted."""
     if row.get("tres_per_socket") and "gpu" in str(row["tres_per_socket"]):
         raise ValueError("count GPUs by socket")
@@ -280,7 +280,7 @@ def _numbers(ranges: str) -> list[str]:
     return found
 
 
-def _tasks(row: Mapping[str, Any]) -> int:
+def _tasks(row: Mapping[str, object]) -> int:
     words = str(row.get("array_task_string") or "").split("%")[0]
     total = 0
     for match in _TASKS.finditer(words):
@@ -289,13 +289,13 @@ def _tasks(row: Mapping[str, Any]) -> int:
     return min(max(total, 1), _MOST_TASKS)
 
 
-def _words(value: Any) -> list[str]:
+def _words(value: object) -> list[str]:
     if isinstance(value, str):
         return [value.upper()] if value else []
     return [str(one).upper() for one in value] if isinstance(value, list) else []
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """None where it is not set, or endless."""
     if isinstance(value, dict):
         if not value.get("set", True) or value.get("infinite"):
@@ -306,12 +306,12 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _nice(value: Any) -> int:
+def _nice(value: object) -> int:
     """Some versions write it with Slurm's offset of 2^31."""
     number = int(_number(value) or 0)
     return number - (1 << 31) if number >= 1 << 30 else number
 
 
-def _priority(value: Any) -> float:
+def _priority(value: object) -> float:
     number = _number(value)
     return math.nan if number is None else number

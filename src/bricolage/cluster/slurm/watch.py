@@ -15,7 +15,7 @@ from bricolage.cluster.history.slurm import read_sacct
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
-from bricolage.cluster.slurm.changes import Applied, Levers, SlurmChange, apply, changes, restored
+from bricolage.cluster.slurm.changes import AppliedChanges, Levers, SlurmChange, apply, changes, restored
 from bricolage.cluster.slurm.client import SlurmClient
 from bricolage.cluster.slurm.queue import SlurmQueue
 from bricolage.errors import BricolageError, SlurmUnavailable, UnknownHistory
@@ -26,7 +26,7 @@ _ANY = ClusterSpec((NodeGroup("gpu"),))
 
 @dataclass
 class SlurmWatch:
-    """A policy beside a Slurm.
+    """A policy at work on a Slurm.
 
     Raises, in each method: what `SlurmClient` and `advise` raise.
     """
@@ -53,16 +53,16 @@ class SlurmWatch:
         advice = advise(queue, self.entry, learnt(queue, self.history), self.options)
         return queue, advice, changes(queue, advice, self.levers)
 
-    def step(self) -> tuple[SlurmAdvice, Applied]:
+    def step(self) -> tuple[SlurmAdvice, AppliedChanges]:
         """Looks, and carries it out."""
         _, advice, wanted = self.look()
         return advice, apply(self.client, wanted)
 
-    def restore(self, holds_only: bool = False) -> Applied:
+    def restore(self, holds_only: bool = False) -> AppliedChanges:
         """Gives jobs back what they had before the first change; or releases those that were held, and leaves the rest."""
         return apply(self.client, restored(self.client.queue(), holds_only))
 
-    def watch(self, sleep: Callable[[], bool], show: Callable[[SlurmAdvice, Applied], None]) -> None:
+    def watch(self, sleep: Callable[[], bool], show: Callable[[SlurmAdvice, AppliedChanges], None]) -> None:
         """Steps until `sleep` says that it is enough. A Slurm that does not answer for a while is waited for, once it has
         answered; jobs that are held are released in the end, however it comes."""
         answered = False

@@ -13,7 +13,7 @@ from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_segments
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import Challenger, PlacementSearch, State
+from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
 from bricolage.driver.variants import placed, placement_name
 from bricolage.graph.graph import Region
 from bricolage.work.implementation import Implementation
@@ -23,7 +23,7 @@ _AT_A_TIME = 2
 """Placements in two precisions that are compiled before they are timed."""
 
 
-class Placing(Stage[State]):
+class Placing(Stage[DecisionState]):
     """Placements of the variants that could win."""
 
     name: ClassVar[str] = "placement"
@@ -34,7 +34,7 @@ class Placing(Stage[State]):
         """`profiles`: of the variants; by default of all that could win."""
         self._profiles = profiles
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other; of each, mixed precisions first, since they are few and promising."""
         if not state.mixing:
             return
@@ -47,7 +47,7 @@ class Placing(Stage[State]):
                 self._search(state, profile, two, deadline)
 
     @staticmethod
-    def _search(state: State, profile: Profile, timed: list[Timed], deadline: Deadline) -> None:
+    def _search(state: DecisionState, profile: Profile, timed: list[Timed], deadline: Deadline) -> None:
         """The exact op-level optimum, refined end to end, together with what is `timed` already."""
         problem, variant = PlacementProblem(profile, deadline), profile.variant.name
         optimum = problem.solve()
@@ -71,7 +71,7 @@ def measure_precisions(profile: Profile, low: Implementation, deadline: Deadline
     measure_segments(profile, [low, *full_precisions(profile.times, low)], deadline)
 
 
-def place_precisions(state: State, profile: Profile, low: Implementation, deadline: Deadline) -> None:
+def place_precisions(state: DecisionState, profile: Profile, low: Implementation, deadline: Deadline) -> None:
     """Times these placements end to end, the most promising first, and enters the fastest for the race."""
     _enter(state, profile, mixed_precisions(profile, deadline, low))
 
@@ -82,7 +82,7 @@ def full_precisions(times: Mapping[Implementation, float], low: Implementation) 
     return list(dict.fromkeys(min(some, key=some.__getitem__) for some in (times, own) if some))
 
 
-def _enter(state: State, profile: Profile, timed: Sequence[Timed]) -> None:
+def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> None:
     """What was measured end to end counts, and the fastest mixtures race."""
     variant = profile.variant.name
     state.mixtures_ms += [ms for _, ms in timed]

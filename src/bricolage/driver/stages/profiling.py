@@ -15,7 +15,7 @@ from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import measure_baselines, measure_dropped
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
@@ -26,14 +26,14 @@ from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation
 
 
-class Reference(Stage[State]):
+class Reference(Stage[DecisionState]):
     """The float64 reference of the original, and the candidates of every variant."""
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
     adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
         del deadline
         session, first = state.session, state.variants[0]
@@ -55,7 +55,7 @@ class Reference(Stage[State]):
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
     @staticmethod
-    def _compile_ahead(state: State) -> None:
+    def _compile_ahead(state: DecisionState) -> None:
         """The reference has one thread; what is measured next is compiled meanwhile."""
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
@@ -64,7 +64,7 @@ class Reference(Stage[State]):
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
 
-class Baselines(Stage[State]):
+class Baselines(Stage[DecisionState]):
     """The whole original on the first configuration of every backend that compiles quickly, or on those few that are expected to be
     fastest, as the effort says; or on all implementations.
 
@@ -82,7 +82,7 @@ class Baselines(Stage[State]):
         """`every`: all configurations, and within the budget backends that compile slowly."""
         self._every = every
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures them; for some seconds in any case, and one whatever the clock says."""
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
@@ -97,7 +97,7 @@ class Baselines(Stage[State]):
         check_baselines(state.original)
 
 
-def _few(state: State) -> Sequence[Implementation]:
+def _few(state: DecisionState) -> Sequence[Implementation]:
     """The implementations that are expected to be fastest, as many as the effort measures first, the best other tool and the best
     configuration of our own engine among them: what ships is compared with the one, and is mostly the other. Empty where the effort
     sets no number."""
@@ -170,14 +170,14 @@ def _refusals(profile: Profile, operator: Operator | None = None) -> str:
     return "; ".join(told.values())
 
 
-class Regions(Stage[State]):
+class Regions(Stage[DecisionState]):
     """Regions of the variants that could win, the most promising first."""
 
     name: ClassVar[str] = "regions"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
     adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
         for profile in placed(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():

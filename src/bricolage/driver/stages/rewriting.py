@@ -8,7 +8,7 @@ from typing import ClassVar
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import State
+from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import samples, whole_challengers, write
 from bricolage.driver.whole_models import measure_near
 from bricolage.errors import EndlessRewriting
@@ -24,14 +24,14 @@ from bricolage.tune.rewrites import RewriteTuner
 _LOG = logging.getLogger(__name__)
 
 
-def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
+def _add(state: DecisionState, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
     profile = _written(state, variant)
     measure_near(profile, state.original.times, deadline)
     return profile
 
 
-def _written(state: State, variant: GraphVariant) -> Profile:
+def _written(state: DecisionState, variant: GraphVariant) -> Profile:
     write(variant, state.session.store)
     profile = state.original.profile_variant(variant)
     state.variants.append(variant)
@@ -39,14 +39,14 @@ def _written(state: State, variant: GraphVariant) -> Profile:
     return profile
 
 
-class RewrittenVariants(Stage[State]):
+class RewrittenVariants(Stage[DecisionState]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
         if len(state.variants) == 1 and state.session.options.rewrite and not deadline():
             for variant in rewritten_variants(state.oracle.graph):
@@ -57,7 +57,7 @@ class RewrittenVariants(Stage[State]):
                 state.challenge(*whole_challengers([profile]))
 
 
-class RewriteTuning(Stage[State]):
+class RewriteTuning(Stage[DecisionState]):
     """The variant that the fastest backend so far runs fastest, by racing variants; none where none is better than
     the known ones."""
 
@@ -65,7 +65,7 @@ class RewriteTuning(Stage[State]):
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
         fastest = [found for profile in state.profiles.values() if (found := profile.fastest) is not None]
         if deadline() or not fastest:
@@ -96,7 +96,7 @@ class RewriteTuning(Stage[State]):
             state.challenge(*whole_challengers([_add(state, tailored_variant(oracle.graph, recipe), deadline)]))
 
 
-class RewriteSearch(Stage[State]):
+class RewriteSearch(Stage[DecisionState]):
     """Graphs that are cheaper by what was measured of the operators, timed as wholes; the promising ones are placed
     like the others."""
 
@@ -104,7 +104,7 @@ class RewriteSearch(Stage[State]):
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers", "calibration_error"})
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Learns costs, searches, and adds what it finds."""
         if not self._applies(state) or deadline():
             return
@@ -129,11 +129,11 @@ class RewriteSearch(Stage[State]):
         state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 
     @staticmethod
-    def _applies(state: State) -> bool:
+    def _applies(state: DecisionState) -> bool:
         return state.session.options.rewrite and state.mixing
 
 
-def measured_operators(state: State) -> dict[str, float]:
+def measured_operators(state: DecisionState) -> dict[str, float]:
     """Measured times of single operators in ms, by key: of the fastest implementation, over all variants."""
     found: dict[str, float] = {}
     for profile in state.profiles.values():

@@ -15,7 +15,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_groups
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.driver.variants import placement_name, promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
@@ -43,7 +43,7 @@ _RACES = 1.1
 """A schedule within this factor of the plan without it, measured end to end, enters the race."""
 
 
-class Scheduling(Stage[State]):
+class Scheduling(Stage[DecisionState]):
     """Schedules for the fastest implementations of the whole graph, and for the best mixture."""
 
     name: ClassVar[str] = "schedules"
@@ -55,7 +55,7 @@ class Scheduling(Stage[State]):
         self._forks: dict[str, bool] = {}
         self._savings: dict[str, float] = {}
 
-    def promise(self, state: State) -> float | None:
+    def promise(self, state: DecisionState) -> float | None:
         """The share of the fastest whole graph's time that its branches side by side could save, even if more cores sped no branch
         up; None where nothing can run side by side."""
         if not self._applies(state):
@@ -66,7 +66,7 @@ class Scheduling(Stage[State]):
                 self._savings[profile.variant.name] = cut(to_work(profile.graph), work_shares(profile), 0.0).promise
         return max((self._savings[profile.variant.name] for profile in found), default=None)
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries one after the other, the most promising first."""
         if not self._applies(state):
             return
@@ -76,7 +76,7 @@ class Scheduling(Stage[State]):
             state.attempts.append(_attempt(state, target, deadline))
         state.session.progress.finish()
 
-    def _applies(self, state: State) -> bool:
+    def _applies(self, state: DecisionState) -> bool:
         for variant in state.variants:
             if variant.name not in self._forks:
                 fits = variant.graph.static and len(variant.graph) > 1
@@ -95,11 +95,11 @@ class _Target:
     name: str
 
 
-def _cores(state: State) -> tuple[int, ...]:
+def _cores(state: DecisionState) -> tuple[int, ...]:
     return state.session.device.cores[: state.session.options.threads]
 
 
-def _targets(state: State, deadline: Deadline) -> Iterator[_Target]:
+def _targets(state: DecisionState, deadline: Deadline) -> Iterator[_Target]:
     whole = [
         (ms, profile, one)
         for profile in promising(state.profiles)
@@ -120,7 +120,7 @@ def _targets(state: State, deadline: Deadline) -> Iterator[_Target]:
                 return
 
 
-def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttempt:
+def _attempt(state: DecisionState, target: _Target, deadline: Deadline) -> ScheduleAttempt:
     """Divides a plan where it is whole, looks for a schedule, and enters it where it is near."""
     profile, cores = target.profile, _cores(state)
     graph = to_work(profile.graph)
@@ -160,7 +160,7 @@ def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttem
 
 
 def _scheduled(
-    state: State, target: _Target, problem: ScheduleProblem, attempt: ScheduleAttempt, deadline: Deadline
+    state: DecisionState, target: _Target, problem: ScheduleProblem, attempt: ScheduleAttempt, deadline: Deadline
 ) -> ScheduleAttempt:
     """Looks for a schedule of a plan that is divided, and enters it where it is near."""
     profile, placement, cores = target.profile, target.placement, _cores(state)

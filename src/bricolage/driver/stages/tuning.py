@@ -11,7 +11,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.joint_tuning import arms, search
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import Challenger, State
+from bricolage.driver.state import Challenger, DecisionState
 from bricolage.driver.variants import placement_name
 from bricolage.graph.graph import Region
 from bricolage.plan.step import Step
@@ -22,7 +22,7 @@ Tune = Callable[[Step, str, str, Deadline], Implementation]
 """The implementation of a step with better kernels, given its region's key, its backend's version and a deadline."""
 
 
-class KernelTuning(Stage[State]):
+class KernelTuning(Stage[DecisionState]):
     """Searches for better kernels where backends can, and keeps what is faster end to end. What an earlier search found for
     the whole graph, or for the same work in another one, takes part at every effort."""
 
@@ -35,7 +35,7 @@ class KernelTuning(Stage[State]):
         self._searching = searching
 
     @staticmethod
-    def known(state: State) -> bool:
+    def known(state: DecisionState) -> bool:
         """Whether anything was tuned on this machine for a backend that does well."""
         session = state.session
         near = {one.backend for one in _near(state)}
@@ -47,7 +47,7 @@ class KernelTuning(Stage[State]):
             if backend.tunable and backend.name in near
         )
 
-    def run(self, state: State, deadline: Deadline) -> None:
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tunes baselines first: most plans that win are one implementation of the whole graph."""
         if not any(one.tunable for one in state.session.backends):
             return
@@ -76,7 +76,7 @@ class KernelTuning(Stage[State]):
         session.progress.finish()
 
     @staticmethod
-    def _search(state: State, tuner: KernelTuner, deadline: Deadline) -> list[Implementation]:
+    def _search(state: DecisionState, tuner: KernelTuner, deadline: Deadline) -> list[Implementation]:
         """Baselines as a search of most of the time makes them, the best expected first."""
         if deadline():
             return []
@@ -94,7 +94,7 @@ class KernelTuning(Stage[State]):
         return placed.implementation
 
 
-def _near(state: State) -> list[Implementation]:
+def _near(state: DecisionState) -> list[Implementation]:
     """Baselines that could become the fastest."""
     times = state.original.times
     least = min(times.values(), default=0.0)
@@ -102,7 +102,7 @@ def _near(state: State) -> list[Implementation]:
     return [one for ms, one in sorted((ms, one) for one, ms in times.items()) if ms <= reach.get(one.backend, 0.0)]
 
 
-def _searching(tuner: KernelTuner, state: State) -> Tune:
+def _searching(tuner: KernelTuner, state: DecisionState) -> Tune:
     """By search, where nothing is known."""
 
     def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:
@@ -113,7 +113,7 @@ def _searching(tuner: KernelTuner, state: State) -> Tune:
     return tune
 
 
-def _knowing(tuner: KernelTuner, state: State) -> Tune:
+def _knowing(tuner: KernelTuner, state: DecisionState) -> Tune:
     """By what is known."""
 
     def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:

@@ -26,26 +26,32 @@ SEARCHES: Mapping[str, PlacementSearch] = {
 
 
 def place(
-    problem: DevicePlacementProblem, searches: Sequence[str] = ("pipedream", "order", "dp"), *, limit_s: float = 600.0
+    problem: DevicePlacementProblem,
+    searches: Sequence[str] = ("pipedream", "order", "dp"),
+    *,
+    limit_s: float = 600.0,
+    more: Mapping[str, PlacementSearch] | None = None,
 ) -> list[PlacedOperators]:
     """What each search finds, in the order of their names here; those that start from another's placement have the best so far.
 
     Args:
         problem: the problem.
-        searches: names among `SEARCHES`.
+        searches: names among `SEARCHES` and `more`.
         limit_s: seconds for all; each has what is left.
+        more: searches by name that are not the core's, as those that learn (`train.placing.learned.LEARNED`).
 
     Raises:
         BadOption: there is no such search.
     """
+    able = {**SEARCHES, **(more or {})}
     for name in searches:
-        if name not in SEARCHES:
-            raise BadOption(option="search", value=name, advice=f"Use {', '.join(SEARCHES)}")
+        if name not in able:
+            raise BadOption(option="search", value=name, advice=f"Use {', '.join(able)}")
     deadline = time.monotonic() + limit_s
     found: list[PlacedOperators] = []
     for name in searches:
         known = min((one for one in found if one.devices), key=lambda one: one.max_load, default=None)
-        found.append(SEARCHES[name](problem, known, max(0.0, deadline - time.monotonic())))
+        found.append(able[name](problem, known, max(0.0, deadline - time.monotonic())))
     return found
 
 

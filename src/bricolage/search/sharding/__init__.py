@@ -1,1 +1,2 @@
-"""How operators are divided among alike devices: layouts of tensors, what conversions cost, and searches over both. It knows no framework."""
+"""How operators are divided among alike devices: layouts of tensors, what conversions cost, and searches over both. It knows no
+framework."""

@@ -28,8 +28,8 @@ class DividedTensor:
     name: str
     bytes: float
     lasting_bytes: float = 0.0
-    """Of what lasts beyond the step and lies as it does: weights with their optimiser's state. 0: it is there from the operator that
-    writes it to its last reader."""
+    """Of what lasts beyond the step and lies as it does: weights with their optimiser's state. 0: it is there from the operator
+    that writes it to its last reader."""
     root: int = -1
     """The tensor whose memory it shares, as a view does; -1: it has its own."""
 
@@ -87,7 +87,8 @@ class ShardingProblem:
 
     @cached_property
     def lifetimes(self) -> tuple[tuple[int, int], ...]:
-        """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it lasts."""
+        """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it
+        lasts."""
         found = [(first, first) for first, _ in self.writer]
         for number, one in enumerate(self.operators):
             for tensor in one.reads:
@@ -195,3 +196,14 @@ def memory(problem: ShardingProblem, choices: Sequence[int]) -> list[float]:
         held += change
         found.append(held)
     return found
+
+
+def least_memory(problem: ShardingProblem) -> float:
+    """Bytes on each device that no choice goes below: what lasts, each as little as any signature leaves."""
+    total = 0.0
+    for tensor, one in enumerate(problem.tensors):
+        writer, output = problem.writer[tensor]
+        if one.lasting_bytes and writer >= 0:
+            ways = problem.operators[writer].signatures
+            total += min(problem.bytes_of(tensor, way.outputs[output]) for way in ways)
+    return total

@@ -1,9 +1,10 @@
 """The layouts of a group of operators that take least: exactly, as far as time allows.
 
-The problem is that of Alpa (Zheng et al., OSDI 2022): one signature for each operator, its time, conversions on edges, and a limit of
-memory while each operator runs. Where memory is no matter the choice is that of a network of small tables, which bucket elimination
-solves exactly in time linear in the length of the graph (`search.elimination`). Where it is, an integer programme decides on HiGHS;
-edges have a transport of weight from the choices of the writer to those of the reader, as transfers have in `search.milp`.
+The problem is that of Alpa (Zheng et al., OSDI 2022): one signature for each operator, its time, conversions on edges, and a
+limit of memory while each operator runs. Where memory is no matter the choice is that of a network of small tables, which bucket
+elimination solves exactly in time linear in the length of the graph (`search.elimination`). Where it is, an integer programme
+decides on HiGHS; edges have a transport of weight from the choices of the writer to those of the reader, as transfers have in
+`search.milp`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from bricolage.errors import NoShardingPlan
 from bricolage.search.elimination import Factor, elimination_order, minimise
 from bricolage.search.linear_rows import LinearRows
-from bricolage.search.sharding.problem import ShardingPlan, ShardingProblem, judged, memory
+from bricolage.search.sharding.problem import ShardingPlan, ShardingProblem, judged, least_memory, memory
 
 MAX_TABLE = 16_000_000
 """Entries of the largest table of elimination (128 MB)."""
@@ -27,23 +28,37 @@ _SLACK = 1e-9
 _INFEASIBLE = 2  # scipy's status code
 _ROUNDS = 12
 """Of prices for memory."""
+_LEAST_S = 5.0
+"""For which prices are tried, whatever the limit."""
+_CLOSE = 1e-3
+"""Part of the time by which a choice is more than the bound of its prices: others are not looked for by prices then."""
 Tables = dict[tuple[int, int], np.ndarray]
 
 
-def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0) -> ShardingPlan:
-    """The choice that takes least among those that fit into memory, or the best that was found in `limit_s` seconds, with the bound.
+def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0, gap: float = 0.0) -> ShardingPlan:
+    """The choice that takes least among those that fit into memory, or the best that was found in `limit_s` seconds, with the
+    bound.
+
+    Args:
+        problem: the problem.
+        limit_s: seconds; 0 spares the integer programme.
+        gap: part of the time that need not be proven: with a choice that is so close the integer programme is spared.
 
     Raises:
         NoShardingPlan: no choice fits, or none was found.
     """
     started = time.monotonic()
+    if least_memory(problem) > problem.memory_bytes:
+        raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
     free = without_limit(problem)
     if free is not None and free.peak_bytes <= problem.memory_bytes:
         return free
     bound = 0.0 if free is None else free.ms
-    priced = None if free is None else _priced(problem, free, started + limit_s / 3)
+    priced = None if free is None else _priced(problem, free, started + max(limit_s / 3, _LEAST_S))
+    if priced is not None and priced.gap <= gap:
+        return replace(priced, seconds=time.monotonic() - started)
     left = limit_s - (time.monotonic() - started)
-    found = integer_programme(problem, limit_s=max(left, 1.0))
+    found = integer_programme(problem, limit_s=max(left, 1.0)) if limit_s > 0.0 else None
     options = [one for one in (priced, found) if one is not None]
     if not options:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
@@ -76,9 +91,7 @@ def without_limit(problem: ShardingProblem, prices: Sequence[float] | None = Non
     return judged(problem, solved[1], solved[0] * (1.0 - _SLACK), "elimination", time.monotonic() - started)
 
 
-def _tables(
-    problem: ShardingProblem, prices: Sequence[float] | None
-) -> tuple[list[np.ndarray], Tables]:
+def _tables(problem: ShardingProblem, prices: Sequence[float] | None) -> tuple[list[np.ndarray], Tables]:
     """Costs by choice, and by pairs of choices."""
     sums = np.zeros(len(problem.operators) + 1) if prices is None else np.concatenate([[0.0], np.cumsum(prices)])
     single: list[np.ndarray] = []
@@ -137,29 +150,28 @@ def copy_table(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> np.
 def _priced(problem: ShardingProblem, free: ShardingPlan, deadline: float) -> ShardingPlan | None:
     """The best choice that fits among those that prices for memory give, and the best bound of these prices (Lagrange).
 
-    For any prices p ≥ 0 of operators, time + Σ p (memory - limit) at its least is no more than the least time that fits.
+    For any prices p ≥ 0 of operators, time + Σ p (memory - limit) at its least is no more than the least time that fits. Prices are
+    high where the choice without them needs most; how high, bisection finds.
     """
-    prices = np.zeros(len(problem.operators))
+    over = np.maximum(np.array(memory(problem, free.choices)) - problem.memory_bytes, 0.0)
+    shape = over / over.sum()
+    low, high, price = 0.0, math.inf, free.ms / problem.memory_bytes
     best: ShardingPlan | None = None
-    bound, step = free.ms, 0.0
-    now = free
-    for number in range(_ROUNDS):
-        over = np.array(memory(problem, now.choices)) - problem.memory_bytes
-        if now.peak_bytes <= problem.memory_bytes:
-            best = now if best is None or now.ms < best.ms else best
-            prices *= 0.7
-        else:
-            worst = int(over.argmax())
-            step = max(step, free.ms / problem.memory_bytes / 4)
-            prices[worst] += step * 1.5**number * over[worst] / problem.memory_bytes
-        if time.monotonic() > deadline:
-            break
-        found = without_limit(problem, prices.tolist())
+    bound = free.ms
+    for _ in range(_ROUNDS):
+        found = without_limit(problem, (price * shape).tolist())
         if found is None:
             break
-        held = float(prices @ (np.array(memory(problem, found.choices)) - problem.memory_bytes))
-        bound = max(bound, (found.ms + held) * (1.0 - _SLACK))
-        now = found
+        need = float(shape @ np.array(memory(problem, found.choices))) - problem.memory_bytes
+        bound = max(bound, (found.ms + price * need) * (1.0 - _SLACK))
+        if found.peak_bytes <= problem.memory_bytes:
+            best = found if best is None or found.ms < best.ms else best
+            high = price
+        else:
+            low = price
+        if time.monotonic() > deadline or (best is not None and best.ms <= bound * (1.0 + _CLOSE)):
+            break
+        price = 4 * price if math.isinf(high) else (low + high) / 2 if low else high / 4
     if best is None:
         return None
     return replace(best, bound_ms=min(bound, best.ms), method="elimination with prices for memory")

@@ -1,9 +1,10 @@
 """A row of layers as stages of a pipeline, each on a group of devices that shares it: Alpa's outer dynamic programme.
 
-Zheng et al., OSDI 2022, section 5. For N micro-batches a pipeline takes the sum of its stages' times and N - 1 times that of the slowest.
-Limits of the slowest are tried in ascending order; for each the least sum is found by a dynamic programme over stages, first layer
-and devices that are left, in which a stage keeps the activations of as many micro-batches as there are stages from it on (1F1B). The
-search ends when no larger limit can pay: Alpa's rule, N t ≥ the best so far, with the least sum of all instead of t.
+Zheng et al., OSDI 2022, section 5. For N micro-batches a pipeline takes the sum of its stages' times and N - 1 times that of the
+slowest. Limits of the slowest are tried in ascending order; for each the least sum is found by a dynamic programme over stages,
+first layer and devices that are left, in which a stage keeps the activations of as many micro-batches as there are stages from it
+on (1F1B). The search ends when no larger limit can pay: Alpa's rule, N t ≥ the best so far, with the least sum of all instead of
+t.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class StageCost:
     """On each device."""
 
 
-StageCosts = Callable[[int, int, int], StageCost | None]
-"""First layer, the layer behind the last, devices; None where it does not run so."""
+StageCosts = Callable[[int, int, int], Sequence[StageCost]]
+"""First layer, the layer behind the last, devices: ways to run them, as one that is fast and one that keeps little; none where it
+does not run so."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,17 @@ def best_stages(
         micro_batches: in a step.
         groups: numbers of devices that a stage may have.
         memory_bytes: of each device.
-        most_stages: at most so many; by default as many as layers or devices allow.
+        most_stages: at most; by default as many as layers or devices allow.
         tolerance: part of the step by which the plan may be longer than the best: limits that differ by less are not all tried.
     """
-    deepest = min(layers, devices, most_stages or layers)
+    unit = math.gcd(*groups)
+    deepest = min(layers, devices // unit, most_stages or layers)
     table = _Table(costs, layers, groups)
     if not len(table.limits):
         return None
 
-    def solve(limit: float) -> tuple[float, list[tuple[int, int, int]]] | None:
-        return table.solve(limit, deepest, devices, micro_batches, memory_bytes)
+    def solve(limit: float) -> tuple[float, list[tuple[int, int, int, int]]] | None:
+        return table.solve(limit, deepest, devices // unit, micro_batches, memory_bytes)
 
     free = solve(math.inf)
     if free is None:
@@ -113,7 +116,7 @@ def best_stages(
                 best, chosen = total, found[1]
         step = limit + tolerance * best / max(1, micro_batches - 1) if math.isfinite(best) else limit
         first = max(first + 1, int(np.searchsorted(table.limits, step)))
-    stages = tuple(PlannedStage(*one, table.cost[one]) for one in chosen)
+    stages = tuple(PlannedStage(*one[:3], table.cost[one]) for one in chosen)
     total = math.fsum(one.cost.ms for one in stages) + (micro_batches - 1) * max(one.cost.ms for one in stages)
     return StagedPlan(stages, total, tried)
 
@@ -122,28 +125,32 @@ class _Table:
     """Costs of all stages as arrays, by number of devices: [first layer, layer behind the last]."""
 
     def __init__(self, costs: StageCosts, layers: int, groups: Sequence[int]) -> None:
-        self.cost: dict[tuple[int, int, int], StageCost] = {}
-        self._layers, self._groups = layers, tuple(groups)
-        shape = (len(self._groups), layers + 1, layers + 1)
+        self.cost: dict[tuple[int, int, int, int], StageCost] = {}
+        unit = math.gcd(*groups)
+        found = {
+            (begin, end, group): costs(begin, end, group)
+            for group in groups
+            for begin in range(layers)
+            for end in range(begin + 1, layers + 1)
+        }
+        ways = max(map(len, found.values()), default=0)
+        self._layers, self._unit = layers, unit
+        self._ways = [(group // unit, way) for group in groups for way in range(ways)]
+        place = {one: number for number, one in enumerate(self._ways)}
+        shape = (len(self._ways), layers + 1, layers + 1)
         self._ms, self._kept, self._lasting = (np.full(shape, math.inf) for _ in range(3))
-        for place, group in enumerate(self._groups):
-            for begin in range(layers):
-                for end in range(begin + 1, layers + 1):
-                    one = costs(begin, end, group)
-                    if one is not None:
-                        self.cost[begin, end, group] = one
-                        where = place, begin, end
-                        self._ms[where], self._kept[where], self._lasting[where] = (
-                            one.ms,
-                            one.kept_bytes,
-                            one.lasting_bytes,
-                        )
+        for (begin, end, group), several in found.items():
+            for way, one in enumerate(several):
+                self.cost[begin, end, group, way] = one
+                where = place[group // unit, way], begin, end
+                self._ms[where], self._kept[where], self._lasting[where] = one.ms, one.kept_bytes, one.lasting_bytes
         self.limits: np.ndarray = np.array(sorted({one.ms for one in self.cost.values()}))
 
     def solve(
         self, limit: float, deepest: int, devices: int, micro_batches: int, memory: float
-    ) -> tuple[float, list[tuple[int, int, int]]] | None:
-        """The least sum of stages of which none takes longer than the limit, and the stages."""
+    ) -> tuple[float, list[tuple[int, int, int, int]]] | None:
+        """The least sum of stages of which none takes longer than the limit, and the stages; devices count in what all groups
+        are multiples of."""
         layers = self._layers
         behind = np.full((layers + 1, devices + 1), math.inf)
         behind[layers] = 0.0  # devices may be left
@@ -155,7 +162,7 @@ class _Table:
                 times = np.where(fits & (self._ms <= limit), self._ms, math.inf)
                 now = np.full((layers + 1, devices + 1), math.inf)
                 how = np.zeros((layers + 1, devices + 1, 2), np.int64)
-                for place, group in enumerate(self._groups):
+                for place, (group, _) in enumerate(self._ways):
                     if group > devices:
                         continue
                     for begin in range(layers):
@@ -164,20 +171,20 @@ class _Table:
                         least = sums[ends, np.arange(len(ends))]
                         better = least < now[begin, group:]
                         now[begin, group:][better] = least[better]
-                        how[begin, group:][better] = np.stack([ends, np.full(len(ends), group)], axis=1)[better]
+                        how[begin, group:][better] = np.stack([ends, np.full(len(ends), place)], axis=1)[better]
                 chosen.append(how)
                 best = min(best, (float(now[0, devices]), stages))
                 behind = now
         if math.isinf(best[0]):
             return None
-        return best[0], _walk(chosen[: best[1]], layers, devices)
+        return best[0], self._walk(chosen[: best[1]], devices)
 
-
-def _walk(chosen: Sequence[np.ndarray], layers: int, devices: int) -> list[tuple[int, int, int]]:
-    found, begin = [], 0
-    for how in reversed(chosen):
-        end, group = (int(one) for one in how[begin, devices])
-        found.append((begin, end, group))
-        begin, devices = end, devices - group
-    assert begin == layers
-    return found
+    def _walk(self, chosen: Sequence[np.ndarray], devices: int) -> list[tuple[int, int, int, int]]:
+        found, begin = [], 0
+        for how in reversed(chosen):
+            end, place = (int(one) for one in how[begin, devices])
+            group, way = self._ways[place]
+            found.append((begin, end, group * self._unit, way))
+            begin, devices = end, devices - group
+        assert begin == self._layers
+        return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 
@@ -25,7 +25,7 @@ _Value: TypeAlias = "tuple[int, int]"
 _BATCH = -1
 
 
-class Stage(torch.nn.Module):
+class ModuleStage(torch.nn.Module):
     """One stage: `forward(*carried, **batch)`; the names of the batch are "input0", "input1" ..."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Stage(torch.nn.Module):
         """Places among the outputs of what it only hands on."""
         return tuple(place for place, one in enumerate(self._after) if one[0] != self._own)
 
-    def forward(self, *carried: torch.Tensor, **batch: torch.Tensor) -> Any:
+    def forward(self, *carried: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """What is handed on: a tensor, or several as a tuple."""
         known = dict(zip(self._before, carried, strict=True))
         given = [batch[f"input{one[1]}"] if one[0] == _BATCH else known[one] for one in self._takes]
@@ -103,7 +103,7 @@ class Handed:
 class Division:
     """The stages of a module, and what each hands on for a micro-batch of the size of the example."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ModuleStage, ...]
     handed: tuple[tuple[Handed, ...], ...]
     """By stage, but for the last."""
     shared: tuple[str, int, int] | None = None
@@ -153,7 +153,7 @@ def divide_module(step: TrainingStep, begins: Sequence[str], example: Tensors, *
     return Division(stages, _handed(stages, example), shared)
 
 
-def _shared(stages: Sequence[Stage], first: Mapping[str, str]) -> tuple[str, int, int] | None:
+def _shared(stages: Sequence[ModuleStage], first: Mapping[str, str]) -> tuple[str, int, int] | None:
     """Weights in several stages; `first`: of each name the first name of the same tensor."""
     homes: dict[str, set[int]] = {}
     for number, stage in enumerate(stages):
@@ -180,7 +180,7 @@ def _begin_stage(part: torch.nn.Module) -> None:
     part.forward = forward
 
 
-def _routed(whole: GraphModule) -> tuple[Stage, ...]:
+def _routed(whole: GraphModule) -> tuple[ModuleStage, ...]:
     """The stages of PyTorch's division, with what each is handed and hands on."""
     values: dict[Node, _Value] = {}
     inner: list[torch.nn.Module] = []
@@ -210,7 +210,7 @@ def _routed(whole: GraphModule) -> tuple[Stage, ...]:
         for number in range(last + 1)
     ]
     return tuple(
-        Stage(
+        ModuleStage(
             module, number, takes[number], carried[number - 1] if number else [], carried[number], last=number == last
         )
         for number, module in enumerate(inner)
@@ -224,7 +224,7 @@ def _value(node: object, values: dict[Node, _Value]) -> _Value:
     return found
 
 
-def _handed(stages: Sequence[Stage], example: Tensors) -> tuple[tuple[Handed, ...], ...]:
+def _handed(stages: Sequence[ModuleStage], example: Tensors) -> tuple[tuple[Handed, ...], ...]:
     """What each stage hands on, seen by running them."""
     found: list[tuple[Handed, ...]] = []
     given: tuple[torch.Tensor, ...] = ()

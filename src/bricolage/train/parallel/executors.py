@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from bricolage import scratch
 from bricolage.errors import BadOption
-from bricolage.train.parallel.division import Division, Stage, batch_names, divide_module
+from bricolage.train.parallel.division import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.spec import StepSpec
@@ -23,6 +23,7 @@ from bricolage.work.pipeline.table import Pass, PassKind, PipelineSchedule
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+    from torch.distributed.pipelining import PipelineStage
 
 
 class StepExecutor(Protocol):
@@ -171,7 +172,7 @@ class Pipeline:
             self._optimiser.step()
         return timed
 
-    def _exchange(self, number: int, stage: Stage) -> None:
+    def _exchange(self, number: int, stage: ModuleStage) -> None:
         """Adds up the gradients of all that have a stage, in one message; replicas average them."""
         ranks, group = self._holders[number]
         if len(ranks) < 2:
@@ -234,7 +235,7 @@ class _TorchRuntime:
         for one in self._stages:
             self._watch(one)
 
-        def part_of_loss(outputs: Any, target: torch.Tensor) -> torch.Tensor:
+        def part_of_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return loss(outputs, target) / len(batches)
 
         # Dividing the loss spares a pass over all gradients.
@@ -247,14 +248,14 @@ class _TorchRuntime:
         finally:
             scratch.remove(folder)
 
-    def _watch(self, stage: Any) -> None:
+    def _watch(self, stage: PipelineStage) -> None:
         """Takes the times of its passes."""
         number = stage.stage_index
 
         def timed(name: str, kind: PassKind) -> None:
             inner = getattr(stage, name)
 
-            def run(chunk: int, *args: Any, **keywords: Any) -> Any:
+            def run(chunk: int, *args: object, **keywords: object) -> object:
                 begun = time.perf_counter()
                 try:
                     return inner(chunk, *args, **keywords)

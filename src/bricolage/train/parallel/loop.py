@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.func import functional_call
 
-from bricolage.train.parallel.division import Division, Stage, batch_names
+from bricolage.train.parallel.division import Division, ModuleStage, batch_names
 from bricolage.train.step import LossFunction, Tensors
 from bricolage.work.pipeline.table import Pass, PipelineSchedule
 
@@ -77,7 +77,7 @@ class ScheduleLoop:
         self._division, self._schedule, self._device, self._ranks = division, schedule, device, tuple(ranks)
         self._batches, self._loss = batches, loss
         row = schedule.rows[device]
-        self.stages: dict[int, Stage] = {
+        self.stages: dict[int, ModuleStage] = {
             number: division.stages[number] for number in sorted({one.stage for one in row})
         }
         self.row = row
@@ -113,7 +113,7 @@ class ScheduleLoop:
         stage = self.stages[one.stage]
         batch = batch_names(self._batches.inputs[one.micro_batch])
         weights = None if versions is None else versions.of(one)
-        made: Any = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
+        made = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
         if one.stage == self._last:
             made = self._loss(made, *self._batches.targets[one.micro_batch]) / len(self._batches)
             self.losses.append(made.detach())

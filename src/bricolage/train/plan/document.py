@@ -86,7 +86,7 @@ class TrainingPlan:
     layers: Annotated[tuple[PlannedLayer, ...], Length(1, 1 << 16)]
     ring: Ring | None
     """How all-reduces were measured; none for described devices."""
-    beside: bool
+    prefetch: bool
     chosen: PipelinePlan
     way: Way
     """The way to run the step that is predicted to be fastest."""
@@ -123,9 +123,14 @@ class TrainingPlan:
             devices.link,
             devices.memory_bytes or math.inf,
             cores=devices.cores or math.inf,
-            beside=self.beside,
+            prefetch=self.prefetch,
             ring=self.ring,
         )
+
+    @property
+    def bound_ms(self) -> float:
+        """No way takes less."""
+        return self.chosen.bound_ms
 
     @property
     def step_ms(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -11,23 +12,35 @@ from bricolage.train.plan.problem import PlannedLayer
 from bricolage.train.predict.pipeline import StepRow
 
 
+@dataclass(frozen=True)
+class PartTimes:
+    """Of a part of a step, for a micro-batch: milliseconds; or factors of these."""
+
+    forward: float
+    backward: float
+
+
 def planned_layers(
-    rows: Mapping[int, StepRow], handed_bytes: Sequence[float] | None = None
+    rows: Mapping[int, StepRow],
+    handed_bytes: Sequence[float] | None = None,
+    factors: Mapping[int, Sequence[PartTimes]] | None = None,
 ) -> tuple[PlannedLayer, ...]:
     """The parts of a step as layers: milliseconds a sample and a pass, by least squares over the sizes.
 
     Args:
         rows: by samples of a micro-batch, at least one.
         handed_bytes: that each part hands to the next for a sample, where that is known better than from the trace.
+        factors: by samples and part, what the part takes as a stage by what its operators take in the step; 1 by default.
     """
     sizes = sorted(rows)
     largest = rows[sizes[-1]]
     found = []
     for part in range(largest.count):
-        forward, forward_start = _line({size: one.forward[part] for size, one in rows.items()})
-        inner = {size: one.backward[part] - one.weight[part] for size, one in rows.items()}
+        by = {size: PartTimes(1.0, 1.0) if factors is None else factors[size][part] for size in sizes}
+        forward, forward_start = _line({size: by[size].forward * rows[size].forward[part] for size in sizes})
+        inner = {size: by[size].backward * (rows[size].backward[part] - rows[size].weight[part]) for size in sizes}
         gradient, gradient_start = _line(inner)
-        weight, weight_start = _line({size: one.weight[part] for size, one in rows.items()})
+        weight, weight_start = _line({size: by[size].backward * rows[size].weight[part] for size in sizes})
         stage = largest.stage(part, part + 1)
         found.append(
             PlannedLayer(
@@ -44,10 +57,27 @@ def planned_layers(
                 gradient_start + weight_start,
             )
         )
+    found = _alike(found)
     if handed_bytes is not None:
         ends = [*handed_bytes, 0.0]
         found = [replace(one, sent_bytes=size) for one, size in zip(found, ends, strict=True)]
     return tuple(found)
+
+
+def _alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
+    """Blocks that repeat keep and exchange the same bytes, and take the same time: the median of theirs."""
+    kinds: dict[tuple[float, ...], list[PlannedLayer]] = {}
+
+    def kind(one: PlannedLayer) -> tuple[float, ...]:
+        return one.sent_bytes, one.kept_bytes, one.gradient_bytes, one.lasting_bytes
+
+    for one in layers:
+        kinds.setdefault(kind(one), []).append(one)
+    times = [name for name in vars(layers[0]) if name.endswith("_ms")]
+    return [
+        replace(one, **{name: median(getattr(other, name) for other in kinds[kind(one)]) for name in times})
+        for one in layers
+    ]
 
 
 def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[PlannedLayer, ...]:

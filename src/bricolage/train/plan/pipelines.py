@@ -234,7 +234,7 @@ class _Choice:
     def times(self, schedule: PipelineSchedule) -> PipelineTimes:
         """When the passes of one replica run."""
         stages = self.cut.times(self.problem, self.samples)
-        return run_times(schedule, stages, cores=self.cores, beside=self.problem.beside)
+        return run_times(schedule, stages, cores=self.cores, prefetch=self.problem.prefetch)
 
     def _exchange_ms(self, stage: int, workers: int) -> float:
         return self.problem.all_reduce_ms(sum(one.gradient_bytes for one in self.cut.stages[stage]), workers)

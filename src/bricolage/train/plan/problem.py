@@ -50,8 +50,8 @@ class PipelineProblem:
     """Of each pass of a stage, whatever its samples: what it takes to start."""
     cores: float = math.inf
     """Devices that compute at once at full speed; more than these share it, as processes on one machine do."""
-    beside: bool = False
-    """Whether what comes is received while a device computes, as it is when messages are asked for ahead."""
+    prefetch: bool = False
+    """Whether messages are asked for ahead, so that they come while a device computes."""
     ring: Ring | None = None
     """How all-reduces were measured; None: a ring of `link`s."""
 

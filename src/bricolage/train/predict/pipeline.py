@@ -202,6 +202,11 @@ class StepRow:
         self._shared = shares
         self._micro_batches = micro_batches
 
+    @property
+    def second(self) -> tuple[StepGraph, Sequence[float], range]:
+        """The graph, milliseconds of its operators, and the numbers of those of its second micro-batch's passes."""
+        return self._graph, self._ms, self._range
+
     def stage(self, begin: int, end: int) -> PipelineStage:
         """Parts from `begin` on, before `end`."""
         graph = self._graph

@@ -1,7 +1,7 @@
 """The layouts of a training step's operators on a group of alike devices that take least, as data.
 
     joint = trace_joint(step)
-    plan = plan_layouts(joint, step.optimiser, Group(4, ring, peaks, memory_bytes=16e9))
+    plan = plan_layouts(joint, step.optimiser, DeviceGroup(4, ring, peaks, memory_bytes=16e9))
     plan.parameters            # {"0.weight": "S(0)", ...}
     plan.replicas_ms           # what plain data parallelism is predicted to take
 
@@ -25,7 +25,7 @@ from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, sp
 from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingPlan, ShardingProblem, Signature
 from bricolage.search.sharding.programme import best_sharding
 from bricolage.train.sharding.signatures import Pair, Signatures
-from bricolage.train.sharding.trace import JointStep, tensor_arguments
+from bricolage.train.sharding.trace import JointStep, called_with, tensor_arguments
 from bricolage.train.spec import Optimiser
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Group:
+class DeviceGroup:
     """Alike devices that share one step."""
 
     workers: int
@@ -82,7 +82,7 @@ class LayoutPlan:
     """Types of which DTensor takes layouts in which their answer would be another one."""
 
 
-def plan_layouts(joint: JointStep, optimiser: Optimiser, group: Group, *, limit_s: float = 60.0) -> LayoutPlan:
+def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:
     """The best layouts of a traced step.
 
     Args:
@@ -106,7 +106,7 @@ def plan_layouts(joint: JointStep, optimiser: Optimiser, group: Group, *, limit_
 class Described:
     """A traced step as numbers: tensors, and operators with their signatures."""
 
-    def __init__(self, joint: JointStep, optimiser: Optimiser, group: Group) -> None:
+    def __init__(self, joint: JointStep, optimiser: Optimiser, group: DeviceGroup) -> None:
         self._joint, self._group = joint, group
         self._signatures = Signatures(group.workers)
         self._tensors: list[DividedTensor] = []
@@ -159,7 +159,9 @@ class Described:
             return
         read = tensor_arguments(node)
         value = node.meta["val"]
-        made = {n: one for n, one in enumerate(value if isinstance(value, (list, tuple)) else [value]) if one is not None}
+        made = {
+            n: one for n, one in enumerate(value if isinstance(value, (list, tuple)) else [value]) if one is not None
+        }
         pairs = self._signatures.of(node, [tuple(one.shape) for one in made.values()])
         reads = tuple(self._of[one.name, 0] for one in read)
         view = is_view(node.target) and bool(reads)  # type: ignore[arg-type]
@@ -186,9 +188,7 @@ class Described:
         return Signature(inputs, outputs, 0.0 if view else ms)
 
     def _flops(self, node: torch.fx.Node) -> float:
-        import torch
-
-        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
+        args, kwargs = called_with(node, lambda one: one.meta["val"])
         return flops_of(node.target, args, kwargs, node.meta["val"])  # type: ignore[arg-type]
 
     def _updates(self, output: torch.fx.Node) -> None:

@@ -1,7 +1,7 @@
 """A training step in planned layouts, run by DTensor: each operator on parts, each conversion as DTensor redistributes.
 
-Each process of the group traces the step again; the plan names its operators. Under `torch.no_grad`, since the gradient is part of the
-graph. An operator that DTensor does not know runs on its parts alone, in the layouts that its signature says.
+Each process of the group traces the step again; the plan names its operators. Under `torch.no_grad`, since the gradient is part
+of the graph. An operator that DTensor does not know runs on its parts alone, in the layouts that its signature says.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import REPLICATED, Layout
 from bricolage.train.sharding.plan import LayoutPlan, OperatorLayouts
 from bricolage.train.sharding.signatures import LOCAL, to_layout, to_placement
-from bricolage.train.sharding.trace import JointStep, tensor_arguments
+from bricolage.train.sharding.trace import JointStep, called_with, tensor_arguments
 from bricolage.train.step import TrainingStep
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
+
+
+Value: TypeAlias = "DTensor | list[DTensor]"
+"""Of a node; several of an operator that writes several tensors."""
 
 
 @dataclass
@@ -31,11 +35,15 @@ class ShardedRun:
     loss: DTensor
     gradients: Mapping[str, DTensor | None]
     strayed: list[str] = field(default_factory=list)
-    """Operators whose output DTensor laid out in another way than planned; whoever read it converted it."""
+    """Operators whose output DTensor laid out in another way than planned; their readers converted it."""
 
 
 def distribute(
-    joint: JointStep, plan: LayoutPlan, state: Mapping[str, torch.Tensor], batch: Sequence[torch.Tensor], mesh: DeviceMesh
+    joint: JointStep,
+    plan: LayoutPlan,
+    state: Mapping[str, torch.Tensor],
+    batch: Sequence[torch.Tensor],
+    mesh: DeviceMesh,
 ) -> list[DTensor]:
     """Parameters, buffers and batch as planned, from whole ones that are the same in each process.
 
@@ -65,36 +73,51 @@ def run_sharded(joint: JointStep, plan: LayoutPlan, given: Sequence[DTensor]) ->
     """
     import torch
 
-    values: dict[torch.fx.Node, object] = {}
+    values: dict[torch.fx.Node, Value] = {}
+    readers = {node: len(node.users) for node in joint.graph.graph.nodes}
     waiting = {one.name: one for one in plan.operators}
     strayed: list[str] = []
+    results: list[DTensor | None] = []
     mesh = given[0].device_mesh
     with torch.no_grad():
         for number, node in enumerate(joint.graph.graph.nodes):
             if node.op == "placeholder":
                 values[node] = given[number]
             elif node.op == "output":
-                loss, *gradients = [None if one is None else values[one] for one in node.args[0]]
+                results = [None if one is None else _tensor(values[one]) for one in node.args[0]]
             elif node.target is operator.getitem:
-                values[node] = values[node.args[0]][node.args[1]]  # type: ignore[index]
+                several = values[node.args[0]]
+                values[node] = _tensor(several[node.args[1]])
             elif node.name not in waiting:
                 raise NotShardable(reason=f"its plan does not know '{node.name}'")
             else:
                 values[node] = _call(node, waiting[node.name], values, mesh, strayed)
+            for one in node.all_input_nodes:  # what is read no more is given back
+                readers[one] -= 1
+                if not readers[one]:
+                    del values[one]
         found: dict[str, DTensor | None] = {}
-        for name, gradient in zip(joint.parameters, gradients, strict=True):
+        for name, gradient in zip(joint.parameters, results[1:], strict=True):
             where = [to_placement(plan.parameters[name])]
             found[name] = None if gradient is None else gradient.redistribute(placements=where)
-    return ShardedRun(loss.redistribute(placements=[to_placement(REPLICATED)]), found, strayed)
+    loss = _tensor(results[0]).redistribute(placements=[to_placement(REPLICATED)])
+    return ShardedRun(loss, found, strayed)
+
+
+def _tensor(value: object) -> DTensor:
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(value, DTensor)
+    return value
 
 
 def _call(
     node: torch.fx.Node,
     layouts: OperatorLayouts,
-    values: Mapping[torch.fx.Node, object],
+    values: Mapping[torch.fx.Node, Value],
     mesh: DeviceMesh,
     strayed: list[str],
-) -> object:
+) -> Value:
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -102,8 +125,7 @@ def _call(
     alone = not tensor_arguments(node) or str(node.target._name).partition(".")[0] in LOCAL  # type: ignore[union-attr]
 
     def read(one: torch.fx.Node) -> object:
-        value, layout = values[one], next(wanted)
-        assert isinstance(value, DTensor)
+        value, layout = _tensor(values[one]), next(wanted)
         there = value
         if to_layout(value.placements[0]) != layout:
             there = _in_one_piece(value.redistribute(placements=[to_placement(layout)]))
@@ -111,7 +133,7 @@ def _call(
             there = _in_one_piece(there)
         return there.to_local() if alone else there
 
-    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), read)
+    args, kwargs = called_with(node, read)
     out = node.target(*args, **kwargs)  # type: ignore[operator]
     several = list(out) if isinstance(out, (list, tuple)) else [out]
     outputs = iter(layouts.outputs)
@@ -134,13 +156,18 @@ def _in_one_piece(value: DTensor) -> DTensor:
     if part.is_contiguous():
         return value
     return DTensor.from_local(
-        part.contiguous(), value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
+        part.contiguous(),
+        value.device_mesh,
+        value.placements,
+        run_check=False,
+        shape=value.shape,
+        stride=value.stride(),
     )
 
 
 def run_fully_sharded(step: TrainingStep, mesh: DeviceMesh) -> tuple[torch.Tensor, Mapping[str, DTensor | None]]:
-    """One forward and backward phase by FSDP2: weights divided along their first axis and gathered for each module that has own ones,
-    samples divided. The loss is a mean over samples. Changes the step's module.
+    """One forward and backward phase by FSDP2: weights divided along their first axis and gathered for each module that has own
+    ones, samples divided. The loss is a mean over samples. Changes the step's module.
 
     Raises:
         NotShardable: the processes do not divide the samples.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from bricolage.errors import NotShardable
 from bricolage.frontends.torch_operators import name_of
 from bricolage.search.sharding.layouts import MEAN, PARTIAL, REPLICATED, Layout, split, split_axis, splits
-from bricolage.train.sharding.verify import Verified
+from bricolage.train.sharding.trace import called_with
+from bricolage.train.sharding.verify import VerifiedOperator
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +67,7 @@ class Signatures:
         self.workers = workers
         self._mesh: DeviceMesh = DeviceMesh("cpu", torch.arange(workers), _init_backend=False, _rank=0)
         self._known: dict[object, list[Pair]] = {}
-        self._verified: dict[object, Verified] = {}
+        self._verified: dict[object, VerifiedOperator] = {}
         self._held: dict[tuple[object, Pair], bool] = {}
         self.whole: set[str] = set()
         """Operators that DTensor does not divide: they run whole on each device."""
@@ -87,15 +88,13 @@ class Signatures:
 
     def _key(self, node: torch.fx.Node) -> tuple[Ordered, Named, object, list[torch.Tensor]]:
         """Its arguments with the places of tensors, what its layouts depend on, and the tensors."""
-        import torch
-
         read: list[torch.Tensor] = []
 
         def value(one: torch.fx.Node) -> object:
             read.append(one.meta["val"])
             return _Place(len(read) - 1)
 
-        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
+        args, kwargs = called_with(node, value)
         facts = tuple((tuple(one.shape), tuple(one.stride()), str(one.dtype)) for one in read)
         return args, kwargs, (str(node.target), repr(args), repr(sorted(kwargs.items())), facts), read
 
@@ -129,27 +128,26 @@ class Signatures:
             if answer is None:
                 continue
             wanted, outputs = answer
+            plain = tuple(one for one in outputs if one is not None)
             if wanted != inputs:
                 if all(one in some for one, some in zip(wanted, options, strict=True)):
                     waiting.append(tuple(one for one in wanted if one is not None))
-            elif len(outputs) == len(shapes) and None not in outputs and _even(outputs, shapes, self.workers):
-                found[inputs] = tuple(one for one in outputs if one is not None)
+            elif len(outputs) == len(shapes) == len(plain) and _even(plain, shapes, self.workers):
+                found[inputs] = plain
         if not known:
             self.whole.add(name)
         return list(found.items())
 
     def holds(self, node: torch.fx.Node, pair: Pair) -> bool:
-        """Whether a node gives in these layouts what it gives whole (`Verified`); asked of those that a search has chosen."""
-        import torch
-
-        args, kwargs, key = self._key(node)[:3]
+        """Whether a node gives in these layouts what it gives whole (`VerifiedOperator`); asked of those that a search has
+        chosen."""
+        key = self._key(node)[2]
         if all(layout == REPLICATED for layout in (*pair[0], *pair[1])):
             return True
         if (key, pair) not in self._held:
             if key not in self._verified:
-                real = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta["val"])
-                ordered, named = _plain(real)  # type: ignore[misc]
-                self._verified[key] = Verified(node.target, tuple(ordered), named)  # type: ignore[arg-type]
+                ordered, named = called_with(node, lambda one: one.meta["val"])
+                self._verified[key] = VerifiedOperator(node.target, ordered, named)  # type: ignore[arg-type]
             self._held[key, pair] = self._verified[key].holds(*pair, self.workers)
             if not self._held[key, pair]:
                 self.refuted.add(name_of(node.target))  # type: ignore[arg-type]
@@ -172,20 +170,21 @@ class Signatures:
         def put(one: object) -> object:
             return specs[one.number] if isinstance(one, _Place) else one
 
-        ordered, named = tree_map(put, (_plain(args), _plain(kwargs)))
+        ordered, named = tree_map(put, (args, kwargs))
         try:
             propagator = DTensor._op_dispatcher.sharding_propagator
             answer = propagator.propagate_op_sharding_non_cached(OpSchema(function, tuple(ordered), named))  # type: ignore[arg-type]
         except Exception:  # whatever an operator's rule says of layouts that it does not take
             return None
-        wanted = inputs
+        wanted: tuple[Layout | None, ...] = tuple(inputs)
         if answer.needs_redistribute and answer.redistribute_schema is not None:
             schema = answer.redistribute_schema
-            leaves = [one for one in tree_leaves((schema.args_schema, schema.kwargs_schema)) if isinstance(one, DTensorSpec)]
+            leaves = [
+                one for one in tree_leaves((schema.args_schema, schema.kwargs_schema)) if isinstance(one, DTensorSpec)
+            ]
             wanted = tuple(to_layout(one.placements[0]) for one in leaves)
-        several = answer.output_spec if isinstance(answer.output_spec, Sequence) else [answer.output_spec]
-        written = tuple(to_layout(one.placements[0]) for one in several if isinstance(one, DTensorSpec))
-        return tuple(wanted), written
+        specs = [one for one in tree_leaves(answer.output_spec) if isinstance(one, DTensorSpec)]
+        return wanted, tuple(to_layout(one.placements[0]) for one in specs)
 
 
 class _Place:
@@ -196,15 +195,6 @@ class _Place:
 
     def __repr__(self) -> str:
         return f"#{self.number}"
-
-
-def _plain(value: object) -> object:
-    """Lists and tuples of their own kind, as DTensor's schema wants them: `torch.fx` has immutable ones."""
-    if isinstance(value, (list, tuple)):
-        return (tuple if isinstance(value, tuple) else list)(_plain(one) for one in value)
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return value
 
 
 def _first(options: Sequence[Sequence[Layout]]) -> Iterable[tuple[Layout, ...]]:
@@ -223,9 +213,9 @@ def _first(options: Sequence[Sequence[Layout]]) -> Iterable[tuple[Layout, ...]]:
                 yield (*whole[:place], layout, *whole[place + 1 :])
 
 
-def _even(outputs: Sequence[Layout | None], shapes: Sequence[tuple[int, ...]], workers: int) -> bool:
+def _even(outputs: Sequence[Layout], shapes: Sequence[tuple[int, ...]], workers: int) -> bool:
     """Whether what is written is divided evenly."""
-    axes = [None if one is None else split_axis(one) for one in outputs]
+    axes = [split_axis(one) for one in outputs]
     return all(axis is None or shape[axis] % workers == 0 for axis, shape in zip(axes, shapes, strict=True))
 
 

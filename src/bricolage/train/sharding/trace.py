@@ -1,8 +1,8 @@
 """A training step as one graph without side effects: parameters and batch in, loss and gradients out.
 
-`frontends.torch_training` follows a step as it runs, in place and by storages, for its time and memory. What is to be divided has to be
-run again operator by operator on other tensors, so here PyTorch's own tracer writes down forward and backward phase as a graph
-of `torch.fx`, on tensors without memory.
+`frontends.torch_training` follows a step as it runs, in place and by storages, for its time and memory. What is to be divided has
+to be run again operator by operator on other tensors, so here PyTorch's own tracer writes down forward and backward phase as a
+graph of `torch.fx`, on tensors without memory.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def trace_joint(step: TrainingStep) -> JointStep:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    trained = {name: one for name, one in step.module.named_parameters() if one.requires_grad}
-    fixed = {name: one for name, one in step.module.named_parameters() if not one.requires_grad}
-    fixed |= dict(step.module.named_buffers())
+    trained: dict[str, torch.Tensor] = {name: one for name, one in step.module.named_parameters() if one.requires_grad}
+    fixed: dict[str, torch.Tensor] = {
+        name: one for name, one in step.module.named_parameters() if not one.requires_grad
+    }
+    fixed.update(step.module.named_buffers())
     inputs, targets = len(step.inputs), len(step.targets)
 
     def run(*given: torch.Tensor) -> list[torch.Tensor | None]:
@@ -55,7 +57,7 @@ def trace_joint(step: TrainingStep) -> JointStep:
         loss = step.loss(out, *batch[inputs:])
         return [loss, *torch.autograd.grad(loss, list(given[: len(trained)]), allow_unused=True)]
 
-    own = [one.detach().requires_grad_(one.requires_grad) for one in trained.values()]
+    own = [one.detach().requires_grad_() for one in trained.values()]
     given = [*own, *fixed.values(), *step.inputs, *step.targets]
     with users_code("the training step"):
         try:
@@ -70,8 +72,8 @@ def trace_joint(step: TrainingStep) -> JointStep:
 
 
 def _means() -> dict[torch._ops.OpOverload, Callable[..., object]]:
-    """Gradients of losses that are means, in operators of which each part knows over how many elements the mean is: computed on a part,
-    they would divide by the part's."""
+    """Gradients of losses that are means, in operators of which each part knows over how many elements the mean is: computed on a
+    part, they would divide by the part's."""
     import torch
     from torch._decomp import get_decompositions
 
@@ -96,9 +98,10 @@ def _check(node: torch.fx.Node) -> None:
     drops = {**defaults, **dict(zip(names, node.args, strict=False))}
     if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
         raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
-    values = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda one: one.meta.get("val"))
-    if mutated(function, *values):
-        raise NotShardable(reason=f"{function} writes in place, as normalisation over a batch does with what it has seen")
+    if mutated(function, *called_with(node, lambda one: one.meta.get("val"))):
+        raise NotShardable(
+            reason=f"{function} writes in place, as normalisation over a batch does with what it has seen"
+        )
 
 
 def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
@@ -109,7 +112,26 @@ def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
         found.append(one)
         return one
 
-    import torch
-
-    torch.fx.node.map_arg((node.args, dict(node.kwargs)), see)
+    called_with(node, see)
     return found
+
+
+def called_with(
+    node: torch.fx.Node, value: Callable[[torch.fx.Node], object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """The arguments of a node with something in the place of each node that it reads. Lists and dictionaries are Python's own."""
+    from torch.fx.node import map_arg
+
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), value)  # type: ignore[arg-type]
+    return tuple(plain(one) for one in args), {name: plain(one) for name, one in kwargs.items()}
+
+
+def plain(value: object) -> object:
+    """Lists and tuples of their own kind, as DTensor's schema wants them: `torch.fx` has immutable ones."""
+    if isinstance(value, tuple):
+        return tuple(plain(one) for one in value) if type(value).__name__ in ("tuple", "immutable_tuple") else value
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return value

@@ -1,4 +1,5 @@
-"""Whether an operator divided as its signature says gives what it gives whole: run on made-up numbers, part by part, in one process.
+"""Whether an operator divided as its signature says gives what it gives whole: run on made-up numbers, part by part, in one
+process.
 
 DTensor's rules are written by hand. Of some the answer is another one when they divide: the gradient of a mean over all elements,
 computed on a part of them, is that of the part's mean.
@@ -25,7 +26,7 @@ _NAMED = ("aten::native_layer_norm", "aten::native_layer_norm_backward")
 """Operators whose shapes name axes that they are never divided along."""
 
 
-class Verified:
+class VerifiedOperator:
     """Of one operator with the tensors that it reads."""
 
     def __init__(self, function: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:

@@ -142,7 +142,7 @@ class _Shared:
 
 
 def run_times(
-    schedule: PipelineSchedule, times: StageTimes, *, cores: float = math.inf, beside: bool = False
+    schedule: PipelineSchedule, times: StageTimes, *, cores: float = math.inf, prefetch: bool = False
 ) -> PipelineTimes:
     """Each pass runs after the one before it on its device, and after its input has come.
 
@@ -153,7 +153,7 @@ def run_times(
         schedule: the passes.
         times: what they take alone.
         cores: devices that compute at once at full speed; more share it.
-        beside: messages are asked for ahead: they move while both sides compute, one after another on each direction of a link.
+        prefetch: messages are asked for ahead: they move while both sides compute, one after another on each direction of a link.
 
     Raises:
         ValueError: passes wait for one another in a circle.
@@ -177,8 +177,8 @@ def run_times(
         if ms > 0.0:
             assert before is not None
             link = ("link", schedule.device[before[0], one.micro_batch], device)
-            tasks.append(Task(ms, (link if beside else device,), after))
-            after = (len(tasks) - 1,) if beside else ()
+            tasks.append(Task(ms, (link if prefetch else device,), after))
+            after = (len(tasks) - 1,) if prefetch else ()
         tasks.append(Task(times.of(one), (device,), after))
     sharing = cores < len(schedule.rows)
     found = simulate(tasks, contention=_Shared(cores) if sharing else None)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.inference import infer
@@ -49,13 +49,11 @@ def kinds(model: RegionModel) -> list[str]:
     return [kernel.kind for kernel in plan(*lower(model.model), FUSION).kernels]
 
 
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name, indirect=True)
+@pytest.mark.usefixtures("isa")
 @given(data=st.data())
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_is_one_kernel_and_right(
-    isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+def test_it_is_one_kernel_and_right(data: st.DataObject, tmp_path: Path) -> None:
     batch, preamble = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
     rows, columns, depth = (data.draw(st.integers(1, 70)) for _ in range(3))
     model = attention(tmp_path, batch, preamble, rows, columns, depth)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 
@@ -22,10 +21,9 @@ def large(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_reductions(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("isa")
+def test_reductions(tmp_path: Path) -> None:
     """One long dimension, long rows, short rows, and dimensions in between."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     shapes = [(2, 1_000_003), (2, 1_000, 700), (2, 200_001, 3), (2, 31, 9, 1_100, 2), (2, 3, 5_000, 1, 17)]
     calls, outputs = list[str](), list[str]()
     for i, shape in enumerate(shapes):
@@ -57,22 +55,19 @@ def test_equal_terms_in_short_loops(tmp_path: Path) -> None:
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize(
     ("channels", "sizes", "last"),
     [(3, (900, 700), False), (32, (112, 112), True), (20, (7, 601), True), (16, (3001,), True)],
     ids=["first", "square", "long", "row"],
 )
+@pytest.mark.usefixtures("isa")
 def test_images_and_their_normalisation(
     channels: int,
     sizes: tuple[int, ...],
     last: bool,
-    isa: Isa,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Channels lie last where a convolution makes them; this one is exact."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     shape, ones = [1, channels, *sizes], (1,) * len(sizes)
     groups = 1 if channels == 3 else 4
     model = regions.region(
@@ -105,11 +100,10 @@ def test_images_and_their_normalisation(
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
-def test_windows_with_padding(last: bool, isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("isa")
+def test_windows_with_padding(last: bool, tmp_path: Path) -> None:
     """Their terms are read under conditions."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         f"""

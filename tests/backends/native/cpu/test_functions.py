@@ -14,6 +14,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.functions import FUNCTIONS, MATHS
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.ir import functions
+from bricolage.backends.native.ir import functions as meant
 
 NAMES = ("exp", "expm1", "log", "erf", "tanh", "sigmoid", "softplus", "sin", "cos")
 
@@ -221,3 +222,7 @@ def test_floats_that_no_integer_holds(library: ctypes.CDLL) -> None:
 
 def test_every_function_has_c() -> None:
     assert FUNCTIONS.keys() == functions.FUNCTIONS.keys()
+
+
+def test_every_function_of_the_tensors_has_c_and_no_other() -> None:
+    assert FUNCTIONS.keys() == meant.FUNCTIONS.keys()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from tests.backends import regions
 
 CASES: dict[str, tuple[int, int, int, tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = {
@@ -44,11 +43,10 @@ CASES: dict[str, tuple[int, int, int, tuple[int, ...], tuple[int, ...], dict[str
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("case", CASES)
-def test_convolutions_in_groups(case: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("isa")
+def test_convolutions_in_groups(case: str, tmp_path: Path) -> None:
     """Between two pointwise convolutions, so that the data lies channels last, with an epilogue, on one to three threads."""
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     c_in, c_out, groups, kernel, sizes, attributes = CASES[case]
     ones = (1,) * len(kernel)
     spatial = len(kernel)

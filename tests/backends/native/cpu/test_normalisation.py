@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Normalise
@@ -59,7 +58,6 @@ def images(
 
 
 @pytest.mark.thinned("isa", "last")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize(
     ("norm", "channels", "sizes"),
@@ -72,16 +70,14 @@ def images(
         ("GroupNormalization <num_groups = 1>", 20, (3, 5)),
     ],
 )
+@pytest.mark.usefixtures("isa")
 def test_groups_of_channels(
     norm: str,
     channels: int,
     sizes: tuple[int, ...],
     last: bool,
-    isa: Isa,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = images(tmp_path, norm, channels, sizes, last=last)
     given = regions.noise(2, channels, *sizes, seed=3), regions.noise(2, channels, *sizes, seed=4)
     check(model, *given, threads=3)
@@ -100,9 +96,8 @@ def test_scale_and_bias_of_groups_before_operator_set_21(tmp_path: Path) -> None
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+@pytest.mark.usefixtures("isa")
+def test_root_mean_squares(tmp_path: Path) -> None:
     model = regions.region(
         tmp_path,
         "s = Add (x, z) \n t = RMSNormalization <axis = -2> (s, g) \n y = Mul (t, z)",
@@ -116,9 +111,8 @@ def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_rows_longer_than_a_thread_keeps(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+@pytest.mark.usefixtures("isa")
+def test_rows_longer_than_a_thread_keeps(tmp_path: Path) -> None:
     model = regions.region(
         tmp_path,
         "y = LayerNormalization (x, g, b) \n z = RMSNormalization (x, g)",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import Blocks, plan
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.target import Target
@@ -91,13 +91,11 @@ def models(draw: st.DrawFn, folder: Path) -> RegionModel:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name, indirect=True)
+@pytest.mark.usefixtures("isa")
 @given(data=st.data())
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_is_one_kernel_and_right(
-    isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+def test_it_is_one_kernel_and_right(data: st.DataObject, tmp_path: Path) -> None:
     config = data.draw(st.sampled_from(configs()))
     model = data.draw(models(tmp_path))
     rows = int(np.prod(model.outputs[0].sizes)) // model.outputs[0].sizes[1]
@@ -153,7 +151,7 @@ def test_borders_between_blocks_hold(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_its_work_is_that_of_both(tmp_path: Path) -> None:
     model = separable(tmp_path, 32, 1, 16)
-    made = Native().anatomy(model, regions.F32, Resources(threads=1))
+    made = Native().kernel_report(model, regions.F32, Resources(threads=1))
     (kernel,) = [kernel for kernel in made.kernels if kernel.kind == "separable"]
     places = 9 * 29
     assert kernel.flops == places * (2 * 32 * 9 + 2 * 32 + 2 * 16 * 32 + 16)

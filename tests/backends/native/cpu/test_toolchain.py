@@ -12,7 +12,7 @@ from bricolage.backends.interface import Available, Missing, Resources
 from bricolage.backends.native import engine
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
@@ -33,12 +33,11 @@ def only_zig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "isa", [pytest.param(isa, id=isa.name, marks=[pytest.mark.slow] * (isa != available()[0])) for isa in available()]
+    "isa",
+    [pytest.param(isa, id=isa.name, marks=[pytest.mark.slow] * (isa != available()[0])) for isa in available()],
+    indirect=True,
 )
-def test_it_compiles_what_the_system_compiler_does(
-    isa: Isa, only_zig: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+def test_it_compiles_what_the_system_compiler_does(isa: Isa, only_zig: None, tmp_path: Path) -> None:
     assert isinstance(Native().status(), Available)
     for make, shape in ((regions.conv_net, (1, 8, 32, 32)), (regions.attention_block, (1, 16, 32))):
         folder = tmp_path / make.__name__

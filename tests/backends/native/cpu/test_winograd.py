@@ -13,7 +13,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import winograd_transform
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.cpu.winograd_transform import F2, F4, Transform
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig, named
@@ -66,19 +66,16 @@ def error(model: RegionModel, x: np.ndarray, config: KernelConfig, direct: Kerne
 
 @pytest.mark.thinned("isa", "config")
 @pytest.mark.parametrize(SIZES, [EVEN, ODD, DEEP])
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("config", named("f32-winograd2", "f32-winograd4"), ids=str)
+@pytest.mark.usefixtures("isa")
 def test_convolutions(
     shape: tuple[int, ...],
     channels: int,
     pads: tuple[int, ...],
     out: tuple[int, ...],
     config: KernelConfig,
-    isa: Isa,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
     assert error(model, x, config, regions.F32) < 5e-6
 
@@ -87,7 +84,7 @@ def test_convolutions(
     SIZES, [ODD, *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for one in (EVEN, DEEP))]
 )
 @pytest.mark.parametrize(
-    "isa", [isa for isa in available() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name
+    "isa", [isa for isa in available() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name, indirect=True
 )
 def test_convolutions_in_bfloat16(
     shape: tuple[int, ...],
@@ -98,7 +95,6 @@ def test_convolutions_in_bfloat16(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     if isa.matrix_unit:  # products are so cheap there that layers this small do not gain
         monkeypatch.setattr(winograd_transform, "_TRANSFORM_COST", 0.0)
         monkeypatch.setattr(winograd_transform, "_STREAM_COST", 0.0)

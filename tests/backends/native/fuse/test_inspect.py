@@ -21,7 +21,7 @@ def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(config: Kerne
     if config.name == "bf16" and not available()[0].multiplies_bfloat16(host()):
         pytest.skip("this processor has no products of bfloat16")
     model = regions.conv_net(tmp_path)
-    made = Native().anatomy(model, config, Resources(threads=2))
+    made = Native().kernel_report(model, config, Resources(threads=2))
     names = {name for kernel in made.kernels for name in kernel.operators}
     assert names == {node.name or node.op_type for node in model.model.graph}
     assert [kernel.name for kernel in made.kernels] == [f"kernel_{i}" for i in range(len(made.kernels))]
@@ -41,7 +41,7 @@ def test_work_is_counted_by_kernel(tmp_path: Path) -> None:
         "float[4, 8] y",
         w=w,
     )
-    product, softmax = Native().anatomy(model, regions.F32, Resources(threads=1)).kernels
+    product, softmax = Native().kernel_report(model, regions.F32, Resources(threads=1)).kernels
     assert (product.kind, softmax.kind) == ("matmul", "softmax")
     assert product.flops == 2 * 4 * 16 * 8 + 4 * 8
     assert product.bytes == 4 * (4 * 16 + 16 * 8 + 4 * 8)
@@ -53,7 +53,7 @@ def test_others_show_nothing_and_what_cannot_be_compiled_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = regions.conv_net(tmp_path)
-    assert registry.get("onnxruntime").anatomy(model, regions.F32, Resources()) is None
+    assert registry.get("onnxruntime").kernel_report(model, regions.F32, Resources()) is None
     monkeypatch.setenv(FORCED_ISA_VARIABLE, "generic")
     with pytest.raises(Refused, match="no products of bfloat16"):
-        Native().anatomy(model, KernelConfig("bf16"), Resources())
+        Native().kernel_report(model, KernelConfig("bf16"), Resources())

@@ -14,9 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings.recurrent import LONGEST_SCAN
@@ -183,10 +182,9 @@ def test_many_cells(cell: Cell) -> None:
 
 
 @pytest.mark.thinned("isa")
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("kind", GATES)
-def test_everything_at_once(kind: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("isa")
+def test_everything_at_once(kind: str, tmp_path: Path) -> None:
     check(
         Cell(
             kind,

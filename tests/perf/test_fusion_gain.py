@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.perf.merge_gain import EngineModel, Merged, fit
+from bricolage.perf.fusion_gain import FusionGain, Merged, fit
 from bricolage.work.implementation import Implementation, KernelConfig
 
 E = Implementation("e")
@@ -37,7 +37,7 @@ def test_one_outlier_does_not_decide() -> None:
 
 @given(costs, st.floats(0, 10), st.floats(0.05, 1.5))
 def test_predictions_never_fall_below_the_cheapest_entry(parts: list[float], entry: float, gain: float) -> None:
-    model = EngineModel({E: entry}, {E: gain})
+    model = FusionGain({E: entry}, {E: gain})
     predicted = model.predict(E, parts)
     assert predicted >= min(entry, *parts) - 1e-12
     assert predicted <= max(1.0, gain) * sum(parts) + 1e-9
@@ -45,7 +45,7 @@ def test_predictions_never_fall_below_the_cheapest_entry(parts: list[float], ent
 
 def test_an_unknown_configuration_has_the_fixed_cost_of_its_backend_on_that_device() -> None:
     bf16, there = Implementation("e", KernelConfig("bf16")), Implementation("e", device="cpu:0-1")
-    model = EngineModel({E: 0.2, bf16: 0.3, there: 0.1})
+    model = FusionGain({E: 0.2, bf16: 0.3, there: 0.1})
     assert model.entry(Implementation("e", KernelConfig("f16"))) == 0.2
     assert model.entry(Implementation("e", KernelConfig("f16"), "cpu:0-1")) == 0.1
     assert model.entry(Implementation("other")) == 0.0

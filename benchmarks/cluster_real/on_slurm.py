@@ -1,26 +1,24 @@
 """The same jobs on a real Slurm and in the replay: 24 small training jobs on 8 node daemons of this machine.
 
-    python -m benchmarks.cluster.real_slurm --json
-
 A job fits a linear model by gradient steps, one each `PACE_S` seconds, so that eight of them run side by side on few cores. They
 are submitted held and released by `SlurmWatch` in the policy's order, as `bricolage cluster slurm watch --hold` does. What a start
-costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged in the
-replay for each.
+costs on this machine (the look, the release, Slurm's and Python's start) is measured with eight jobs before, and charged
+in the replay for each.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.cluster.slurm_daemons import LocalSlurm, local_slurm
+from benchmarks.cluster_real.side_by_side import Beside, Compared
+from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
@@ -29,7 +27,7 @@ from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.outcome import outcome
 from bricolage.cluster.slurm.advice import AdviceOptions
 from bricolage.cluster.slurm.changes import Levers
-from bricolage.cluster.slurm.client import Answer, SlurmClient
+from bricolage.cluster.slurm.client import CommandAnswer, SlurmClient
 from bricolage.cluster.slurm.queue import GATE
 from bricolage.cluster.slurm.watch import SlurmWatch
 
@@ -53,25 +51,6 @@ with open(path, "w") as file:
 """
 
 
-@dataclass(frozen=True)
-class RealRow:
-    """One policy: on machines, and in the replay. Times are in seconds."""
-
-    engine: str
-    policy: str
-    jobs: int
-    devices: int
-    makespan_s: float
-    simulated_makespan_s: float
-    makespan_error: float
-    """Replay over machines, less 1."""
-    mean_jct_s: float
-    simulated_mean_jct_s: float
-    mean_jct_error: float
-    start_cost_s: float
-    """That the replay charges for each start."""
-
-
 def workload(jobs: int, seed: int = 0) -> list[TrainingJob]:
     """Jobs of 1, 2 and 4 nodes and 4 to 28 s, that come within a minute; seconds of the replay are seconds of the jobs."""
     rng = random.Random(seed)
@@ -88,34 +67,59 @@ def workload(jobs: int, seed: int = 0) -> list[TrainingJob]:
     return found
 
 
-def rows(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES) -> Iterator[RealRow]:
-    """A row for each policy.
+def run(jobs: int = 24, nodes: int = 8, policies: Sequence[str] = POLICIES, seed: int = 0) -> Compared:
+    """Runs the jobs once under each policy.
 
     Raises:
         NoSlurm: it cannot be started here.
     """
-    work = workload(jobs)
+    work = workload(jobs, seed)
+    found: list[Beside] = []
+    costs: list[float] = []
     for policy in policies:
+        print(f"{policy}: {jobs} jobs", file=sys.stderr, flush=True)
         with TemporaryDirectory(prefix="slurm") as folder, local_slurm(Path(folder), nodes, kind=_KIND) as slurm:
-            cost = _start_cost(slurm, policy)
+            costs.append(_start_cost(slurm, policy))
             done = _really(slurm, work, policy)
-            slowed = [replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),)) for job in work]
-            cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
-            scheduler = named(policy).make(slowed, cluster)
-            scheduler.preempts = False
-            told = outcome(policy, ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run(), cluster)
-            makespan = max(end for _, end in done) - min(begin for begin, _ in done)
-            mean = sum(end - begin for begin, end in done) / len(done)
-            yield RealRow(
-                "slurm", policy, jobs, nodes, makespan, told.makespan_s, told.makespan_s / makespan - 1.0,
-                mean, told.mean_jct_s, told.mean_jct_s / mean - 1.0, cost,
-            )  # fmt: skip
+        found.append(_compared(policy, work, done, nodes, costs[-1]))
+        print(found[-1], file=sys.stderr, flush=True)
+    real = [row.policy for row in sorted(found, key=lambda row: row.mean_jct_s)]
+    simulated = [row.policy for row in sorted(found, key=lambda row: row.simulated_mean_jct_s)]
+    return Compared(jobs, nodes, statistics.mean(costs), 0.0, found, real == simulated)
+
+
+def _compared(
+    policy: str, work: Sequence[TrainingJob], done: Sequence[tuple[float, float]], nodes: int, cost: float
+) -> Beside:
+    slowed = [_slowed(job, cost) for job in work]
+    cluster = ClusterSpec((NodeGroup(_KIND, nodes, 1),))
+    scheduler = named(policy).make(slowed, cluster)
+    scheduler.preempts = False
+    replayed = ReplayLoop(slowed, cluster, scheduler, ExactLengths()).run()
+    told = outcome(policy, replayed, cluster)
+    makespan = max(end for _, end in done) - min(begin for begin, _ in done)
+    jct = [end - begin for begin, end in done]
+    errors = [
+        abs((state.finish_s - state.job.submit_s) / real - 1.0)
+        for state, real in zip(replayed.states, jct, strict=True)
+    ]
+    mean = statistics.mean(jct)
+    return Beside(
+        policy, makespan, mean, 0, told.makespan_s, told.mean_jct_s, 0, told.makespan_s / makespan - 1.0,
+        told.mean_jct_s / mean - 1.0, statistics.median(errors),
+    )  # fmt: skip
+
+
+def _slowed(job: TrainingJob, cost: float) -> TrainingJob:
+    """With what its start costs, and the time limit that Slurm gives it: backfilling trusts it."""
+    return replace(job, phases=(WorkPhase(job.phases[0].steps + cost, {_KIND: 1.0}),), limit_s=LONGEST_S)
 
 
 def _start_cost(slurm: LocalSlurm, policy: str) -> float:
-    """What completions of jobs that never wait for nodes take more than their steps, in the mean."""
+    """What completions of jobs that never wait for nodes take more than their steps, in the mean. They come one by one, as ends of
+    jobs do: starts at once would wait for each other's."""
     jobs = [
-        TrainingJob(f"c{n}", 1.0 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
+        TrainingJob(f"c{n}", 1.5 * n, (WorkPhase(3.0, {_KIND: 1.0}),), 1, user="any", kind=f"cost{n}") for n in range(8)
     ]
     done = _really(slurm, jobs, policy)
     return sum(end - begin - 3.0 for begin, end in done) / len(done)
@@ -125,7 +129,7 @@ def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list
     """Submission and end of each job."""
     script = slurm.folder / "steps.py"
     script.write_text(_STEPS)
-    client = SlurmClient(run=lambda words: Answer(0, slurm.call(*words)))
+    client = SlurmClient(run=lambda words: CommandAnswer(0, slurm.call(*words)))
     user = slurm.call("id", "-un").strip()
     history = tuple(replace(job, name=f"past {job.name}", user=user) for job in work)
     watch = SlurmWatch(client, policy, AdviceOptions(limits=False, draws=0), Levers(limits=False, hold=True), history)
@@ -154,32 +158,3 @@ def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list
     more()
     watch.watch(more, lambda *_: None)
     return [(submitted[number], ends[number]) for number in range(len(work))]
-
-
-def main() -> None:
-    """Prints a row for each policy, and whether their order is the same."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=24)
-    parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found = []
-    for row in rows(given.jobs, given.nodes, given.policies.split(",")):
-        found.append(row)
-        if not given.json:
-            print(row, flush=True)
-    if given.json:
-        print(json.dumps({"rows": [asdict(row) for row in found], "order_kept": order_kept(found)}, indent=1))
-    else:
-        print("order of policies kept:", order_kept(found))
-
-
-def order_kept(found: Sequence[RealRow]) -> bool:
-    """Whether the replay ranks the policies by mean completion time as the machines do."""
-    real = sorted(found, key=lambda row: row.mean_jct_s)
-    return real == sorted(found, key=lambda row: row.simulated_mean_jct_s)
-
-
-if __name__ == "__main__":
-    main()

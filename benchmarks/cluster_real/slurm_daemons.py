@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = ("munged", "munge", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol")
+LONGEST_S = 7 * 86400.0
+"""Time limit of jobs that name none."""
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bricolage.costs.database import Database
 from bricolage.device.host import host
-from bricolage.measure.entry_costs import fixed_costs
+from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.work.implementation import Implementation, KernelConfig
@@ -14,6 +14,6 @@ def test_fixed_costs_are_measured_and_the_failing_absent(pool: Pool, tmp_path: P
     with Database() as database:
         measurer = Measurer(database, pool, tmp_path)
         plain, slow = Implementation("honest"), Implementation("honest", KernelConfig("0.2"))
-        found = fixed_costs(measurer, [plain, slow, Implementation("raises")], 1, host())
+        found = dispatch_overheads(measurer, [plain, slow, Implementation("raises")], 1, host())
         assert set(found) == {plain, slow}
         assert 0 < found[plain] < found[slow]

@@ -7,7 +7,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.device.host import host
-from bricolage.driver.preference import preferred, usable
+from bricolage.driver.heuristic_placement import preferred, usable
 from bricolage.errors import Unclaimed
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare

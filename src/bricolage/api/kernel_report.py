@@ -16,7 +16,9 @@ from bricolage.plan.ranges import numbers
 from bricolage.work import bits as bitset
 
 
-def anatomy(graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, directory: Path) -> dict[int, Anatomy]:
+def kernel_report(
+    graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, directory: Path
+) -> dict[int, Anatomy]:
     """The kernels of those regions whose backends show them, compiled and timed on this machine, under the given numbers.
 
     `graph` is that of the regions' bucket, `directory` the unpacked artifact.
@@ -31,7 +33,7 @@ def anatomy(graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, di
         region = Region(graph, bitset.of(numbers(one.operators)))
         path = store.region(region, identities.key(region))
         chosen = one.implementation
-        made = registry.get(chosen.backend).anatomy(RegionModel(path), chosen.config, resources)
+        made = registry.get(chosen.backend).kernel_report(RegionModel(path), chosen.config, resources)
         if made is not None:
             found[number] = made
     return found

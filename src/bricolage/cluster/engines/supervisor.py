@@ -1,9 +1,10 @@
-"""Keeps one process of a job: `python -I -S keeper.py LOCK GRACE_S COMMAND...`. It runs as a file and knows nothing of the package.
+"""Keeps one process of a job: `python -I -S supervisor.py LOCK GRACE_S COMMAND...`. It runs as a file, without
+the package.
 
 - The command starts once LOCK is free: what an earlier attempt left behind has ended then, so that two never write one checkpoint.
 - SIGTERM asks the command to save and to end; after GRACE_S seconds all of its processes are killed.
-- Whoever started the keeper may die: the command is asked to save, as by SIGTERM.
-- The keeper may be killed: the command goes with it (on Linux).
+- Whoever started the supervisor may die: the command is asked to save, as by SIGTERM.
+- The supervisor may be killed: the command goes with it (on Linux).
 
 It ends with the command's exit code, 128 + the signal's number where a signal ended it.
 """

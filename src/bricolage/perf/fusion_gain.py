@@ -28,7 +28,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class EngineModel:
+class FusionGain:
     """Predicts merged regions. Engines that were never measured are taken to have no fixed cost and no merge gain."""
 
     fixed: Mapping[Implementation, float] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class EngineModel:
         return entry + self.gain.get(implementation, 1.0) * total
 
 
-def fit(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> EngineModel:
+def fit(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> FusionGain:
     """The model from fixed costs and measured merged regions.
 
     For each engine g minimises the squared relative errors of the predictions, Σ ((a + g·s - m) / m)² + (g - 1)², where
     s is the sum of marginal costs of a merged region and m its measured cost (ridge regression towards no gain).
     """
-    bare = EngineModel(dict(fixed))
+    bare = FusionGain(dict(fixed))
     numerators: dict[Implementation, float] = {}
     denominators: dict[Implementation, float] = {}
     for sample in merged:
@@ -78,4 +78,4 @@ def fit(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> Engi
         denominators[engine] = denominators.get(engine, _PRIOR) + weight * weight
     low, high = _GAIN_RANGE
     gain = {engine: min(max(numerators[engine] / denominators[engine], low), high) for engine in numerators}
-    return EngineModel(bare.fixed, gain)
+    return FusionGain(bare.fixed, gain)

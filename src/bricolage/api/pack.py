@@ -1,0 +1,207 @@
+"""`pack`: one model, several kinds of devices, one file (after Mistify: Guo, Hu, Hu, NSDI'21).
+
+The model is opened, prepared and written once. Targets are decided from loose to tight: precision, threads, instructions, memory.
+A tighter one starts from its parent's decision: what was measured for that one and gained nothing is not measured again, if the
+parent's winner is accurate enough for it. Baselines and the final race are its own, so nothing ships that is slower than they are.
+Costs that two targets share are measured once: the database's keys hold all that they depend on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from bricolage import scratch
+from bricolage.api.context import open_context, open_pool
+from bricolage.api.deciding import Start, decide_bucket, decision_key, make_plan
+from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
+from bricolage.api.sources import Source, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.codec import DecodeError, Length, decode, read_file
+from bricolage.device.host import selected
+from bricolage.errors import BadOption, BadTargets, MissingFile
+from bricolage.measure.pool import Pool
+from bricolage.measure.reference import ReferenceAnswers
+from bricolage.options import Options, available_cores, default_isa
+from bricolage.plan import artifact
+from bricolage.plan.pack import MOST_TARGETS, Pack, PackEntry, PackTarget, tree
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class _File:
+    target: Annotated[tuple[PackTarget, ...], Length(1, MOST_TARGETS)]
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.target]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there are several targets '{name}'")
+
+
+def read_targets(path: Path) -> tuple[PackTarget, ...]:
+    """The targets that a file lists.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadTargets: it cannot be read, or lists none.
+    """
+    if not path.is_file():
+        raise MissingFile(path=path)
+    try:
+        return decode(_File, read_file(path), "it").target
+    except DecodeError as error:
+        raise BadTargets(path=path, reason=str(error)) from error
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pack that was written, with its plans in the order of its entries."""
+
+    pack: Pack
+    plans: tuple[Plan, ...]
+
+
+def pack(
+    source: object,
+    targets: Sequence[PackTarget],
+    output: str | Path,
+    options: Options | None = None,
+    *,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    replan: bool = False,
+    progress: Progress | None = None,
+    shown: str | Path = "targets",
+) -> Packed:
+    """Decides for each target how it runs a model fastest, and writes all plans over one set of weights.
+
+    Args:
+        source: as for `optimize`.
+        targets: kinds of devices, each this machine or a part of it.
+        output: where the pack goes.
+        options: what all targets share: effort, budget (of each), backends, shapes. Precision, threads, instruction set and limit
+            of memory are the targets'.
+        inputs, replan, progress: as for `optimize`.
+        shown: where the targets come from, for errors.
+
+    Raises:
+        BadTargets: one asks for what this machine has not.
+        As `optimize`, of any target.
+    """
+    options, progress = options or Options(), progress or Silent()
+    made = {one.name: _options(one, options, shown) for one in targets}
+    began, directory = time.monotonic(), working_folder()
+    try:
+        with scratch.using(directory, keep=True), open_pool(options) as pool:
+            opened = open_source(source, options, directory, example_inputs=None, dynamic=None, given=inputs)
+            seconds = {"model": time.monotonic() - began}
+            shared = _Shared(opened, pool, ReferenceAnswers(), replan, progress)
+            decided: dict[str, Plan] = {}
+            entries: dict[str, PackEntry] = {}
+            for target, parent in tree(tuple(targets)):
+                started = time.monotonic()
+                own = made[target.name]
+                above = None if parent is None else decided[parent.name]
+                plan, held = _decided(shared, target, own, above)
+                decided[target.name] = plan
+                file = "plan.json" if target.name == targets[0].name else f"plan-{target.name}.json"
+                name = parent.name if parent is not None else ""
+                entries[target.name] = _entry(target, file, name, plan, held, time.monotonic() - started)
+            found = Pack(tuple(entries[one.name] for one in targets), seconds)
+            plans = tuple(decided[one.name] for one in targets)
+            artifact.save(plans[0], directory, Path(output), found, plans)
+    finally:
+        scratch.remove(directory)
+    return Packed(found, plans)
+
+
+def _options(target: PackTarget, options: Options, shown: str | Path) -> Options:
+    """Of a target's decision.
+
+    Raises:
+        BadTargets: this machine has fewer threads, or not these instructions.
+    """
+    threads = target.threads or min(options.threads, available_cores())
+    if threads > available_cores():
+        reason = f"target '{target.name}' has {threads} threads, and this process may use {available_cores()}"
+        raise BadTargets(path=shown, reason=reason)
+    found = replace(
+        options,
+        precision=target.precision,
+        threads=threads,
+        isa=target.isa or default_isa(),
+        memory_limit_mb=target.memory_mb,
+        objective="latency",
+    )
+    try:
+        found.check_here()
+    except BadOption as error:
+        raise BadTargets(path=shown, reason=f"target '{target.name}': {error.sentence}") from error
+    return found
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all targets have in common."""
+
+    opened: Source
+    pool: Pool
+    answers: ReferenceAnswers
+    replan: bool
+    progress: Progress
+
+
+def _decided(shared: _Shared, target: PackTarget, options: Options, parent: Plan | None) -> tuple[Plan, int]:
+    """The plan of a target, tried in a fresh process, and the bytes that this one held. A target with a limit of memory has workers
+    of its own, which are held to it."""
+    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
+    opened, answers = shared.opened, shared.answers
+    measuring = partial(open_context, options, backends, device, shared.progress, replan=shared.replan, answers=answers)
+    workers = nullcontext(shared.pool) if target.memory_mb is None else open_pool(options)
+    with workers as pool, measuring(pool=pool) as context:
+        decided, trials, keys = list[Bucket](), [], []
+        for index, bucket in enumerate(opened.buckets):
+            start = Start(memory_mb=target.memory_mb)
+            if parent is not None and _accurate(parent.buckets[index], options):
+                start = Start.after(parent.buckets[index], target.memory_mb)
+            decided.append(decide_bucket(context, opened, bucket, start=start))
+            shared.progress.decided(decided[-1])
+            trials.append(planned_trial(opened, index))
+            keys.append(start.key(decision_key(opened, bucket, options, backends, device)))
+        plan = make_plan(opened, decided, options, backends, device)
+        tried, path = TriedArtifacts(context.database, keys), opened.store.directory / f"{target.name}.bricolage"
+        plan = shipped(context, opened, plan, path, trials, tried)
+        path.unlink()
+        return plan, max(tried.held, default=0)
+
+
+def _accurate(parent: Bucket, options: Options) -> bool:
+    """Whether what the parent ships is accurate enough for a target too, so that what gained nothing there gains nothing here."""
+    error = parent.winner.error
+    return error is not None and error <= max(options.bound, parent.original_error)
+
+
+def _entry(target: PackTarget, file: str, parent: str, plan: Plan, held: int, seconds: float) -> PackEntry:
+    device = selected(plan.provenance.options.isa, plan.provenance.options.cores)
+    times = [bucket.winner.median_ms for bucket in plan.buckets]
+    median = sum(time for time in times if time is not None) if None not in times else None
+    return PackEntry(
+        target=target,
+        plan=file,
+        parent=parent,
+        seconds=round(seconds, 3),
+        median_ms=median if median is None else median * (target.scale or 1.0),
+        threads=plan.provenance.options.threads,
+        instructions=tuple(sorted(device.instructions)),
+        system=device.system,
+        architecture=device.architecture,
+        resident_bytes=held,
+    )

@@ -1,0 +1,66 @@
+"""`bricolage cluster kueue`: a policy behind Kueue's admission checks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.cluster.kueue.decide import CheckVerdict
+
+
+@guarded
+def kueue(
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help="Of the replay.")] = "easy",
+    context: Annotated[
+        str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig; default: its current one.")
+    ] = "",
+    controller: Annotated[
+        str, typer.Option("--controller", metavar="NAME", help="controllerName of the admission checks to serve.")
+    ] = "bricolage/policy",
+    resource: Annotated[
+        str, typer.Option("--resource", metavar="NAME", help="What counts as a device.")
+    ] = "nvidia.com/gpu",
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, help="At most so long without a look.")
+    ] = 30.0,
+    times: Annotated[int, typer.Option("--times", metavar="N", min=0, help="Looks; 0: until it is ended.")] = 0,
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", help="An API server without credentials (kubectl proxy).")
+    ] = "",
+    as_json: a.Json = False,
+) -> None:
+    """Let Kueue's workloads in by a policy, and tell the others when they are expected to start."""
+    from bricolage.cli import output
+    from bricolage.cluster.catalogue import named
+    from bricolage.cluster.kueue.client import KueueClient
+    from bricolage.cluster.kueue.controller import KueueController
+
+    named(policy)
+    looks = 0
+
+    def over() -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(times) and looks >= times
+
+    def show(found: list[CheckVerdict]) -> None:
+        for one in found:
+            if as_json:
+                row = {"workload": one.workload.key, "check": one.check, "state": one.state, "message": one.message}
+                output.show_json(row)
+            else:
+                line = f"{time.strftime('%H:%M:%S')} {one.workload.key}: {one.state}, {one.message}"
+                print(errors.plain(line), flush=True)
+
+    client = KueueClient(context, server)
+    told = KueueController(
+        client, policy, controller, resource, every, told=lambda text: output.note(errors.plain(text))
+    )
+    told.run(over, show)

@@ -1,0 +1,67 @@
+"""`bricolage pack`: one model, several kinds of devices, one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+from bricolage.options import Options
+
+if TYPE_CHECKING:
+    from bricolage.plan.pack import Pack
+
+
+@guarded
+@a.decision_options("effort", "budget_s", "backends", "shapes", "rewrite", "predict", "seed")
+def pack(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)],
+    targets: Annotated[Path, typer.Option("--targets", metavar="FILE", help="Kinds of devices, as TOML or JSON.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="The pack; default: the model's name with .pack."),
+    ] = None,
+    data: a.Inputs = None,
+    replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if stored decisions exist.")] = False,
+    as_json: a.Json = False,
+    *,
+    options: Options,
+) -> int:
+    """Find the fastest verified way to run MODEL on each of several kinds of devices, and write all of them as one file.
+
+    Loading the file takes the plan for the machine that does so, and says which and why. Targets are decided from loose to tight; a
+    tighter one starts from what is known of a looser one.
+    """
+    from bricolage.api.pack import pack as run
+    from bricolage.api.pack import read_targets
+    from bricolage.cli import output, progress, values
+
+    wanted = read_targets(targets)
+    target = out if out is not None else Path(model.with_suffix(".pack").name)
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    if target.resolve() in (model.resolve(), targets.resolve()):
+        raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model or the targets")
+    output.check_writable(target)
+    inputs = None if data is None else values.read_arrays(data)
+    with output.stdout_kept(), progress.shown(lambda _: None) as shown:
+        found = run(model, wanted, target, options, inputs=inputs, replan=replan, progress=shown, shown=targets)
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(found.pack))
+    else:
+        _show(found.pack)
+    output.note(f"wrote {target}")
+    return errors.OK
+
+
+def _show(found: Pack) -> None:
+    from bricolage.cli import output
+    from bricolage.report.pack import table
+
+    output.show(table(found))

@@ -1,0 +1,116 @@
+"""Packs: several plans of one model over one file of weights, each for a kind of device, and what a device must have to run each.
+
+A pack is an artifact with more plans: `plan.json` is the first target's; the others and the index `pack.json` lie with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
+
+from bricolage.codec import Length, Matching, Within
+from bricolage.options import BOUNDS, MOST_THREADS, Precision
+from bricolage.plan.field_types import Amount, Duration
+
+MOST_TARGETS = 64
+INDEX = "pack.json"
+TargetName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", "name of a target")]
+PlanFile: TypeAlias = Annotated[str, Matching(r"plan(-[A-Za-z0-9][A-Za-z0-9_-]{0,39})?\.json", "file of a plan")]
+_ISA_RANK: Mapping[str, int] = {"": 2, "avx512": 1, "avx2": 0}
+
+
+@dataclass(frozen=True)
+class PackTarget:
+    """A kind of device that a plan is for, as the user describes it: this machine, or a part of it."""
+
+    name: TargetName
+    precision: Precision = "highest"
+    threads: Annotated[int, Within(1, MOST_THREADS)] | None = None
+    """None: all that this process may use."""
+    isa: Annotated[str, Matching(r"(avx512|avx2)?", "instruction set")] = ""
+    """Empty: all instructions of this machine."""
+    memory_mb: Annotated[int, Within(1, 2**40)] | None = None
+    """The most that a process may hold that loads and runs the plan; None: no limit."""
+    scale: Annotated[float, Within(1e-6, 1e6)] | None = None
+    """Of a device that is not here: its times by those here, where they are known."""
+
+    def looser(self, other: PackTarget) -> bool:
+        """Whether whatever fits the other one fits this one: nothing of it is tighter."""
+        mine, theirs = self._limits(), other._limits()
+        return all(a >= b for a, b in zip(mine, theirs, strict=True))
+
+    def apart(self, other: PackTarget) -> int:
+        """In how many limits two differ."""
+        return sum(a != b for a, b in zip(self._limits(), other._limits(), strict=True))
+
+    def _limits(self) -> tuple[float, ...]:
+        endless = float("inf")
+        return (
+            BOUNDS[self.precision],
+            self.threads or endless,
+            _ISA_RANK[self.isa],
+            self.memory_mb or endless,
+        )
+
+
+@dataclass(frozen=True)
+class PackEntry:
+    """A target with its plan, and what a machine must have to run it as planned."""
+
+    target: PackTarget
+    plan: PlanFile
+    parent: str
+    """The target that it started from; empty of a root."""
+    seconds: Duration
+    """That its decision took."""
+    median_ms: Duration | None
+    """Of a run, summed over the shape buckets; as measured here, scaled where the target says so."""
+    threads: Annotated[int, Within(1, MOST_THREADS)]
+    instructions: tuple[Annotated[str, Matching(r"[a-z0-9_]{1,40}", "processor flag")], ...]
+    """That its kernels may use."""
+    system: str
+    architecture: str
+    resident_bytes: Amount = 0
+    """Of a fresh process that loaded it and ran once."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What is in a pack. Raises ValueError where names are not distinct, or a plan belongs to two targets."""
+
+    entries: Annotated[tuple[PackEntry, ...], Length(1, MOST_TARGETS)]
+    seconds: Mapping[str, Duration] = field(default_factory=dict)
+    """What was done once for all targets."""
+
+    def __post_init__(self) -> None:
+        names = [entry.target.name for entry in self.entries]
+        files = [entry.plan for entry in self.entries]
+        if len(set(names)) < len(names) or len(set(files)) < len(files):
+            raise ValueError("two of its targets have one name, or one plan")
+        for entry in self.entries:
+            if entry.parent and entry.parent not in names:
+                raise ValueError(f"target '{entry.target.name}' starts from '{entry.parent}', which is none of them")
+
+    def entry(self, name: str) -> PackEntry | None:
+        """Of a target."""
+        return next((entry for entry in self.entries if entry.target.name == name), None)
+
+
+def tree(targets: tuple[PackTarget, ...]) -> list[tuple[PackTarget, PackTarget | None]]:
+    """Targets from loose to tight, each with the tightest one that is looser (the parent), or None of a root. Of targets that are
+    equally loose the earlier one is the parent."""
+    order = sorted(range(len(targets)), key=lambda n: (sum(_above(targets, m, n) for m in range(len(targets))), n))
+    found: list[tuple[PackTarget, PackTarget | None]] = []
+    for number in order:
+        above = [m for m in order if _above(targets, m, number)]
+        # The tightest: no other one that is above this one is below it.
+        lowest = [m for m in above if not any(_above(targets, m, other) for other in above)]
+        parent = min(lowest, key=lambda m: (targets[m].apart(targets[number]), m), default=None)
+        found.append((targets[number], None if parent is None else targets[parent]))
+    return found
+
+
+def _above(targets: tuple[PackTarget, ...], first: int, second: int) -> bool:
+    one, other = targets[first], targets[second]
+    return first != second and one.looser(other) and (not other.looser(one) or first < second)

@@ -1,0 +1,208 @@
+"""A sparse network whose rows are divided between processors, so that little has to be sent: as hypergraphs, layer by layer.
+
+Demirci and Ferhatosmanoglu, "Partitioning sparse deep neural networks for scalable training and inference", ICS 2021. The owner
+of row i of a layer computes x(i); what a column of the next layer reads goes from the owner of its input to each part that has a
+non-zero in it. So the words sent forward are the sum over columns of (λ - 1), where λ counts the parts of the column's rows and
+of its owner; as many partial sums come back. A layer is a hypergraph: a vertex for each row, weighted by its non-zeros, a net for
+each column, and a fixed vertex for each owner. `mtkahypar` partitions it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import numpy.typing as npt
+
+from bricolage.errors import MissingLibrary
+
+Parts = npt.NDArray[np.int64]
+"""For each row or input the part that owns it."""
+_MACHINE = SimpleNamespace()
+"""Mt-KaHyPar's threads, which are made once for a process."""
+_UNIT = 100
+"""Weight of a non-zero."""
+
+
+@dataclass(frozen=True)
+class SparseLayer:
+    """Where a layer's weights are not zero. Raises ValueError where a column is none of its inputs."""
+
+    inputs: int
+    columns: tuple[tuple[int, ...], ...]
+    """By row, ascending."""
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= one < self.inputs for row in self.columns for one in row):
+            raise ValueError(f"a row reads an input beyond the {self.inputs} that there are")
+
+    @property
+    def rows(self) -> int:
+        """Outputs."""
+        return len(self.columns)
+
+    def readers(self) -> list[list[int]]:
+        """By column its rows."""
+        found: list[list[int]] = [[] for _ in range(self.inputs)]
+        for row, some in enumerate(self.columns):
+            for column in some:
+                found[column].append(row)
+        return found
+
+
+def radix_layer(neurons: int, degree: int, stride: int) -> SparseLayer:
+    """A layer of RadiX-Net (Kepner and Robinett, 2019): row i reads i, i + stride, ... round in a circle, `degree` inputs."""
+    rows = [tuple(sorted((row + stride * one) % neurons for one in range(degree))) for row in range(neurons)]
+    return SparseLayer(neurons, tuple(rows))
+
+
+def volume(layer: SparseLayer, rows: Parts, owners: Parts) -> int:
+    """Words that are sent in a forward pass of one sample; as many in a backward pass.
+
+    Args:
+        layer: the layer.
+        rows: parts of its rows.
+        owners: parts of its inputs.
+    """
+    wanted = {(column, int(rows[row])) for row, some in enumerate(layer.columns) for column in some}
+    return sum(part != int(owners[column]) for column, part in wanted)
+
+
+def blocks(rows: int, parts: int) -> Parts:
+    """Rows one after another to the same part."""
+    return np.arange(rows) * parts // rows
+
+
+def residues(rows: int, parts: int) -> Parts:
+    """Rows to parts in turn."""
+    return np.arange(rows) % parts
+
+
+def imbalance(layer: SparseLayer, rows: Parts, parts: int) -> float:
+    """Non-zeros of the heaviest part over those of an even share, less one."""
+    weights = np.bincount(rows, [len(some) for some in layer.columns], minlength=parts)
+    return float(weights.max() * parts / max(1.0, weights.sum()) - 1.0)
+
+
+def partition_layers(
+    layers: Sequence[SparseLayer],
+    parts: int,
+    owners: Parts | None = None,
+    *,
+    ahead: int = 0,
+    epsilon: float = 0.03,
+    seed: int = 0,
+    threads: int = 1,
+) -> list[Parts]:
+    """For each layer the parts of its rows, one layer after another, each given what owns its inputs.
+
+    Args:
+        layers: the network.
+        parts: processors.
+        owners: of the first layer's inputs; None: nothing has to be sent for them.
+        ahead: further layers that are looked at while one is decided.
+        epsilon: part by which the heaviest may have more than an even share of the non-zeros.
+        seed: of chance.
+        threads: of mtkahypar.
+
+    Raises:
+        MissingLibrary: mtkahypar is not installed.
+    """
+    found: list[Parts] = []
+    for number in range(len(layers)):
+        joint = _partitioned(layers[number : number + 1 + ahead], parts, owners, epsilon, seed, threads)
+        owners = _balanced(layers[number], joint, parts, epsilon)
+        found.append(owners)
+    return found
+
+
+def _partitioned(
+    layers: Sequence[SparseLayer], parts: int, owners: Parts | None, epsilon: float, seed: int, threads: int
+) -> Parts:
+    """The parts of the first layer's rows, of several layers in one hypergraph: a row is the next layer's input."""
+    try:
+        import mtkahypar
+    except ImportError as error:
+        raise MissingLibrary(
+            name="mtkahypar", purpose="to divide sparse networks", reason=error, extra="partition"
+        ) from error
+    nets, weights = _hypergraph(layers, owners)
+    fixed = [-1] * len(weights) + (list(range(parts)) if owners is not None else [])
+    # Mt-KaHyPar 1.7 dies of vertices without weight: fixed ones weigh a hundredth of a non-zero.
+    weights = [_UNIT * one for one in weights] + [1] * (len(fixed) - len(weights))
+    if not hasattr(_MACHINE, "made"):
+        _MACHINE.made = mtkahypar.initialize(threads)
+    machine = _MACHINE.made
+    context = machine.context_from_preset(mtkahypar.PresetType.HIGHEST_QUALITY)
+    context.set_partitioning_parameters(parts, epsilon, mtkahypar.Objective.KM1)
+    context.logging = False
+    mtkahypar.set_seed(seed)
+    graph = machine.create_hypergraph(context, len(fixed), len(nets), nets, weights, [1] * len(nets))
+    if owners is not None:
+        graph.add_fixed_vertices(fixed, parts)
+    divided = graph.partition(context)
+    return np.array([divided.block_id(row) for row in range(layers[0].rows)])
+
+
+def _hypergraph(layers: Sequence[SparseLayer], owners: Parts | None) -> tuple[list[list[int]], list[int]]:
+    """Nets, and weights of rows; fixed vertices have the numbers behind them."""
+    begins = np.cumsum([0, *(layer.rows for layer in layers)]).tolist()
+    weights = [len(some) for layer in layers for some in layer.columns]
+    nets: list[list[int]] = []
+    for place, layer in enumerate(layers):
+        for column, rows in enumerate(layer.readers()):
+            net = [begins[place] + row for row in rows]
+            if place:
+                net.append(begins[place - 1] + column)
+            elif owners is not None:
+                net.append(begins[-1] + int(owners[column]))
+            if len(net) > 1:
+                nets.append(sorted(set(net)))
+    return nets, weights
+
+
+def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Parts:
+    """Rows of parts that are too heavy move to those that are light and read most of the same: where several layers were divided at
+    once, only their sum is balanced."""
+    sizes = np.array([len(some) for some in layer.columns])
+    limit = (1.0 + epsilon) * sizes.sum() / parts
+    limit = max(limit, float(np.ceil(sizes.sum() / parts / max(sizes.max(initial=1), 1)) * sizes.max(initial=1)))
+    found, weights = rows.copy(), np.bincount(rows, sizes, minlength=parts).astype(float)
+    reads = np.zeros((parts, layer.inputs), np.int64)
+    for row, some in enumerate(layer.columns):
+        reads[found[row], list(some)] += 1
+    while weights.max() > limit:
+        heavy = int(weights.argmax())
+        free = weights + sizes.min() <= limit
+        best: tuple[float, int, int] | None = None
+        for row in np.flatnonzero(found == heavy).tolist():
+            columns = list(layer.columns[row])
+            loss = (reads[heavy, columns] == 1).sum()
+            gains = (reads[:, columns] == 0).sum(axis=1).astype(float)
+            gains[~free | (weights + sizes[row] > limit)] = np.inf
+            to = int(gains.argmin())
+            if np.isfinite(gains[to]) and (best is None or gains[to] - loss < best[0]):
+                best = float(gains[to] - loss), int(row), to
+        if best is None:
+            break
+        _, moved, to = best
+        columns = list(layer.columns[moved])
+        reads[heavy, columns] -= 1
+        reads[to, columns] += 1
+        weights[heavy] -= sizes[moved]
+        weights[to] += sizes[moved]
+        found[moved] = to
+    return found
+
+
+def routes(layer: SparseLayer, rows: Parts, owners: Parts) -> dict[tuple[int, int], list[int]]:
+    """By the part that sends and the part that receives: the inputs that go that way, ascending. Together as many as `volume`."""
+    found: dict[tuple[int, int], set[int]] = {}
+    for row, some in enumerate(layer.columns):
+        for column in some:
+            way = int(owners[column]), int(rows[row])
+            if way[0] != way[1]:
+                found.setdefault(way, set()).add(column)
+    return {way: sorted(some) for way, some in sorted(found.items())}

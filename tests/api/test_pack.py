@@ -1,0 +1,198 @@
+"""Packs of a small model, decided, written, loaded and refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from typer.testing import CliRunner
+
+import bricolage
+from bricolage.api.deciding import Start
+from bricolage.api.pack import Packed, pack, read_targets
+from bricolage.cli.main import app
+from bricolage.device.host import host
+from bricolage.errors import BadArtifact, BadTargets, MissingFile, NoTarget, NotPack
+from bricolage.options import Options, available_cores
+from bricolage.plan import artifact
+from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.pack import PackTarget
+from tests.api.test_optimize import NET, expected, sample, weights
+from tests.graph.models import parse
+
+OPTIONS = Options(backends=("onnxruntime",), effort="instant", budget_s=6.0, shapes={"batch": (1,)})
+TARGETS = (PackTarget("here"), PackTarget("one", threads=1), PackTarget("rough", precision="medium", threads=1))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        found = tmp_path_factory.mktemp("packs")
+        patch.setenv("BRICOLAGE_CACHE", str(found / "cache"))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> Packed:
+    return pack(parse(NET, **weights()), TARGETS, folder / "net.pack", OPTIONS)
+
+
+def test_every_plan_is_right(folder: Path, made: Packed) -> None:
+    assert [entry.target.name for entry in made.pack.entries] == ["here", "one", "rough"]
+    assert {entry.target.name: entry.parent for entry in made.pack.entries} == {"here": "", "one": "here", "rough": ""}
+    assert all(entry.resident_bytes > 1 << 20 and entry.median_ms for entry in made.pack.entries)
+    x = sample(1)
+    for name, threads in (("here", available_cores()), ("one", 1), ("rough", 1)):
+        loaded = bricolage.load(folder / "net.pack", target=name)
+        assert loaded.choice is not None and loaded.choice.entry.target.name == name
+        assert loaded.plan.provenance.options.threads == threads
+        for actual, wanted in zip(loaded(x), expected(x), strict=True):
+            np.testing.assert_allclose(
+                actual, wanted, rtol=2e-2 if name == "rough" else 1e-4, atol=1e-2 if name == "rough" else 1e-5
+            )
+
+
+def test_loading_picks(folder: Path, made: Packed) -> None:
+    picked = bricolage.load(folder / "net.pack")
+    assert picked.choice is not None and picked.choice.entry.target.precision == "highest"
+    assert picked.choice.because.startswith("the fastest of 2")
+    with pytest.raises(NoTarget, match="no target 'phone'"):
+        bricolage.load(folder / "net.pack", target="phone")
+
+
+def test_weights_stand_in_it_once(folder: Path, made: Packed) -> None:
+    with zipfile.ZipFile(folder / "net.pack") as archive:
+        names = archive.namelist()
+    assert names.count("weights.data") == 1
+    assert {"plan.json", "plan-one.json", "plan-rough.json", "pack.json"} <= set(names)
+    single = folder / "single.bricolage"
+    artifact.save(made.plans[0], artifact.load(folder / "net.pack")[1], single)
+    assert (folder / "net.pack").stat().st_size < 2.5 * single.stat().st_size
+
+
+def test_an_artifact_with_one_plan_has_no_targets(folder: Path, made: Packed) -> None:
+    single = folder / "one-plan.bricolage"
+    artifact.save(made.plans[0], artifact.load(folder / "net.pack")[1], single)
+    assert bricolage.load(single).choice is None
+    for words in ({"target": "here"}, {"precision": "medium"}):
+        with pytest.raises(NotPack):
+            bricolage.load(single, **words)  # type: ignore[arg-type]
+
+
+def test_damaged_packs(folder: Path, made: Packed) -> None:
+    """A plan that the index names and the file lacks; an index that is no index."""
+    import hashlib
+
+    def rewritten(name: str, without: str, index: bytes | None = None) -> Path:
+        path = folder / name
+        with zipfile.ZipFile(folder / "net.pack") as source, zipfile.ZipFile(path, "w") as target:
+            manifest = json.loads(source.read("manifest.json"))
+            members = {one: source.read(one) for one in manifest["members"] if one != without}
+            members |= {"pack.json": index} if index is not None else {}
+            manifest["members"] = {
+                one: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for one, data in members.items()
+            }
+            target.writestr("manifest.json", json.dumps(manifest))
+            for one, data in members.items():
+                target.writestr(one, data)
+        return path
+
+    with pytest.raises(BadArtifact, match="names plans that are not there"):
+        bricolage.load(rewritten("lacking.pack", "plan-one.json"))
+    with pytest.raises(BadArtifact, match="its index"):
+        bricolage.load(rewritten("odd.pack", "", b'{"entries": []}'))
+
+
+def test_a_second_pack_is_found_again(folder: Path, made: Packed) -> None:
+    again = pack(parse(NET, **weights()), TARGETS, folder / "again.pack", OPTIONS)
+    assert [plan.buckets for plan in again.plans] == [plan.buckets for plan in made.plans]
+
+
+def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
+    from dataclasses import replace
+
+    def item(name: str, outcome: str, gained: float = 0.0) -> AgendaItem:
+        return AgendaItem(name, outcome, 0.1, "", 1.0, 1.0, gained)  # type: ignore[arg-type]
+
+    agenda = (
+        item("a", "measured"),
+        item("b", "measured", 0.1),
+        item("c", "left out"),
+        item("d", "no time"),
+        item("b", "measured"),
+    )
+    start = Start.after(replace(made.plans[0].buckets[0], agenda=agenda))
+    assert start.without == {"a"}
+    assert Start().key("k") == "k" and len({Start().key("k"), start.key("k"), Start(memory_mb=1).key("k")}) == 3
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "targets.toml"
+    path.write_text(text)
+    return path
+
+
+def test_targets_of_a_file(folder: Path) -> None:
+    text = '[[target]]\nname = "here"\n\n[[target]]\nname = "edge"\nisa = "avx2"\nthreads = 1\nmemory_mb = 500\n'
+    text += 'precision = "high"\n'
+    assert read_targets(written(folder, text)) == (PackTarget("here"), PackTarget("edge", "high", 1, "avx2", 500))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "lacks the field 'target'"),
+        ("[[target]]\nthreads = 1\n", "lacks the field 'name'"),
+        ('[[target]]\nname = "a"\n[[target]]\nname = "a"\n', "several targets 'a'"),
+        ('[[target]]\nname = "a"\nisa = "sse"\n', "isa"),
+        ('[[target]]\nname = "a"\nprecision = "low"\n', "precision"),
+        ('[[target]]\nname = "a/b"\n', "name"),
+        ('[[target]]\nname = "a"\nthreads = 0\n', "threads"),
+        ("[[target", "it is not TOML"),
+    ],
+)
+def test_bad_targets(folder: Path, text: str, told: str) -> None:
+    with pytest.raises(BadTargets, match=told):
+        read_targets(written(folder, text))
+
+
+def test_targets_that_this_machine_has_not(folder: Path) -> None:
+    with pytest.raises(MissingFile):
+        read_targets(folder / "none.toml")
+    many = PackTarget("many", threads=available_cores() + 1)
+    with pytest.raises(BadTargets, match="target 'many' has"):
+        pack(parse(NET, **weights()), (many,), folder / "x.pack", OPTIONS)
+    if "avx512f" not in host().instructions:
+        with pytest.raises(BadTargets, match="target 'wide'"):
+            pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
+    assert not (folder / "x.pack").exists()
+
+
+def test_the_command(folder: Path, made: Packed) -> None:
+    model = folder / "net.onnx"
+    ir.save(parse(NET, **weights()), model)
+    targets = written(folder, '[[target]]\nname = "here"\n[[target]]\nname = "one"\nthreads = 1\n')
+    words = [
+        "pack",
+        str(model),
+        "--targets",
+        str(targets),
+        "--backend",
+        "onnxruntime",
+        "--effort",
+        "instant",
+        "--budget",
+        "6s",
+        "--shape",
+        "batch=1",
+    ]
+    done = CliRunner().invoke(app, [*words, "-o", str(folder / "cli.pack"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert [entry["target"]["name"] for entry in json.loads(done.stdout)["entries"]] == ["here", "one"]
+    done = CliRunner().invoke(app, [*words, "-o", str(targets)])
+    assert done.exit_code == 2 and "It would overwrite" in done.output
