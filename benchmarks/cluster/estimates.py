@@ -3,8 +3,8 @@
 `transfer` rows: a job's rate on one kind of device of Gavel's table, from its rate on another kind and the operators of its step
 (`benchmarks/cluster/networks.py`), by `cluster.step_costs`; the job itself is left out ("job"), or all batch sizes of its network
 ("network"). `short-run` rows: its rate once it was run there for a short while. Gavel's authors measured their table twice; the
-second one (`physical_cluster_throughputs.json`) is taken for short runs, without the values that were copied. "corrected" divides by
-the median of what the other jobs' short runs on that kind were off.
+second one (`physical_cluster_throughputs.json`) is taken for short runs, without the values that were copied. "corrected" divides
+by the median of what the other jobs' short runs on that kind were off.
 
 `regret` rows: mean completion time of a policy whose estimates are wrong, by that with exact ones, on jobs of Gavel's generator on
 three kinds of devices; mean, least and largest over seeds. `prediction` rows: starts and ends predicted when a job came.
@@ -187,10 +187,9 @@ def regret_rows(
     for name in names:
         entry = named(name)
 
-        def mean(lengths: float, off: float, seed: int, entry: object = entry) -> float:
-            assert isinstance(entry, type(named(name)))
+        def mean(lengths: float, off: float, seed: int, entry: PolicyEntry = entry) -> float:
             loop = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(lengths, seed, off), False)
-            return outcome(name, loop.run(), spec).mean_jct_s / 3600.0
+            return outcome(entry.name, loop.run(), spec).mean_jct_s / 3600.0
 
         exact = mean(0.0, 0.0, 0)
         for error in ERRORS:

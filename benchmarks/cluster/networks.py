@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -99,9 +100,7 @@ class Player(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         sizes = (1, 32, 32, 32, 32)
-        self.eyes = nn.Sequential(
-            *(part for a, b in zip(sizes, sizes[1:], strict=False) for part in (nn.Conv2d(a, b, 3, 2, 1), nn.ELU()))
-        )
+        self.eyes = nn.Sequential(*(part for a, b in pairwise(sizes) for part in (nn.Conv2d(a, b, 3, 2, 1), nn.ELU())))
         self.cell = nn.LSTMCell(288, 256)
         self.act, self.value = nn.Linear(256, 6), nn.Linear(256, 1)
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 
 from bricolage.cluster.catalogue import POLICIES, named
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop, Standing
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, QueueQuota
 from bricolage.cluster.prospects import Doubt, Scene, prospects, scene_of
+from bricolage.cluster.standing import Standing
 from bricolage.errors import JobFitsNowhere
 from tests.cluster.making import job, one_kind, replay, workloads
 

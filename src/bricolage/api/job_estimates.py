@@ -1,9 +1,9 @@
 """What a job would do on each kind and number of devices of a cluster: `bricolage cluster estimate`.
 
 Several cost models know something of a step on one device of a kind, and the first that does is asked: what was measured there
-(`MeasuredSteps`), what other jobs say that ran on both kinds (`TransferredSteps`), the prediction from the step's operators, brought
-to the kind by rooflines and mended by what the job was measured to take on some kind. Exchanges between devices are predicted and
-added.
+(`MeasuredSteps`), what other jobs say that ran on both kinds (`TransferredSteps`), the prediction from the step's operators,
+brought to the kind by rooflines and mended by what the job was measured to take on some kind. Exchanges between devices are
+predicted and added.
 """
 
 from __future__ import annotations

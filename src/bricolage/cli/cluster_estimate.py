@@ -14,6 +14,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.api.job_estimates import JobOnDevices
+    from bricolage.cluster.machines import ClusterSpec
     from bricolage.cluster.run_times import RunTime
 
 
@@ -58,14 +59,7 @@ def estimate(
         raise errors.BadOption(option="STEP", value="", advice="Give a training step, or --history; not both")
     spec = read_cluster(cluster)
     if history is not None:
-        from bricolage.cluster.estimates import Rolling, program
-        from bricolage.cluster.history.read import read_history
-        from bricolage.cluster.run_times import run_time
-
-        rolling = Rolling()
-        for job in read_history(history, spec).jobs:
-            rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
-        _show_length(run_time(rolling, user, name, devices, 0.0, math.inf), as_json)
+        _show_length(_length(history, spec, user, name, devices), as_json)
         return
     assert step is not None
     from bricolage.api.job_estimates import estimate_job
@@ -81,6 +75,17 @@ def estimate(
         output.show_json(encode(tuple(found)))
         return
     _show(found)
+
+
+def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int) -> RunTime:
+    from bricolage.cluster.estimates import Rolling, program
+    from bricolage.cluster.history.read import read_history
+    from bricolage.cluster.run_times import run_time
+
+    rolling = Rolling()
+    for job in read_history(history, spec).jobs:
+        rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+    return run_time(rolling, user, name, devices, 0.0, math.inf)
 
 
 def _rates(words: list[str] | None) -> dict[str, float]:

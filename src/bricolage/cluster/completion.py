@@ -1,8 +1,8 @@
 """Speeds of pairs of jobs that were never run together, from those that were: matrix completion (Gavel, Narayanan et al., OSDI'20,
 section 6, after Quasar): the matrix of relative speeds is near one of low rank, since few things make jobs slow each other.
 
-Alternating least squares with ridge regression, on what is known less the means of rows and columns. Two jobs that exceed a device's
-memory have the speed 0; such pairs are known to their owners from the sizes, and must be given as 0.
+Alternating least squares with ridge regression, on what is known less the means of rows and columns. Two jobs that exceed a
+device's memory have the speed 0; such pairs are known to their owners from the sizes, and must be given as 0.
 """
 
 from __future__ import annotations

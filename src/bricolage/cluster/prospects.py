@@ -1,9 +1,9 @@
 """When jobs that are there now will start and end, what each waits for, and what would have to change for it to start now.
 
-A pure function of jobs, where they stand, the cluster, the policy and the time. The replay's own loop is run forward: once as things
-are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth, which give
-an interval. In each draw the policy goes on believing what it believes. What would let a job start is tried: the policy is asked
-again about the changed cluster, or the queue without the jobs that come first.
+A pure function of jobs, where they stand, the cluster, the policy and the time. The replay's own loop is run forward: once as
+things are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth,
+which give an interval. In each draw the policy goes on believing what it believes. What would let a job start is tried: the policy
+is asked again about the changed cluster, or the queue without the jobs that come first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.jobs import JobState, TrainingJob
-from bricolage.cluster.loop import Replayed, ReplayLoop, Standing
+from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.standing import Standing
 from bricolage.cluster.why import TENTHS, Expected
 
 WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]

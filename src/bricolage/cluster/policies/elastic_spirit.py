@@ -1,8 +1,8 @@
 """Elastic policies in the spirit of their abstracts: neither code nor data of them is public.
 
-`Cynthia` (Zheng, Xu, Chen, Zhou, Liu, ICPP'19): the cheapest mix of devices that meets a job's time. It predicts a step with parameter
-servers; here speeds come from the job's scaling. `SideCar` (Wang, .., Woo, SC'20): allocation by training progress, by stopping and
-restarting a job's process on another number of devices: who is nearest to the end grows first.
+`Cynthia` (Zheng, Xu, Chen, Zhou, Liu, ICPP'19): the cheapest mix of devices that meets a job's time. It predicts a step with
+parameter servers; here speeds come from the job's scaling. `SideCar` (Wang, .., Woo, SC'20): allocation by training progress, by
+stopping and restarting a job's process on another number of devices: who is nearest to the end grows first.
 """
 
 from __future__ import annotations

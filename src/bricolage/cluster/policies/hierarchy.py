@@ -1,9 +1,9 @@
-"""Gavel's hierarchies (Narayanan et al., OSDI'20, section 4.3; `scheduler/policies/max_min_fairness_water_filling.py` @c4fa400, MIT):
-entities share by weight, and each shares out its part among its jobs.
+"""Gavel's hierarchies (Narayanan et al., OSDI'20, section 4.3; `scheduler/policies/max_min_fairness_water_filling.py` @c4fa400,
+MIT): entities share by weight, and each shares out its part among its jobs.
 
 An entity is a queue of the history, or a user where there are no queues; its weight is the largest of its jobs'. It has a number of
-points, its weight, and gives them to its jobs: to all alike (fairness), or to the first that is not finished (FIFO). Water filling by
-these points does the rest: as a job can rise no more, its points go to the others of its entity, and only where none of them can
+points, its weight, and gives them to its jobs: to all alike (fairness), or to the first that is not finished (FIFO). Water filling
+by these points does the rest: as a job can rise no more, its points go to the others of its entity, and only where none of them can
 rise to other entities.
 """
 

@@ -1,10 +1,10 @@
 """Packing by predicted interference, in the spirit of two abstracts: neither code nor data of them is public.
 
-`Harmony` (Bao, Peng, Wu, INFOCOM'19) learns to place jobs; since most placements are never seen, a network predicts their reward, the
-speed with interference. Here the reward is the sum of both relative speeds, of pairs that were run or completed from those
-(`cluster/completion.py`), and the best one is taken instead of an agent's. `Horus` (Yeung, Borowiec, Yang, Friday, Harper, Garraghan,
-TPDS'22) predicts a job's utilisation of a device and puts jobs together while the sum is below a threshold. Here a job's utilisation
-is what others lose beside it, in the mean over their kinds.
+`Harmony` (Bao, Peng, Wu, INFOCOM'19) learns to place jobs; since most placements are never seen, a network predicts their reward,
+the speed with interference. Here the reward is the sum of both relative speeds, of pairs that were run or completed from those
+(`cluster/completion.py`), and the best one is taken instead of an agent's. `Horus` (Yeung, Borowiec, Yang, Friday, Harper,
+Garraghan, TPDS'22) predicts a job's utilisation of a device and puts jobs together while the sum is below a threshold. Here a job's
+utilisation is what others lose beside it, in the mean over their kinds.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import ClusterView, Stateless, Target
 
 
-class _BesideRunning(ABC):
+class _BesideRunning(Stateless, ABC):
     """Jobs in order of submission, without preemption: on free devices, else beside a job that runs alone."""
-
-    every_s: float = 0.0
 
     def __init__(self) -> None:
         self._pairs: list[tuple[int, int]] = []
@@ -27,9 +25,6 @@ class _BesideRunning(ABC):
     def pairs(self) -> Sequence[tuple[int, int]]:
         """Those that share devices from now on."""
         return self._pairs
-
-    def ended(self, state: JobState, now: float) -> None:
-        """Nothing is remembered of it."""
 
     def target(self, view: ClusterView) -> Target:
         """Who runs stays as it is."""

@@ -195,8 +195,8 @@ def packed_max_min(
 
 @dataclass
 class RandomPacking:
-    """Gandiva's packing as Gavel's code compares with it: under overload random pairs of waiting and running jobs share devices, and
-    a pair that gains nothing is not tried again. Who has waited longest comes first."""
+    """Gandiva's packing as Gavel's code compares with it: under overload random pairs of waiting and running jobs share devices,
+    and a pair that gains nothing is not tried again. Who has waited longest comes first."""
 
     every_s: float = 360.0
     seed: int = 0

@@ -1,10 +1,10 @@
 """Rules for shares, computed in parts (POP: Narayanan, Kazhamiaka, Abuzaid, Kraft, Agrawal, Kandula, Boyd, Zaharia, "Solving
 Large-Scale Granular Resource Allocation Problems Efficiently with POP", SOSP'21).
 
-Jobs are dealt at random to parts, each of which has its part of the devices of every kind and solves the same problem alone. A linear
-programme of a thousand jobs takes more than ten times what ten of a hundred take; the parts are alike, so that little is lost. Jobs
-are dealt by the best of their rates relative to the mean, so that parts get as many of each sort (the client splitting of the paper
-does it for jobs larger than a part, which there are none of here).
+Jobs are dealt at random to parts, each of which has its part of the devices of every kind and solves the same problem alone. A
+linear programme of a thousand jobs takes more than ten times what ten of a hundred take; the parts are alike, so that little is
+lost. Jobs are dealt by the best of their rates relative to the mean, so that parts get as many of each sort (the client splitting
+of the paper does it for jobs larger than a part, which there are none of here).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from bricolage.device.description import DescribedDevices
 from bricolage.device.device import Link
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
-from bricolage.train.predict.predict import Predictor
+from bricolage.train.predict.predict import StepPredictor
 from bricolage.train.predict.prediction import Predicted
 from bricolage.train.predict.running import prepared
 from bricolage.train.predict.variant import Variant
@@ -58,7 +58,7 @@ def predict_elsewhere(
     torch = load_torch()
     shown = progress if progress is not None else Silent()
     shown.start("predicting (placements)", len(places))
-    here = Predictor(spec, threads or available_cores(), seconds, torch)
+    here = StepPredictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
     found = []
     try:
@@ -77,4 +77,4 @@ def traced_step(spec: StepSpec) -> StepGraph:
     Raises:
         MissingLibrary, BadTrainingCode, NotTraceable: as `predict_step` has it.
     """
-    return Predictor(spec, available_cores(), 0.0, load_torch()).graph(prepared(spec, Variant()), Variant())
+    return StepPredictor(spec, available_cores(), 0.0, load_torch()).graph(prepared(spec, Variant()), Variant())

@@ -83,7 +83,7 @@ def predict_step(
     shown = progress if progress is not None else Silent()
     asked = (Variant(), *(default_variants(spec) if variants is None else variants))
     shown.start("predicting (variants)", len(asked))
-    work = Predictor(spec, threads or available_cores(), seconds, torch)
+    work = StepPredictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
     found = []
     chosen: Recomputation | None = None
@@ -101,7 +101,7 @@ def predict_step(
     return work.told(tuple(found), chosen)
 
 
-class Predictor:
+class StepPredictor:
     """Graphs, profiles and links that several variants share."""
 
     def __init__(self, spec: StepSpec, threads: int, seconds: float, torch: object) -> None:
@@ -117,7 +117,7 @@ class Predictor:
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
-    def on(self, devices: DescribedDevices, link: Link | None, least_ms: float) -> Predictor:
+    def on(self, devices: DescribedDevices, link: Link | None, least_ms: float) -> StepPredictor:
         """The same on described devices, joined by equal links, with one profile for all of them; no operator takes less than
         `least_ms`."""
         there = copy.copy(self)
