@@ -4,8 +4,8 @@
     python -m benchmarks.cluster --table shockwave --trace FOLDER --data FOLDER/simulation --json
     python -m benchmarks.cluster --table gavel --rates simulation_throughputs.json --json
     python -m benchmarks.cluster --table speed --jobs 100000 --devices 2500 --json
-    python -m benchmarks.cluster --table estimates --rates simulation_throughputs.json \
-        --again physical_cluster_throughputs.json --json
+    python -m benchmarks.cluster --table estimates --rates simulation_throughputs.json --again physical_cluster_throughputs.json
+    --json
 
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a

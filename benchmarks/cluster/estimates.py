@@ -187,9 +187,9 @@ def regret_rows(
     for name in names:
         entry = named(name)
 
-        def mean(lengths: float, off: float, seed: int, name: str = name, entry: PolicyEntry = entry) -> float:
+        def mean(lengths: float, off: float, seed: int, entry: PolicyEntry = entry) -> float:
             loop = ReplayLoop(some, spec, entry.make(some, spec), entry.estimator(lengths, seed, off), False)
-            return outcome(name, loop.run(), spec).mean_jct_s / 3600.0
+            return outcome(entry.name, loop.run(), spec).mean_jct_s / 3600.0
 
         exact = mean(0.0, 0.0, 0)
         for error in ERRORS:

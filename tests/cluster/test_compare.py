@@ -122,7 +122,7 @@ def test_quantiles_are_those_of_the_jobs() -> None:
 
 
 def test_wrong_rates_mislead_until_a_job_has_run_there() -> None:
-    """Two kinds, one job: with a wrong belief it starts on the slow kind, sees its rate there; its belief of the other stays."""
+    """Two kinds, one job: with a wrong belief it starts on the slow kind, sees its rate there, and the other is still believed."""
     from bricolage.cluster.estimates import BlurredRates, ExactLengths
     from bricolage.cluster.loop import ReplayLoop
     from bricolage.cluster.machines import ClusterSpec, NodeGroup

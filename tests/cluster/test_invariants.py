@@ -20,7 +20,7 @@ CHEAP = [entry.name for entry in POLICIES if not entry.slow]
 DEAR = [entry.name for entry in POLICIES if entry.slow]
 
 
-PACKED = [name for name in DEAR if name.endswith("-packed")]
+PACKED = [name for name in DEAR if name.endswith("-packed") or name in ("harmony", "horus")]
 
 
 def serves(name: str, workload: Workload) -> bool:

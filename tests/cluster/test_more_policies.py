@@ -210,3 +210,15 @@ def test_a_table_of_rates_with_pairs(tmp_path: Path) -> None:
     beside = table.together("x", 1)["a"]
     assert (beside["x"], beside["y"]) == (8.0, 6.0) and 0.0 <= beside["z"] <= 10.0
     assert table.together("z", 1)["a"]["z"] == 0.0 and table.of("x", 1) == {"a": 10.0}
+
+
+def test_a_job_joins_the_one_that_it_suits_best() -> None:
+    """Two devices, held by x and y; z suits y better. Another x suits nobody, and waits."""
+    suits = {"x": {"z": 0.6}, "y": {"z": 0.9}, "z": {"x": 0.6, "y": 0.9}}
+    jobs = [packable(n, n, 100, kind, suits[kind]) for n, kind in enumerate("xyzx")]
+    for policy in ("harmony", "horus"):
+        found = replay(policy, jobs, one_kind(2))
+        first = {stay.number: stay for stay in reversed(found.stays)}
+        assert first[2].start_s == 2.0 and first[2].nodes == first[1].nodes
+        assert found.states[1].finish_s == pytest.approx(2.0 + 99.0 / 0.9)
+        assert found.states[3].first_start_s == found.states[0].finish_s == 100.0

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 
 from bricolage.cluster.catalogue import POLICIES, named
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop, Standing
-from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.machines import ClusterSpec, QueueQuota
 from bricolage.cluster.prospects import Doubt, Scene, prospects, scene_of
+from bricolage.cluster.standing import Standing
+from bricolage.errors import JobFitsNowhere
 from tests.cluster.making import job, one_kind, replay, workloads
 
 SURE = Doubt(0.0, 0.0)
@@ -91,3 +93,20 @@ def test_standing_jobs_hold_their_nodes() -> None:
     clash = {n: Standing(0.0, "a", ((0, 2),), 2) for n in range(2)}
     with pytest.raises(ValueError, match="held by another job"):
         Scene(jobs, clash, one_kind(2, nodes=2), named("fifo"), 0.0).loop().run()
+
+
+def test_a_quota_holds_jobs_back_and_is_named() -> None:
+    """Four devices, of which jobs of queue q may have two: its second job waits, one of another queue does not."""
+    cluster = one_kind(4, quota=(QueueQuota("q", 2),), round_s=5.0)
+    jobs = [job(0, 0, 100, 2, queue="q"), job(1, 10, 50, 1, queue="q"), job(2, 20, 10, 1)]
+    for policy in ("fifo", "srtf", "max-min"):
+        first, second, third = replay(policy, jobs, cluster).states
+        assert third.finish_s < first.finish_s <= second.first_start_s
+    _, second, third = prospects(scene("fifo", jobs, cluster, 25.0), SURE, draws=1)
+    assert second.waits_for == "quota" and second.change == "a quota of 3" and third.waits_for == "nothing"
+    assert second.reason == "its queue's quota: jobs of 'q' hold 2 of 2 devices, and its gang needs 1"
+    assert second.expected.start_s == pytest.approx(100.0)
+    with pytest.raises(JobFitsNowhere, match="a quota of 2 for queue 'q'"):
+        replay("fifo", [job(0, 0, 1, 3, queue="q")], cluster)
+    with pytest.raises(ValueError, match="two quotas"):
+        one_kind(4, quota=(QueueQuota("q", 2), QueueQuota("q", 3)))

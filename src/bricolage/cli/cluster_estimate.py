@@ -77,14 +77,13 @@ def estimate(
     _show(found)
 
 
-def _length(history: Path, cluster: ClusterSpec, user: str, name: str, devices: int) -> RunTime:
-    """What a job takes by those that ended."""
+def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int) -> RunTime:
     from bricolage.cluster.estimates import Rolling, program
     from bricolage.cluster.history.read import read_history
     from bricolage.cluster.run_times import run_time
 
     rolling = Rolling()
-    for job in read_history(history, cluster).jobs:
+    for job in read_history(history, spec).jobs:
         rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
     return run_time(rolling, user, name, devices, 0.0, math.inf)
 

@@ -63,9 +63,7 @@ def outlook(
     if reason := entry.refuses(jobs, spec):
         raise errors.PolicyRefuses(name=policy, reason=reason)
     scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
-    if missing := [name for name in job or () if name not in {one.name for one in scene.jobs}]:
-        raise errors.BadOption(option="--job", value=missing[0], advice=f"Give one that is there at {at:g} s")
-    asked = [number for number, one in enumerate(scene.jobs) if not job or one.name in set(job)]
+    asked = _asked([one.name for one in scene.jobs], job or [], at)
     past = [one for one in jobs if one.submit_s <= at]
     found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
     if as_json:
@@ -75,6 +73,13 @@ def outlook(
         output.show_json(encode(tuple(found)))
         return
     _show(found, at)
+
+
+def _asked(there: list[str], names: list[str], at: float) -> list[int]:
+    for name in names:
+        if name not in there:
+            raise errors.BadOption(option="--job", value=name, advice=f"Give one that is there at {at:g} s")
+    return [number for number, one in enumerate(there) if not names or one in names]
 
 
 def _show(found: list[Prospect], at: float) -> None:

@@ -19,6 +19,7 @@ from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
 from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
+from bricolage.cluster.policies.interference import Harmony, Horus
 from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
 from bricolage.cluster.policies.packing import PackedShares, RandomPacking
 from bricolage.cluster.policies.partitioned import partitioned
@@ -167,6 +168,10 @@ POLICIES = (
         _packable,
         slow=True,
     ),
+    PolicyEntry(
+        "harmony", "Harmony: largest predicted reward", _target(lambda _: Harmony()), "nothing", _packable, slow=True
+    ),
+    PolicyEntry("horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable, slow=True),
     PolicyEntry(
         "gavel-entities",
         "Gavel: entities, fair inside",

@@ -121,52 +121,67 @@ def compare(
         JobFitsNowhere, ClusterStuck: as the loop has it.
     """
     entries, refused = chosen(names, jobs, cluster)
-    predicted: dict[tuple[str, int], Expected] = {}
-    runs: list[tuple[PolicyEntry, Replayed, PolicyOutcome, tuple[float, float] | None]] = []
+    runs = []
     for entry in entries:
         told(entry.name)
-        found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error)).run()
-        first = outcome(entry.name, found, cluster)
-        uncertain = bool(rate_error or (error and entry.knows == "lengths"))
-        again = range(1, seeds) if uncertain else ()
-        means = [first.mean_jct_s, *(_mean_jct_s(jobs, cluster, entry, error, seed, rate_error) for seed in again)]
-        runs.append((entry, found, first, (min(means), max(means)) if again else None))
-        for state in found.states:
-            if state.job.name in why:
-                loop = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), entry.estimator(error, 0, rate_error))
-                doubt = Doubt(error, rate_error)
-                predicted[entry.name, state.number] = predicted_at_submission(loop, entry, state.number, doubt)
-    predicted_of = {
-        entry.name: {number: one for (name, number), one in predicted.items() if name == entry.name}
-        for entry in entries
-    }
-    span = max((state.finish_s for _, found, *_ in runs for state in found.states), default=0.0)
-    results = tuple(_result(*run, cluster, span, why, predicted_of[run[0].name]) for run in runs)
-    capacity, pauses = dict(cluster.capacity), (cluster.restart_s, cluster.round_s)
+        runs.append(_Run.of(entry, jobs, cluster, (error, rate_error), seeds, why))
+    span = max((state.finish_s for run in runs for state in run.found.states), default=0.0)
+    results = tuple(_result(run, cluster, span, why) for run in runs)
     return ClusterComparison(
-        len(jobs), capacity, *pauses, error, rate_error, seeds, left_out or {}, refused, span, results
+        len(jobs),
+        dict(cluster.capacity),
+        cluster.restart_s,
+        cluster.round_s,
+        error,
+        rate_error,
+        seeds,
+        left_out or {},
+        refused,
+        span,
+        results,
     )
 
 
-def _mean_jct_s(
-    jobs: Sequence[TrainingJob], cluster: ClusterSpec, entry: PolicyEntry, error: float, seed: int, rate_error: float
-) -> float:
-    """Mean completion time where beliefs are off by another draw."""
-    beliefs = entry.estimator(error, seed, rate_error)
-    found = ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep_stays=False).run()
-    return outcome(entry.name, found, cluster).mean_jct_s
+@dataclass(frozen=True)
+class _Run:
+    """A policy's replay, and what else was asked of it."""
+
+    entry: PolicyEntry
+    found: Replayed
+    first: PolicyOutcome
+    interval: tuple[float, float] | None
+    predicted: Mapping[int, Expected]
+
+    @staticmethod
+    def of(
+        entry: PolicyEntry,
+        jobs: Sequence[TrainingJob],
+        cluster: ClusterSpec,
+        errors: tuple[float, float],
+        seeds: int,
+        why: Sequence[str],
+    ) -> _Run:
+        """Replays; again for each further seed, where errors make a difference, and for each job whose wait is asked about."""
+        length_error, rate_error = errors
+
+        def loop(seed: int = 0, keep: bool = True) -> ReplayLoop:
+            beliefs = entry.estimator(length_error, seed, rate_error)
+            return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep)
+
+        found = loop().run()
+        first = outcome(entry.name, found, cluster)
+        interval = None
+        if seeds > 1 and (rate_error or (length_error and entry.knows == "lengths")):
+            again = [outcome(entry.name, loop(seed, False).run(), cluster).mean_jct_s for seed in range(1, seeds)]
+            interval = min(first.mean_jct_s, *again), max(first.mean_jct_s, *again)
+        asked = [state.number for state in found.states if state.job.name in set(why)]
+        doubt = Doubt(length_error, rate_error)
+        predicted = {number: predicted_at_submission(loop(), entry, number, doubt) for number in asked}
+        return _Run(entry, found, first, interval, predicted)
 
 
-def _result(
-    entry: PolicyEntry,
-    found: Replayed,
-    first: PolicyOutcome,
-    interval: tuple[float, float] | None,
-    cluster: ClusterSpec,
-    span: float,
-    why: Sequence[str],
-    predicted: Mapping[int, Expected],
-) -> PolicyResult:
+def _result(run: _Run, cluster: ClusterSpec, span: float, why: Sequence[str]) -> PolicyResult:
+    found = run.found
     jct = np.quantile([state.finish_s - state.job.submit_s for state in found.states], _QUANTILES)
     rho = np.quantile(fairness(found.states, cluster), _QUANTILES)
     if why:
@@ -174,7 +189,7 @@ def _result(
     else:
         numbers = longest_waits(found, EXPLAINED)
     waits = explained(found, cluster, numbers)
-    waits = [replace(one, expected=predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
+    waits = [replace(one, expected=run.predicted.get(number)) for one, number in zip(waits, numbers, strict=True)]
     used = {
         kind: _course([(s.start_s, s.end_s, s.devices * s.part) for s in found.stays if s.kind == kind], span)
         for kind in cluster.kinds
@@ -183,7 +198,7 @@ def _result(
     holding = _course([(stay.start_s, stay.end_s, 1) for stay in found.stays], span)
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
-        entry.title, first, interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
+        run.entry.title, run.first, run.interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
         slept(found, cluster), tuple(waits),
     )  # fmt: skip
 

@@ -16,9 +16,10 @@ import numpy as np
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import ExactLengths, Rolling
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop, Standing
+from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.run_times import RunTime, run_time
+from bricolage.cluster.standing import Standing
 from bricolage.cluster.why import TENTHS, Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 

@@ -33,11 +33,11 @@ class TrainingJob:
     weight: float = 1.0
     scaling: tuple[tuple[int, float], ...] = ()
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
+    limit_s: float = math.inf
+    """The time limit that its user asked for; backfilling trusts it."""
     together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By kind of device, then by the kind of another job: steps a second beside it on the same devices. What is not there, or 0,
     cannot share them."""
-    limit_s: float = math.inf
-    """The time limit that its user asked for; backfilling trusts it."""
 
     @property
     def steps(self) -> float:

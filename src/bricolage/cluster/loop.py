@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bricolage.cluster.admission import Admission
 from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
+from bricolage.cluster.standing import Standing, stand
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
 _END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
@@ -102,42 +104,6 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a job stands when a loop begins with it. Times are those of the loop, seconds."""
-
-    steps_done: float = 0.0
-    kind: str = ""
-    """Of the devices that it holds; empty for one that waits."""
-    nodes: tuple[tuple[int, int], ...] = ()
-    """(node, devices) that it holds; empty where only their number is known."""
-    devices: int = 0
-    """Of all nodes."""
-    since_s: float = 0.0
-    """When it got them, or when it began to wait."""
-    first_start_s: float = math.nan
-    resumes_s: float = 0.0
-    """Until then a restart makes no progress."""
-    attained_s: float = 0.0
-    """Device-seconds that it has had."""
-    run_s: float = 0.0
-    restarts: int = 0
-    known: tuple[str, ...] = ()
-    """Kinds that it has run on."""
-    mate: int | None = None
-    """Who shares its devices, by number; that job stands there, too."""
-
-    @staticmethod
-    def of(state: JobState) -> Standing:
-        """Of a job in a loop."""
-        since_s = state.since_s if state.held else state.waits_since_s
-        return Standing(
-            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
-            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
-            None if state.mate is None else state.mate.number,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
 class Replayed:
     """What a policy made of a history: jobs at their end in order of submission, and who was where when."""
 
@@ -175,6 +141,7 @@ class ReplayLoop:
         self.lost_steps = 0.0
         self._events = 0
         self._left = 0
+        self._admission = Admission(self.cluster.quota)
         self._begun = False
         self.observed = Observations(self)
         self._cut: dict[int, float] = {}
@@ -251,6 +218,10 @@ class ReplayLoop:
         if not kinds:
             told = ", ".join(f"{count} {kind}" for kind, count in capacity.items())
             raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=told)
+        most = self._admission.most(job)
+        if most is not None and job.devices > most:
+            there = f"a quota of {most} for queue '{job.queue}'"
+            raise JobFitsNowhere(name=job.name, devices=job.devices, kinds=", ".join(job.kinds), there=there)
         return kinds
 
     def _fill(self) -> None:
@@ -288,36 +259,25 @@ class ReplayLoop:
         if factors := self.estimator.rates(state):
             state.believe(factors)
         if (stood := self.standing.get(state.number)) is not None:
-            self._stand(state, stood)
+            mate = None if stood.mate is None else self.states[stood.mate]
+            stand(state, stood, self.pools, mate)
+            if state.mate is not None:
+                self._set_rate(state.mate)
         state.predicted_steps = self.estimator.steps(state)
         if state.held:
             self._set_rate(state)
-        self.scheduler.arrived(state, self.now)
+        if self._admission.admits(state):
+            self.scheduler.arrived(state, self.now)
 
-    def _stand(self, state: JobState, stood: Standing) -> None:
-        left = stood.steps_done
-        while state.phase + 1 < len(state.job.phases) and left >= state.job.phases[state.phase].steps:
-            left -= state.job.phases[state.phase].steps
-            state.before += state.job.phases[state.phase].steps
-            state.phase += 1
-        state.done, state.attained_s, state.run_s = left, stood.attained_s, stood.run_s
-        state.restarts, state.first_start_s = stood.restarts, stood.first_start_s
-        for kind in stood.known:
-            state.learn(kind)
-        if stood.kind:
-            pool = self.pools[stood.kind]
-            mate = None if stood.mate is None else self.states[stood.mate]
-            if mate is not None and mate.held:
-                state.nodes, state.mate, mate.mate = mate.nodes, mate, state
-                self._set_rate(mate)
-            else:
-                if stood.nodes:
-                    pool.take(stood.nodes)
-                state.nodes = stood.nodes or pool.place(stood.devices)
-            state.held_kind, state.held = stood.kind, stood.devices
-            state.since_s, state.resumes_s = stood.since_s, stood.resumes_s
-        else:
-            state.waits_since_s = stood.since_s
+    def withdraw(self, state: JobState) -> None:
+        """It waits no more, whether or not the scheduler has heard of it."""
+        if not self._admission.forgets(state):
+            self.scheduler.withdrawn(state, self.now)
+            self._admit_behind(state)
+
+    def _admit_behind(self, state: JobState) -> None:
+        for other in self._admission.freed(state):
+            self.scheduler.arrived(other, self.now)
 
     def _phase_over(self, state: JobState) -> None:
         state.advance(self.now)
@@ -338,6 +298,7 @@ class ReplayLoop:
         self._left += not self.stop_after or state.number in self.stop_after
         self.estimator.ended(state)
         self.scheduler.ended(state, self.now)
+        self._admit_behind(state)
 
     def _fail(self, number: int) -> None:
         one = self.cluster.failure[number]

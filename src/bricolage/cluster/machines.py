@@ -21,6 +21,10 @@ The file is TOML, or JSON of the same structure:
     latency_us = 10.0       # of a message between two devices
     start_us = 5.0          # what an operator takes at least
 
+    [[quota]]
+    queue = "research"      # of the history
+    devices = 16            # that its jobs may have at a time
+
     [[failure]]
     kind = "a100"
     node = 2                # from 0
@@ -100,11 +104,21 @@ class NodeFailure:
 
 
 @dataclass(frozen=True)
+class QueueQuota:
+    """What jobs of a queue may have at a time."""
+
+    queue: Annotated[str, Length(1, 256)]
+    devices: Annotated[int, Within(1, 1 << 30)]
+    """Of all kinds together. Who would exceed it is not admitted yet: no policy sees it."""
+
+
+@dataclass(frozen=True)
 class ClusterSpec:
     """Devices, and what moving jobs between them costs. Raises ValueError where it contradicts itself."""
 
     group: Annotated[tuple[NodeGroup, ...], Length(1, 1024)]
     failure: Annotated[tuple[NodeFailure, ...], Length(0, 100_000)] = ()
+    quota: Annotated[tuple[QueueQuota, ...], Length(0, 10_000)] = ()
     restart_s: Span_s = 0.0
     start_s: Span_s = 0.0
     """From a job's first devices to its first step."""
@@ -121,6 +135,9 @@ class ClusterSpec:
             same = [one for one in self.group if one.kind == kind]
             if len({one.described for one in same}) > 1:
                 raise ValueError(f"the groups of kind '{kind}' differ in more than nodes and devices")
+        queues = [one.queue for one in self.quota]
+        if len(set(queues)) < len(queues):
+            raise ValueError(f"queue '{next(one for one in queues if queues.count(one) > 1)}' has two quotas")
         for one in self.failure:
             nodes = sum(group.nodes for group in self.group if group.kind == one.kind)
             if one.node >= nodes:

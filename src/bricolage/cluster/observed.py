@@ -34,7 +34,6 @@ _SOONEST_S = 20.0
 class _Scheduler(Protocol):
     def changed(self, state: JobState, now: float) -> None: ...
     def evicted(self, state: JobState, now: float) -> None: ...
-    def withdrawn(self, state: JobState, now: float) -> None: ...
 
 
 class _Estimator(Protocol):
@@ -57,6 +56,7 @@ class _Loop(Protocol):
     def check_fits(self, job: TrainingJob) -> tuple[str, ...]: ...
     def arrive(self, state: JobState) -> None: ...
     def end(self, state: JobState) -> None: ...
+    def withdraw(self, state: JobState) -> None: ...
     def release(self, state: JobState) -> None: ...
     def clear(self, kind: str, node: int) -> None: ...
     def tell_size(self, kind: str) -> None: ...
@@ -173,7 +173,7 @@ class Observations:
             return
         state.finish_s = self._loop.now
         self._loop.estimator.ended(state)
-        self._loop.scheduler.withdrawn(state, self._loop.now)
+        self._loop.withdraw(state)
 
     def _evicted(self, state: JobState, report: JobFailed | JobEvicted) -> None:
         self._saved(state, report.steps)
@@ -189,7 +189,7 @@ class Observations:
         state.advance(self._loop.now)
         self._take_back(state)
         self.given_up[state.number] = reason
-        self._loop.scheduler.withdrawn(state, self._loop.now)
+        self._loop.withdraw(state)
 
     def _take_back(self, state: JobState) -> None:
         if state.held:

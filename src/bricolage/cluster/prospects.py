@@ -18,8 +18,9 @@ import numpy as np
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.jobs import JobState, TrainingJob
-from bricolage.cluster.loop import Replayed, ReplayLoop, Standing
+from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.standing import Standing
 from bricolage.cluster.why import TENTHS, Expected
 
 WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
@@ -214,6 +215,23 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
 def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> tuple[WaitsFor, str, str]:
     """What a waiting job waits for, in a word and in a sentence, and what would let it start now."""
     job = scene.jobs[number]
+    free_of = replace(scene.cluster, quota=tuple(one for one in scene.cluster.quota if one.queue != job.queue))
+    everybody = range(len(scene.jobs))
+    if len(free_of.quota) < len(scene.cluster.quota) and scene.only(everybody, free_of).starts(number):
+        most = next(one.devices for one in scene.cluster.quota if one.queue == job.queue)
+        mine = sum(one.devices for n, one in enumerate(scene.jobs) if one.queue == job.queue and not scene.waits(n))
+        told = (
+            f"its queue's quota: jobs of '{job.queue}' hold {mine} of {most} devices, and its gang needs {job.devices}"
+        )
+        least = next(
+            (
+                count
+                for count in range(most + 1, most + 8 * job.devices + 1)
+                if _starts_with_quota(scene, number, count)
+            ),
+            0,
+        )
+        return "quota", told, f"a quota of {least}" if least else "no quota"
     running = [n for n in range(len(scene.jobs)) if not scene.waits(n)]
     free = {kind: scene.cluster.capacity[kind] for kind in job.kinds if kind in scene.cluster.capacity}
     for n in running:
@@ -238,6 +256,12 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
     if gone and freed >= lacks:
         change += f", or the end of {_named(scene, gone)}"
     return word, reason, change
+
+
+def _starts_with_quota(scene: Scene, number: int, devices: int) -> bool:
+    queue = scene.jobs[number].queue
+    changed = tuple(replace(one, devices=devices) if one.queue == queue else one for one in scene.cluster.quota)
+    return scene.only(range(len(scene.jobs)), replace(scene.cluster, quota=changed)).starts(number)
 
 
 def _starts_without(scene: Scene, number: int, gone: Sequence[int]) -> bool:

@@ -1,5 +1,5 @@
-"""Idle nodes put to sleep (CES, Helios: Hu, Sun, Yan, Wen, Zhang, SC'21; `S-Lab-System-Group/HeliosArtifact`, MIT): what a
-schedule would let sleep, and how often a node would have to be woken for a job.
+"""Idle nodes put to sleep (CES, Helios: Hu, Sun, Yan, Wen, Zhang, SC'21; `S-Lab-System-Group/HeliosArtifact`, MIT): what a schedule
+would let sleep, and how often a node would have to be woken for a job.
 
 Every ten minutes the number of nodes in use is forecast three hours ahead; idle nodes beyond that and a margin go to sleep, and as
 many wake as are missing. Helios forecasts with boosted trees of months of history; here it is the larger of the most that were in

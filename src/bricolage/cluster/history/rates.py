@@ -31,7 +31,7 @@ class RateTable:
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
     """By kind of job and number of devices, for each kind of device."""
     pairs: Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """Likewise, then by the kind of another job of as many devices: its rate beside it on the same ones; 0 if they do not fit."""
+    """Likewise, then by the kind of another job of as many devices: the rate beside it on them; 0 where both do not fit."""
 
     def of(self, kind: str, devices: int) -> Mapping[str, float]:
         """On each kind of device; nothing where the table has no such job."""

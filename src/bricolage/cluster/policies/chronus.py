@@ -1,5 +1,5 @@
-"""Chronus (Gao, Ye, Sun, Wen, Zhang, SoCC'21; `S-Lab-System-Group/ChronusArtifact`, MIT), from its description: devices are
-leased, and an integer programme packs jobs with deadlines into the grid of leases; the others share what is left, shortest first.
+"""Chronus (Gao, Ye, Sun, Wen, Zhang, SoCC'21; `S-Lab-System-Group/ChronusArtifact`, MIT), from its description: devices are leased,
+and an integer programme packs jobs with deadlines into the grid of leases; the others share what is left, shortest first.
 
 A job with a deadline needs so many leases before it; the programme keeps as many deadlines as it can, gangs counted, and gives
 early leases where it is free to. Deadlines are hard ones here: the values of late ends, which soft deadlines have, are in no

@@ -2,9 +2,10 @@
 search for the numbers of devices whose speed-ups have the largest power mean.
 
 A job's speed-up is its speed relative to that on its own number of devices; one that is moved counts less by the restart factor
-(age - restarts * cost) / (age + cost). The power mean of exponent -1 is harmonic: who has little counts most. Speeds are those of
-the history: it holds no gradient noise, by which Pollux weighs throughput with the progress of a step, and no batch size changes.
-A job without devices counts with a small speed-up instead of none, so that a mean can be taken where not all fit.
+(age
+- restarts * cost) / (age + cost). The power mean of exponent -1 is harmonic: who has little counts most. Speeds are those of the
+history: it holds no gradient noise, by which Pollux weighs throughput with the progress of a step, and no batch size changes. A job
+without devices counts with a small speed-up instead of none, so that a mean can be taken where not all fit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Packing by predicted interference, in the spirit of two abstracts: neither code nor data of them is public.
+
+`Harmony` (Bao, Peng, Wu, INFOCOM'19) learns to place jobs; since most placements are never seen, a network predicts their reward,
+the speed with interference. Here the reward is the sum of both relative speeds, of pairs that were run or completed from those
+(`cluster/completion.py`), and the best one is taken instead of an agent's. `Horus` (Yeung, Borowiec, Yang, Friday, Harper,
+Garraghan, TPDS'22) predicts a job's utilisation of a device and puts jobs together while the sum is below a threshold. Here a job's
+utilisation is what others lose beside it, in the mean over their kinds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from bricolage.cluster.jobs import JobState
+from bricolage.cluster.target import ClusterView, Stateless, Target
+
+
+class _BesideRunning(Stateless, ABC):
+    """Jobs in order of submission, without preemption: on free devices, else beside a job that runs alone."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[int, int]] = []
+
+    def pairs(self) -> Sequence[tuple[int, int]]:
+        """Those that share devices from now on."""
+        return self._pairs
+
+    def target(self, view: ClusterView) -> Target:
+        """Who runs stays as it is."""
+        self._pairs = []
+        wanted = {state.number: (state.held_kind, state.held) for state in view.states if state.held}
+        free, alone = dict(view.capacity), list[JobState]()
+        for state in view.states:
+            if state.held and (state.mate is None or state.number < state.mate.number):
+                free[state.held_kind] -= state.held
+                if state.mate is None:
+                    alone.append(state)
+                else:
+                    self._pairs.append((state.number, state.mate.number))
+        for state in view.states:
+            if state.held:
+                continue
+            kind = next((kind for kind in state.kinds if free[kind] >= state.job.devices), "")
+            if kind:
+                wanted[state.number] = kind, state.job.devices
+                free[kind] -= state.job.devices
+                continue
+            some = [
+                (value, -one.number, one)
+                for one in alone
+                if min(state.slowed_by(one, one.held_kind), one.slowed_by(state, one.held_kind)) > 0.0
+                and (value := self.worth(state, one, view)) > 0.0
+            ]
+            if some:
+                mate = max(some, key=lambda one: one[:2])[2]
+                alone.remove(mate)
+                wanted[state.number] = mate.held_kind, mate.held
+                self._pairs.append((mate.number, state.number))
+        return wanted
+
+    @abstractmethod
+    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
+        """Of putting a job beside a running one; at most 0 where it shall wait instead."""
+
+
+class Harmony(_BesideRunning):
+    """The largest reward."""
+
+    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
+        """The sum of relative speeds beyond that of one alone."""
+        del view
+        kind = running.held_kind
+        return state.slowed_by(running, kind) + running.slowed_by(state, kind) - 1.0
+
+
+class Horus(_BesideRunning):
+    """The smallest sum of utilisations below a threshold."""
+
+    def __init__(self, threshold: float = 1.0) -> None:
+        super().__init__()
+        self.threshold = threshold
+
+    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
+        """What is left of the threshold."""
+        kind = running.held_kind
+        return self.threshold - utilisation(state, kind, view) - utilisation(running, kind, view)
+
+
+def utilisation(state: JobState, kind: str, view: ClusterView) -> float:
+    """What other jobs lose beside it on a kind of device, in the mean over those that are there; 1.0 where none fits beside it."""
+    others = [one for one in view.states if one is not state and one.job.devices == state.job.devices]
+    losses = [1.0 - speed for one in others if (speed := one.slowed_by(state, kind)) > 0.0]
+    return sum(losses) / len(losses) if losses else 1.0
