@@ -66,7 +66,7 @@ def run_plan(
         seconds: for the race.
         timeout_s: for which a process waits for another.
         pipelines: that take part, the fastest as predicted; the first by the plan's `schedule.csv`.
-        rank: this process, where somebody else has started the others; None: they are started here.
+        rank: this process, where the others were started elsewhere; None: they are started here.
 
     Returns:
         What came of it, in the first process; None in the others. It is written into the folder as `result.json`.
