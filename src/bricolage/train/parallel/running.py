@@ -29,6 +29,8 @@ from bricolage.train.rank import Rank
 from bricolage.work.pipeline.csv import table_text
 
 PIPELINE = "pipeline"
+_WHOLE = 10.0
+"""Times what one process waits for another: what all of it may take. One that hangs is found by those that wait for it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def run_plan(
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(
-            work, [job] * count, ParallelAnswer, job.threads, timeout_s + 4 * seconds, wait_s=timeout_s
+            work, [job] * count, ParallelAnswer, job.threads, _WHOLE * timeout_s + 4 * seconds, wait_s=timeout_s
         )
     else:
         own = work(job, rank)

@@ -34,7 +34,8 @@ from bricolage.work.cost import CostModel, Setting
 
 _BUCKET_MB = 25.0
 """DistributedDataParallel's own default."""
-_ROUNDS = (4, 40)
+_ROUNDS = (3, 40)
+"""Of a step, and of its stages, at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class StepTimings:
         running = Running(step.module, tensors, step, variant)
         found = []
         for threads in counts:
-            seen = profile(running, graph, threads, self.seconds)
+            seen = profile(running, graph, threads, self.seconds, _ROUNDS[0])
             # All operators were seen in their places: none has to be timed alone.
             model: CostModel = StepCostModel(graph, seen, OperatorTimings(threads, dict.fromkeys(graph.signatures)))
             here = StepCost.of(graph, model, Setting(host(), threads)).operators
