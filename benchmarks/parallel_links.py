@@ -38,7 +38,7 @@ class LinkRow:
     measured_ms: float
     error: float
     relative_error: float
-    """Of its time by the single process's, predicted against measured: a machine that is slower than when the step was timed does not
+    """Of its time by the single process's, predicted against measured: a machine that is slower than at planning does not
     count."""
     kept: bool
 

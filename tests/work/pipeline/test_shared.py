@@ -45,3 +45,15 @@ def test_messages_that_are_asked_for_ahead_spare_the_devices_their_time(
         stage, kind, micro = one.one.stage, one.one.kind, one.one.micro_batch
         before = ends.get(f"{stage - 1}F{micro}" if kind == "F" else f"{stage + 1}B{micro}", -math.inf)
         assert one.start_ms >= before + send - 1e-9, "nothing runs before its message has come"
+
+
+def test_only_divided_backward_passes_take_longer_by_being_divided() -> None:
+    plain = StageTimes((1.0,) * 4, (1.0,) * 4, (1.0,) * 4)
+    dearer = StageTimes((1.0,) * 4, (1.0,) * 4, (1.0,) * 4, (), (10.0,) * 4)
+    for name, more in (("1f1b", 0), ("zb-h1", 1)):
+        schedule = SCHEDULES[name](4, 8)
+        busy = [sum(one.end_ms - one.start_ms for one in run_times(schedule, some).passes) for some in (plain, dearer)]
+        assert busy[1] - busy[0] == pytest.approx(
+            10.0 * more * sum(one.kind == "I" for row in schedule.rows for one in row)
+        )
+        assert more == any(one.kind == "I" for row in schedule.rows for one in row)

@@ -18,6 +18,8 @@ class PartTimes:
 
     forward: float
     backward: float
+    divided: float = 1.0
+    """A factor: of the backward pass in two, for the gradients of inputs and those of weights, by the whole one."""
 
 
 def planned_layers(
@@ -41,6 +43,9 @@ def planned_layers(
         inner = {size: by[size].backward * (rows[size].backward[part] - rows[size].weight[part]) for size in sizes}
         gradient, gradient_start = line(inner)
         weight, weight_start = line({size: by[size].backward * rows[size].weight[part] for size in sizes})
+        more, more_start = line(
+            {size: (by[size].divided - 1.0) * by[size].backward * rows[size].backward[part] for size in sizes}
+        )
         stage = largest.stage(part, part + 1)
         found.append(
             PlannedLayer(
@@ -55,6 +60,8 @@ def planned_layers(
                 stage.update_ms,
                 forward_start,
                 gradient_start + weight_start,
+                more,
+                more_start,
             )
         )
     found = alike(found)

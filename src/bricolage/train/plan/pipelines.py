@@ -147,6 +147,7 @@ class _Cut:
             ],
             [samples * sum(one.weight_gradient_ms for one in part) for part in self.stages],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
+            [sum(samples * one.divided_ms + one.divided_start_ms for one in part) for part in self.stages],
         )
 
 
