@@ -2,12 +2,13 @@
 
 Each process has a network of its own with one interface; a switch joins them. Token buckets (`tbf`) hold what an interface sends to
 a bandwidth, and what the switch sends to it. That needs root, iproute2 and a Linux kernel with veth, bridge and tbf. All that is
-made here carries the number of this process in its name, and is removed in the end.
+made here carries the number of this process in its name, and is removed in the end, or by the next one where this one is killed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class Networks:
         missing = [one for one in ("ip", "tc") if shutil.which(one) is None]
         if missing or os.geteuid() != 0:
             raise NoNetworks(f"{' and '.join(missing)} is missing" if missing else "only root may make networks")
+        _sweep()
         try:
             self._make(bandwidth)
         except NoNetworks:
@@ -132,6 +134,15 @@ class Networks:
                 raise RuntimeError(f"rank {rank} has not ended after {limit_s:.0f} s") from None
             if one.returncode:
                 raise RuntimeError(f"rank {rank} fails: {told.strip()[-600:]}")
+
+
+def _sweep() -> None:
+    """Removes what killed processes have left."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for name in (line.split()[0] for line in listed.splitlines() if line):
+        made = re.fullmatch(r"bricolage-(\d+)-\w+", name)
+        if made is not None and not Path("/proc", made[1]).exists():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 def _run(*command: str) -> None:

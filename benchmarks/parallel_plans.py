@@ -21,7 +21,8 @@ predicts; nothing is measured but `seconds`, the time of planning.
 
 With `--links` steps of benchmarks/training_networks.py are planned for processes here, joined by links that are held to each
 bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are run: `predicted_ms`, `measured_ms` and `error` of
-the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`; of all pairs whose measured times
+the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`,
+`median_relative_error` (by the single process's times, predicted and measured); of all pairs whose measured times
 differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
 """
 

@@ -1,4 +1,4 @@
-"""Plans run on gloo processes: gradients are those of the single process, whoever runs the schedule."""
+"""Plans run on gloo processes: gradients are those of the single process, in whichever way the schedule is run."""
 
 from __future__ import annotations
 

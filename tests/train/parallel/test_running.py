@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from bricolage.errors import DifferentDevices, TrainingWorkerFailed
 from bricolage.train.parallel.running import read_result, run_plan
-from bricolage.train.plan.document import TrainingPlan, write_plan
+from bricolage.train.plan.document import TrainingPlan, table_of, write_plan
 from tests.train.parallel.made import plan
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -87,3 +87,16 @@ def test_a_rank_that_waits_in_vain_for_another_says_so(tmp_path: Path) -> None:
             one.communicate()
     assert ranks[0].returncode == 1
     assert "rank 0: another rank ended, or did not answer for 4 s" in told, told[-2000:]
+
+
+def test_weights_with_versions_change_as_they_do_one_by_one(tmp_path: Path) -> None:
+    made = plan(2)
+    several = [
+        replace(made.pipelines[0], schedule=name, micro_batches=8, stages=2, devices=2, replicas=1, begins=(0, 2))
+        for name in ("pipedream", "2bw")
+    ]
+    assert [max(one.version for row in table_of(some).rows for one in row) for some in several] == [7, 2]
+    made = replace(made, chosen=several[0], runner_ups=tuple(several[1:]))
+    found = run_plan(written(made, tmp_path), seconds=0.0, pipelines=2)
+    assert found is not None and found.engines == {"pipeline": "loop", "pipeline 2": "loop"}
+    assert found.checks["pipeline"].accepted and found.checks["pipeline 2"].accepted and not found.failures

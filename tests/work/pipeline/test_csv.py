@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bricolage.errors import BadOption
-from bricolage.work.pipeline.csv import to_csv
+from bricolage.work.pipeline.csv import from_text, table_text, to_csv
 from bricolage.work.pipeline.generators import SCHEDULES
 
 REFUSED = {
@@ -39,3 +39,10 @@ def test_what_pytorch_cannot_run_is_refused_by_name(name: str) -> None:
 
 def test_cells() -> None:
     assert to_csv(SCHEDULES["zb-h1"](2, 2)) == "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n"
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_tables_are_read_as_they_were_written(name: str) -> None:
+    schedule = SCHEDULES[name](4, 8)
+    found = from_text(name, table_text(schedule), synchronous=schedule.synchronous)
+    assert found.rows == schedule.rows and (found.stages, found.micro_batches) == (schedule.stages, 8)

@@ -27,7 +27,11 @@ def plan(
     out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A folder for the plan.")],
     schedule: Annotated[
         list[str] | None,
-        typer.Option("--schedule", metavar="NAME", help="Try this schedule of pipelines; repeatable. Default: all."),
+        typer.Option(
+            "--schedule",
+            metavar="NAME",
+            help="Try this schedule; repeatable. Default: all with one update a batch.",
+        ),
     ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for each measurement.")
@@ -43,12 +47,13 @@ def plan(
     from bricolage.report import parallel
     from bricolage.train.parallel.planning import plan_step
     from bricolage.train.plan.document import PLAN, write_plan
-    from bricolage.train.plan.pipelines import PLANNED
+    from bricolage.train.plan.pipelines import ASYNCHRONOUS, PLANNED
     from bricolage.train.spec import read_spec
 
     for one in schedule or ():
-        if one not in PLANNED:
-            raise errors.BadOption(option="--schedule", value=one, advice=f"Use one of {', '.join(PLANNED)}")
+        if one not in (*PLANNED, *ASYNCHRONOUS):
+            known = ", ".join((*PLANNED, *ASYNCHRONOUS))
+            raise errors.BadOption(option="--schedule", value=one, advice=f"Use one of {known}")
     found = read_spec(spec)
     output.make_folder(out)
     output.check_writable(out / PLAN)

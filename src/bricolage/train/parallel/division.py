@@ -8,6 +8,7 @@ on every device, and is not sent.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -139,7 +140,9 @@ def divide_module(step: TrainingStep, begins: Sequence[str], example: Tensors, *
     try:
         for name in begins:
             _begin_stage(step.module.get_submodule(name))
-        whole = pipeline(step.module, example).split_gm
+        with warnings.catch_warnings():  # of PyTorch about itself
+            warnings.simplefilter("ignore", FutureWarning)
+            whole = pipeline(step.module, example).split_gm
     except Exception as error:  # whatever tracing says of it
         line = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise BadPlan(reason=f"PyTorch cannot divide the module: {line}") from error

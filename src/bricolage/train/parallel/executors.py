@@ -6,12 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from bricolage import scratch
 from bricolage.errors import BadOption
 from bricolage.train.parallel.division import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses
@@ -221,7 +219,7 @@ class _TorchRuntime:
         loss: LossFunction,
     ) -> None:
         from torch.distributed.pipelining import PipelineStage
-        from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+        from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
         self._batches = batches
         self._targets = [one for (one,) in batches.targets]
@@ -240,13 +238,13 @@ class _TorchRuntime:
 
         # Dividing the loss spares a pass over all gradients.
         self._runtime = _PipelineScheduleRuntime(self._stages, len(batches), loss_fn=part_of_loss, scale_grads=False)
-        folder = scratch.temporary()
-        try:
-            table = Path(folder, "schedule.csv")
-            table.write_text(to_csv(schedule))
-            self._runtime._load_csv(str(table), format="compute_only")
-        finally:
-            scratch.remove(folder)
+        # As its reader of CSV does, without a file.
+        actions = {
+            rank: [_Action.from_str(cell) for cell in line.split(",")]
+            for rank, line in enumerate(to_csv(schedule).splitlines())
+        }
+        self._runtime.pipeline_order = actions
+        self._runtime._prepare_schedule_with_comms(actions)
 
     def _watch(self, stage: PipelineStage) -> None:
         """Takes the times of its passes."""

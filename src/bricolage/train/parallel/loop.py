@@ -8,9 +8,9 @@ they move while this device computes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch.func import functional_call
@@ -61,6 +61,16 @@ class TimedPasses:
     passes: list[tuple[Pass, float, float]] = field(default_factory=list)
 
 
+class KeptWeights(Protocol):
+    """Versions of weights, where they are updated between micro-batches."""
+
+    def of(self, one: Pass) -> Weights:
+        """The weights that a forward pass uses."""
+
+    def add(self, stage: int, version: int) -> None:
+        """Takes the gradients of a backward pass whose forward pass used a version, and updates where it is time."""
+
+
 class ScheduleLoop:
     """The passes of one device. Gradients are sums over micro-batches, each of a loss divided by their number."""
 
@@ -87,7 +97,7 @@ class ScheduleLoop:
         """Micro-batches of a step."""
         return len(self._batches)
 
-    def run(self, versions: Versions | None = None) -> TimedPasses:
+    def run(self, versions: KeptWeights | None = None) -> TimedPasses:
         """All passes of a step. With `versions`, weights are updated as these say; else gradients are left in the stages."""
         self._running: dict[tuple[int, int], _Running] = {}
         self._handed: dict[tuple[str, int, int], tuple[torch.Tensor, ...]] = {}
@@ -109,7 +119,7 @@ class ScheduleLoop:
             work.wait()
         return timed
 
-    def _forward(self, one: Pass, given: tuple[torch.Tensor, ...], versions: Versions | None) -> None:
+    def _forward(self, one: Pass, given: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
         stage = self.stages[one.stage]
         batch = batch_names(self._batches.inputs[one.micro_batch])
         weights = None if versions is None else versions.of(one)
@@ -122,7 +132,7 @@ class ScheduleLoop:
         if one.stage < self._last:
             self._hand("F", one.stage + 1, one.micro_batch, tuple(some.detach() for some in several))
 
-    def _backward(self, one: Pass, gradients: tuple[torch.Tensor, ...], versions: Versions | None) -> None:
+    def _backward(self, one: Pass, gradients: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
         running = self._running.pop((one.stage, one.micro_batch))
         made = running.made
         if one.stage < self._last:
@@ -196,65 +206,3 @@ class ScheduleLoop:
         """The first of a pass's messages, apart from those of all other passes."""
         most = max(map(len, self._division.handed), default=1)
         return (((kind == "B") * self._schedule.stages + stage) * len(self._batches) + micro) * most
-
-
-class Versions:
-    """The versions of weights that asynchronous schedules keep, and their updates.
-
-    A stage's weights are updated after every `each` backward passes, with the mean of their gradients: 1 in PipeDream (SOSP 2019),
-    as many as devices in 2BW (ICML 2021). A micro-batch uses in both passes the version that the table names for its forward pass.
-    """
-
-    def __init__(
-        self, loop: ScheduleLoop, each: int, makes: Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
-    ) -> None:
-        """`makes`: an optimiser of weights; every stage has its own."""
-        row, stages = loop.row, loop.stages
-        self._stages, self._each = stages, each
-        self._scale = len(loop) / each
-        self._optimisers = {number: makes(list(one.parameters())) for number, one in stages.items()}
-        self._left: dict[tuple[int, int], int] = {}
-        for one in row:
-            if one.kind == "F":
-                key = one.stage, one.version
-                self._left[key] = self._left.get(key, 0) + 1
-        self._kept: dict[tuple[int, int], Weights] = {}
-        self._now = dict.fromkeys(stages, 0)
-        self._sums: dict[int, tuple[int, Weights]] = {number: (0, {}) for number in stages}
-        self.most = 1
-        """Versions of one stage that were kept at once."""
-        for number in stages:
-            self._keep(number)
-
-    def _keep(self, stage: int) -> None:
-        names = self._stages[stage].named_parameters()
-        self._kept[stage, self._now[stage]] = {
-            name: one.detach().clone().requires_grad_(one.requires_grad) for name, one in names
-        }
-        self.most = max(self.most, sum(one == stage for one, _ in self._kept))
-
-    def of(self, one: Pass) -> Weights:
-        """The weights that a forward pass uses."""
-        return self._kept[one.stage, one.version]
-
-    def add(self, stage: int, version: int) -> None:
-        """Takes the gradients of a backward pass whose forward pass used a version, and updates where it is time."""
-        count, sums = self._sums[stage]
-        for name, weight in self._kept[stage, version].items():
-            if weight.grad is not None:
-                sums[name] = weight.grad if name not in sums else sums[name] + weight.grad
-                weight.grad = None
-        count += 1
-        self._left[stage, version] -= 1
-        if count == self._each:
-            for name, parameter in self._stages[stage].named_parameters():
-                parameter.grad = None if name not in sums else sums[name] * self._scale
-            self._optimisers[stage].step()
-            self._optimisers[stage].zero_grad(set_to_none=True)
-            self._now[stage] += 1
-            self._keep(stage)
-            count, sums = 0, {}
-        self._sums[stage] = count, sums
-        for key in [one for one in self._kept if one[0] == stage and one[1] != self._now[stage]]:
-            if not self._left.get(key):
-                del self._kept[key]

@@ -29,6 +29,8 @@ from bricolage.train.rank import Rank
 from bricolage.work.pipeline.csv import table_text
 
 PIPELINE = "pipeline"
+_WHOLE = 10.0
+"""Times what one process waits for another: what all of it may take. One that hangs is found by those that wait for it."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def run_plan(
         seconds: for the race.
         timeout_s: for which a process waits for another.
         pipelines: that take part, the fastest as predicted; the first by the plan's `schedule.csv`.
-        rank: this process, where somebody else has started the others; None: they are started here.
+        rank: this process, where the others were started elsewhere; None: they are started here.
 
     Returns:
         What came of it, in the first process; None in the others. It is written into the folder as `result.json`.
@@ -97,7 +99,7 @@ def run_plan(
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(
-            work, [job] * count, ParallelAnswer, job.threads, timeout_s + 4 * seconds, wait_s=timeout_s
+            work, [job] * count, ParallelAnswer, job.threads, _WHOLE * timeout_s + 4 * seconds, wait_s=timeout_s
         )
     else:
         own = work(job, rank)

@@ -34,7 +34,8 @@ from bricolage.work.cost import CostModel, Setting
 
 _BUCKET_MB = 25.0
 """DistributedDataParallel's own default."""
-_ROUNDS = (4, 40)
+_ROUNDS = (3, 40)
+"""Of a step, and of its stages, at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class StepTimings:
         running = Running(step.module, tensors, step, variant)
         found = []
         for threads in counts:
-            seen = profile(running, graph, threads, self.seconds)
+            seen = profile(running, graph, threads, self.seconds, _ROUNDS[0])
             # All operators were seen in their places: none has to be timed alone.
             model: CostModel = StepCostModel(graph, seen, OperatorTimings(threads, dict.fromkeys(graph.signatures)))
             here = StepCost.of(graph, model, Setting(host(), threads)).operators
@@ -186,7 +187,9 @@ class StepTimings:
 def _by(part: PartTimes, forward: float, backward: float) -> PartTimes:
     """What a part took as a stage by what its operators took; 1 where it has none."""
     return PartTimes(
-        part.forward / forward if forward > 0.0 else 1.0, part.backward / backward if backward > 0.0 else 1.0
+        part.forward / forward if forward > 0.0 else 1.0,
+        part.backward / backward if backward > 0.0 else 1.0,
+        part.divided,
     )
 
 
@@ -194,32 +197,54 @@ def _stage_times(
     division: Division, step: TrainingStep, inputs: Tensors, targets: Tensors, seconds: float
 ) -> list[PartTimes]:
     """Milliseconds of the passes of each stage, one after another in this process."""
-    times: list[list[tuple[float, float]]] = [[] for _ in division.stages]
+    times: list[list[tuple[float, float, float]]] = []
     end = time.perf_counter() + seconds
-    last = len(division.stages) - 1
     with users_code("the module, divided into stages"):
-        while len(times[0]) < _ROUNDS[0] or (time.perf_counter() < end and len(times[0]) < _ROUNDS[1]):
-            given: tuple[torch.Tensor, ...] = ()
-            kept: list[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], float]] = []
-            for number, stage in enumerate(division.stages):
-                begun = time.perf_counter()
-                made = stage(*given, **batch_names(inputs))
-                if number == last:
-                    made = step.loss(made, *targets)
-                several = made if isinstance(made, tuple) else (made,)
-                kept.append((given, several, (time.perf_counter() - begun) * 1e3))
-                given = tuple(one.detach().requires_grad_(one.requires_grad) for one in several)
-            gradients: list[torch.Tensor] | None = None
-            for number in range(last, -1, -1):
-                came, several, forward = kept[number]
-                roots = [one for one in several if one.requires_grad]
-                begun = time.perf_counter()
-                torch.autograd.backward(roots, gradients)
-                times[number].append((forward, (time.perf_counter() - begun) * 1e3))
-                wanted = [one for one in came if one.requires_grad]
-                gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in wanted]
-    table = np.quantile(np.array([some[1:] for some in times]), QUANTILE, axis=1)
-    return [PartTimes(float(forward), float(backward)) for forward, backward in table]
+        while len(times) <= _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
+            forward, backward = _one_round(division, step, inputs, targets, divided=False)
+            _, divided = _one_round(division, step, inputs, targets, divided=True)
+            times.append(list(zip(forward, backward, divided, strict=True)))
+    table = np.quantile(np.array(times[1:]), QUANTILE, axis=0)
+    return [
+        PartTimes(float(forward), float(backward), max(1.0, float(both / max(backward, 1e-6))))
+        for forward, backward, both in table
+    ]
+
+
+def _one_round(
+    division: Division, step: TrainingStep, inputs: Tensors, targets: Tensors, *, divided: bool
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of the forward and backward passes; `divided`: the gradients of inputs first, then those of weights, by what
+    PyTorch's runtime computes them with."""
+    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+
+    given: tuple[torch.Tensor, ...] = ()
+    kept: list[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = []
+    forward: list[float] = []
+    for stage in division.stages:
+        begun = time.perf_counter()
+        made = stage(*given, **batch_names(inputs))
+        if stage is division.stages[-1]:
+            made = step.loss(made, *targets)
+        several = made if isinstance(made, tuple) else (made,)
+        forward.append((time.perf_counter() - begun) * 1e3)
+        kept.append((given, several))
+        given = tuple(one.detach().requires_grad_(one.requires_grad) for one in several)
+    backward: list[float] = []
+    gradients: list[torch.Tensor] | None = None
+    for stage, (came, several) in zip(reversed(division.stages), reversed(kept), strict=True):
+        roots = [one for one in several if one.requires_grad]
+        wanted = [one for one in came if one.requires_grad]
+        begun = time.perf_counter()
+        if divided and wanted:
+            found, left = stage_backward_input(roots, gradients, wanted, stage.parameters())
+            stage_backward_weight(stage.parameters(), left)
+            gradients = [torch.zeros_like(one) if own is None else own for one, own in zip(wanted, found, strict=True)]
+        else:
+            torch.autograd.backward(roots, gradients)
+            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in wanted]
+        backward.append((time.perf_counter() - begun) * 1e3)
+    return forward, backward[::-1]
 
 
 def _ring_of(problem: PipelineProblem) -> Ring:

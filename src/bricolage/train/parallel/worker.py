@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from bricolage.errors import BadPlan
 from bricolage.measure.turns import take_turns
 from bricolage.train.parallel.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.parallel.versions import VersionedPipeline, changes_one_by_one
+from bricolage.train.plan.document import table_of
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.rank import Rank
 from bricolage.train.spec import StepSpec
-from bricolage.train.step import build
+from bricolage.train.step import TrainingStep, build
 from bricolage.work.pipeline.csv import from_text
+from bricolage.work.pipeline.table import PipelineSchedule
 
 SINGLE = "single process"
 BOUND = 1e-6
@@ -35,6 +39,12 @@ class PipelineJob:
     """Paths of the modules with which stages begin, but for the first."""
     table: str
     """Its schedule."""
+
+    @property
+    def schedule(self) -> PipelineSchedule:
+        """The table."""
+        wanted = table_of(self.plan)
+        return from_text(wanted.name, self.table, max(wanted.weight_copies), synchronous=wanted.synchronous)
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
     torch.set_num_threads(job.threads)
     executors, failures = _made(job, rank)
     checks = _checks(job, rank, executors)
-    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline)}
+    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline | VersionedPipeline)}
     for one, check in checks.items():
         if not check.accepted:
             failures[one] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
@@ -120,10 +130,13 @@ def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[s
     found: dict[str, StepExecutor] = {}
     failures: dict[str, str] = {}
     for name, one in job.pipelines.items():
-        schedule = from_text(one.plan.schedule, one.table)
+        schedule = one.schedule
         reason = ""
         try:
-            found[name] = Pipeline(build(job.spec), one.plan, schedule, one.begins, rank.number, job.timeout_s)
+            if schedule.synchronous:
+                found[name] = Pipeline(build(job.spec), one.plan, schedule, one.begins, rank.number, job.timeout_s)
+            else:
+                found[name] = VersionedPipeline(build(job.spec), one.plan, schedule, one.begins, rank.number)
         except BadPlan as error:
             reason = str(error.facts["reason"])
         failed = torch.tensor([int(bool(reason))])
@@ -148,39 +161,62 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
     for kind, executor in executors.items():
         if kind == SINGLE:
             continue
+        if isinstance(executor, VersionedPipeline):
+            executor.learn()
+            changes = shared_reference(
+                partial(_changes_of, job.spec, job.pipelines[kind], names), names, job.spec, rank
+            )
+            found[kind] = compared(names, *changes, executor.gradients(), rank)
+            continue
         executor.run()
-        here = executor.gradients()
-        found[kind] = compared(names, exact, own, here, rank)
+        found[kind] = compared(names, exact, own, executor.gradients(), rank)
     return found
 
 
 def reference(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
     """Gradients of the single process in float64, and the relative error of its own in float32; from the first process."""
-    step = build(spec)
-    shapes = {name: one.shape for name, one in step.module.named_parameters()}
+    return shared_reference(partial(_gradients_of, spec, names), names, spec, rank)
+
+
+def shared_reference(
+    compute: Callable[[torch.dtype], torch.Tensor], names: Sequence[str], spec: StepSpec, rank: Rank
+) -> tuple[Mapping[str, torch.Tensor], float]:
+    """What the first process computes in float64, by weight, and the relative error of the same in float32."""
+    shapes = {name: one.shape for name, one in build(spec).module.named_parameters()}
     flat = torch.zeros(sum(shapes[name].numel() for name in names) + 1, dtype=torch.float64)
     if rank.number == 0:
-        single = _gradients_of(spec, names, torch.float32)
-        double = _gradients_of(spec, names, torch.float64)
-        error = (single.double() - double).norm() / double.norm().clamp_min(1e-300)
+        single, double = compute(torch.float32).double(), compute(torch.float64)
+        error = (single - double).norm() / double.norm().clamp_min(1e-300)
         flat = torch.cat([double, error.reshape(1)])
     rank.dist.broadcast(flat, 0)
     parts = flat[:-1].split([shapes[name].numel() for name in names])
     return dict(zip(names, parts, strict=True)), float(flat[-1])
 
 
-def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+def _in(kind: torch.dtype, spec: StepSpec) -> TrainingStep:
+    """The step with weights and batch of a type."""
     step = build(spec)
-    module = step.module.to(kind)
 
     def like(one: torch.Tensor) -> torch.Tensor:
         return one.to(kind) if one.is_floating_point() else one
 
-    step.loss(module(*map(like, step.inputs)), *map(like, step.targets)).backward()
-    found = dict(module.named_parameters())
+    return replace(
+        step, module=step.module.to(kind), inputs=tuple(map(like, step.inputs)), targets=tuple(map(like, step.targets))
+    )
+
+
+def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+    step = _in(kind, spec)
+    step.loss(step.module(*step.inputs), *step.targets).backward()
+    found = dict(step.module.named_parameters())
     grads = [found[name].grad for name in names]
     zeros = [torch.zeros_like(found[name]) if one is None else one for name, one in zip(names, grads, strict=True)]
     return torch.cat([one.reshape(-1) for one in zeros])
+
+
+def _changes_of(spec: StepSpec, job: PipelineJob, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+    found = changes_one_by_one(_in(kind, spec), job.plan, job.schedule, job.begins)
+    return torch.cat([found[name].reshape(-1) for name in names])
 
 
 def compared(

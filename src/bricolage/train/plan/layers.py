@@ -18,6 +18,8 @@ class PartTimes:
 
     forward: float
     backward: float
+    divided: float = 1.0
+    """A factor: of the backward pass in two, for the gradients of inputs and those of weights, by the whole one."""
 
 
 def planned_layers(
@@ -37,10 +39,13 @@ def planned_layers(
     found = []
     for part in range(largest.count):
         by = {size: PartTimes(1.0, 1.0) if factors is None else factors[size][part] for size in sizes}
-        forward, forward_start = _line({size: by[size].forward * rows[size].forward[part] for size in sizes})
+        forward, forward_start = line({size: by[size].forward * rows[size].forward[part] for size in sizes})
         inner = {size: by[size].backward * (rows[size].backward[part] - rows[size].weight[part]) for size in sizes}
-        gradient, gradient_start = _line(inner)
-        weight, weight_start = _line({size: by[size].backward * rows[size].weight[part] for size in sizes})
+        gradient, gradient_start = line(inner)
+        weight, weight_start = line({size: by[size].backward * rows[size].weight[part] for size in sizes})
+        more, more_start = line(
+            {size: (by[size].divided - 1.0) * by[size].backward * rows[size].backward[part] for size in sizes}
+        )
         stage = largest.stage(part, part + 1)
         found.append(
             PlannedLayer(
@@ -55,16 +60,18 @@ def planned_layers(
                 stage.update_ms,
                 forward_start,
                 gradient_start + weight_start,
+                more,
+                more_start,
             )
         )
-    found = _alike(found)
+    found = alike(found)
     if handed_bytes is not None:
         ends = [*handed_bytes, 0.0]
         found = [replace(one, sent_bytes=size) for one, size in zip(found, ends, strict=True)]
     return tuple(found)
 
 
-def _alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
+def alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
     """Blocks that repeat keep and exchange the same bytes, and take the same time: the median of theirs."""
     kinds: dict[tuple[float, ...], list[PlannedLayer]] = {}
 
@@ -89,7 +96,7 @@ def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[Planne
     return (*layers[:begin], replace(some[0], sent_bytes=some[-1].sent_bytes, **facts), *layers[end:])
 
 
-def _line(seen: Mapping[int, float]) -> tuple[float, float]:
+def line(seen: Mapping[int, float]) -> tuple[float, float]:
     """Milliseconds a sample, and of each pass: neither below zero."""
     if len(seen) == 1:
         ((size, ms),) = seen.items()

@@ -20,6 +20,8 @@ from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
 
+ASYNCHRONOUS = ("pipedream", "2bw")
+"""Schedules that update weights between micro-batches: other training, so only where they are asked for."""
 PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
 _RUNNER_UP = 1.25
@@ -145,6 +147,7 @@ class _Cut:
             ],
             [samples * sum(one.weight_gradient_ms for one in part) for part in self.stages],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
+            [sum(samples * one.divided_ms + one.divided_start_ms for one in part) for part in self.stages],
         )
 
 
@@ -198,6 +201,8 @@ class _Choice:
         ends = [0.0] * self.devices
         for one in found.passes:
             ends[one.device] = max(ends[one.device], one.end_ms)
+        if not schedule.synchronous and self.replicas > 1:
+            return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)
         crowd = max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
         updates = [
@@ -258,6 +263,9 @@ class _Choice:
             most = max(most, held + (full - kept if self.cut.recompute else 0.0))
             if one.kind in "BW":
                 held -= kept
+        # The first device of PipeDream keeps a version for each device.
+        versions = {"pipedream": self.devices, "2bw": 2}.get(self.name, 1)
+        most += (versions - 1) * sum(layer.gradient_bytes for stage in _held(row) for layer in self.cut.stages[stage])
         return most + sum(sum(layer.lasting_bytes for layer in self.cut.stages[stage]) for stage in _held(row))
 
 

@@ -32,6 +32,10 @@ class PlannedLayer:
     forward_start_ms: float = 0.0
     """Of each forward pass, whatever its samples."""
     backward_start_ms: float = 0.0
+    divided_ms: float = 0.0
+    """That a backward pass takes longer in two, gradients of inputs and of weights; for a sample."""
+    divided_start_ms: float = 0.0
+    """The same for each pass, whatever its samples."""
 
 
 @dataclass(frozen=True)

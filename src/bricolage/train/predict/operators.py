@@ -101,8 +101,10 @@ class OperatorTimings:
             torch.set_rng_state(state)
 
 
-def profile(running: Running, graph: StepGraph, threads: int, seconds: float) -> OperatorProfile:
-    """Runs the step for `seconds`, each time once watched and once not.
+def profile(
+    running: Running, graph: StepGraph, threads: int, seconds: float, least: int = _ROUNDS[0]
+) -> OperatorProfile:
+    """Runs the step for `seconds`, and `least` times; each time once watched and once not.
 
     Raises:
         NotTraceable: it runs other operators than its graph has.
@@ -119,7 +121,7 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
     try:
         running.run()
         end = time.perf_counter() + seconds
-        while len(plain) < _ROUNDS[0] or (time.perf_counter() < end and len(plain) < _ROUNDS[1]):
+        while len(plain) < least or (time.perf_counter() < end and len(plain) < _ROUNDS[1]):
             timing.times.clear()
             with timing:
                 running.run()

@@ -39,7 +39,7 @@ def to_csv(schedule: PipelineSchedule) -> str:
 
 
 def table_text(schedule: PipelineSchedule) -> str:
-    """The table as text, whoever can run it; where weights have versions, they stand behind a pass: "0F3@2"."""
+    """The table as text, also where PyTorch cannot run it; where weights have versions, they stand behind a pass: "0F3@2"."""
     return "".join(
         ",".join(f"{one}@{one.version}" if one.version else str(one) for one in row) + "\n" for row in schedule.rows
     )

@@ -83,6 +83,8 @@ class StageTimes:
     weight_gradient: Sequence[float]
     send: Sequence[float] = ()
     """Empty where nothing takes time to move."""
+    divided: Sequence[float] = ()
+    """That a backward pass takes longer where it is divided: in its first half. Empty where that takes no time."""
 
     def of(self, one: Pass) -> float:
         """Of a pass."""
@@ -90,6 +92,8 @@ class StageTimes:
         if one.kind == "F":
             return self.forward[stage]
         backward = self.input_gradient[stage] if one.kind in "BI" else 0.0
+        if one.kind == "I" and self.divided:
+            backward += self.divided[stage]
         return backward + (self.weight_gradient[stage] if one.kind in "BW" else 0.0)
 
     @classmethod
