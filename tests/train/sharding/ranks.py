@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
@@ -15,6 +17,7 @@ from bricolage.train.rank import Rank
 from bricolage.train.sharding.execute import LayoutJob, LayoutRun, work
 from bricolage.train.sharding.plan import Described, DeviceGroup, LayoutPlan
 from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
+from bricolage.train.sharding.signatures import to_placement
 from bricolage.train.sharding.sparse import run_sparse
 from bricolage.train.sharding.trace import JointStep, trace_joint
 from bricolage.train.spec import Optimiser
@@ -106,6 +109,8 @@ class Ran:
     words: tuple[int, int]
     """Numbers that this process sent for it, and numbers that all are counted to send."""
     spec: LayoutRun
+    conversions: tuple[str, ...]
+    """That gave something else than the tensor."""
 
 
 def described(step: TrainingStep, where: DeviceGroup) -> tuple[JointStep, Described]:
@@ -138,7 +143,21 @@ def run(job: Job, rank: Rank) -> Ran:
             continue
         errors.append(max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs))
         strayed += [f"{case.name}: {one}" for one in found.strayed]
-    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank), work(job.spec, rank))
+    return Ran(tuple(errors), tuple(strayed), tuple(refused), *_sparse(rank), work(job.spec, rank), _conversions(mesh))
+
+
+def _conversions(mesh: DeviceMesh) -> tuple[str, ...]:
+    """Every conversion of the cost table, but those to summands."""
+    whole, wrong = torch.arange(32.0).reshape(4, 8), []
+    for source, target in itertools.product(("S(0)", "S(1)", "R", "P", "P(avg)"), ("S(0)", "S(1)", "R")):
+        if source.startswith("P"):
+            own = whole / mesh.size() if source == "P" else whole
+            given = DTensor.from_local(own.clone(), mesh, [to_placement(source)])
+        else:
+            given = distribute_tensor(whole, mesh, [to_placement(source)])
+        if not torch.equal(given.redistribute(placements=[to_placement(target)]).full_tensor(), whole):
+            wrong.append(f"{source} to {target}")
+    return tuple(wrong)
 
 
 def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:

@@ -57,6 +57,7 @@ def test_gradients_are_those_of_one_process() -> None:
     layouts = LayoutJob(spec, plan_spec(spec, group(WORKERS)), 3)
     found = run_group(run, [Job(tuple(cases), ("perceptron",), layouts)] * WORKERS, Ran, 1, 120.0)
     assert all(not one.refused and not one.strayed for one in found), found[0]
+    assert not any(one.conversions for one in found)
     errors = dict(zip(["FSDP2", *(one.name for one in cases)], found[0].errors, strict=True))
     assert max(errors.values()) < 1e-5, errors
     assert all(one.spec.error < 1e-5 and not one.spec.strayed for one in found)
