@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.loop import ReplayLoop, Standing
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import NodeFailure
 from bricolage.cluster.prospects import Scene, WaitsFor, prospects
+from bricolage.cluster.standing import Standing
 
 if TYPE_CHECKING:
     from bricolage.cluster.serve.turns import Submission
