@@ -77,7 +77,8 @@ class Translator(nn.Module):
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """[N, 30] twice to [N, 9000, 30]."""
-        return self.out(self.body(self.words(source), self.words(target))).transpose(1, 2)
+        scores: torch.Tensor = self.out(self.body(self.words(source), self.words(target)))
+        return scores.transpose(1, 2)
 
 
 class LanguageModel(nn.Module):
@@ -91,7 +92,8 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """[N, 35] to [N, words, 35]."""
-        return self.out(self.lstm(self.words(tokens))[0]).transpose(1, 2)
+        scores: torch.Tensor = self.out(self.lstm(self.words(tokens))[0])
+        return scores.transpose(1, 2)
 
 
 class Player(nn.Module):

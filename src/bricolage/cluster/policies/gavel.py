@@ -128,16 +128,13 @@ def best_shares(problem: ShareProblem, rows: Matrix, floor: Matrix, points: Matr
     wanted = hstack([-_rows(rows / scale), coo_array(points[:, None] / scale)])
     cost = np.zeros(rows.size + 1)
     cost[-1] = -1.0
-    found = linprog(
-        cost,
-        A_ub=vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr(),
-        b_ub=np.concatenate([right, -floor * (1 - 1e-9) / scale]),
-        bounds=[*_bounds(problem), (0.0, None)],
-        method="highs",
-    )
-    if found.x is None:
-        raise ArithmeticError(f"HiGHS: {found.message}")
-    return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr()
+    for slack in (1e-8, 1e-6):  # floors are an earlier solution, which HiGHS may have let exceed its limits by 1e-7
+        limits = np.concatenate([right, -floor * (1 - slack) / scale])
+        found = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, None)], method="highs")
+        if found.x is not None:
+            return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    raise ArithmeticError(f"HiGHS: {found.message}")
 
 
 def can_rise(problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
