@@ -169,7 +169,8 @@ def test_two_that_share_a_device_and_gain() -> None:
     found = replay("gandiva-packed", longer, cluster)
     assert found.states[1].finish_s == pytest.approx(125.0 + 100.0), "alone once the other is over"
     lossy = [packable(n, 0, 100, "x", {"x": 0.4}) for n in range(2)]
-    assert replay("gavel-packed", lossy, one_kind(1, round_s=50.0)).states[1].finish_s == pytest.approx(200.0)
+    ends = [one.finish_s for one in replay("gavel-packed", lossy, one_kind(1, round_s=50.0)).states]
+    assert max(ends) == pytest.approx(200.0), "together they would be slower"
 
 
 def test_sorts_give_the_value_of_single_jobs() -> None:
@@ -202,7 +203,7 @@ def test_speeds_of_pairs_are_completed_from_those_that_ran() -> None:
 
 
 def test_a_table_of_rates_with_pairs(tmp_path: Path) -> None:
-    lines = ["kind,device,devices,steps_per_s,beside"]
+    lines = ["kind,device,devices,steps_per_s,partner"]
     lines += [f"{kind},a,1,10," for kind in "xyz"]
     lines += ["x,a,1,8,x", "x,a,1,6,y", "y,a,1,5,x", "y,a,1,5,y", "z,a,1,0,z"]
     (tmp_path / "rates.csv").write_text("\n".join(lines))

@@ -20,7 +20,7 @@ def completed(speeds: Matrix, rank: int = RANK, ridge: float = _RIDGE) -> Matrix
     """The same with numbers from 0 to 1 where there are none (NaN).
 
     Args:
-        speeds: (jobs, jobs) of the row's job beside the column's, relative to that alone.
+        speeds: (jobs, jobs) of the row's job with the column's, relative to that alone.
         rank: of what is added to the means.
         ridge: weight of the squares of its factors.
     """

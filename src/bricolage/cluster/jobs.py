@@ -36,7 +36,7 @@ class TrainingJob:
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
     together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By kind of device, then by the kind of another job: steps a second beside it on the same devices. What is not there, or 0,
+    """By kind of device, then by the kind of another job: steps a second with it on the same devices. What is not there, or 0,
     cannot share them."""
 
     @property
@@ -115,7 +115,7 @@ class JobState:
         return 1.0 if self.mate is None else 0.5
 
     def slowed_by(self, other: JobState, kind: str) -> float:
-        """Its speed beside another job by that alone; 0.0 where the two cannot share devices."""
+        """Its speed with another job by that alone; 0.0 where the two cannot share devices."""
         alone = self.job.phases[0].rates.get(kind, 0.0)
         if not alone or self.job.devices != other.job.devices:
             return 0.0

@@ -33,7 +33,7 @@ class JobStart:
     state: JobState
     kind: str
     devices: int
-    beside: JobState | None = None
+    partner: JobState | None = None
     """On the devices of this job, which runs on as many of that kind, alone."""
 
 
@@ -339,7 +339,7 @@ class ReplayLoop:
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
         state.advance(self.now)
-        state.nodes = pool.place(start.devices) if start.beside is None else start.beside.nodes
+        state.nodes = pool.place(start.devices) if start.partner is None else start.partner.nodes
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
         state.learn(start.kind)
@@ -349,8 +349,8 @@ class ReplayLoop:
         else:
             state.restarts += 1
             state.resumes_s = self.now + self.cluster.restart_s
-        if start.beside is not None:
-            self._pair(state, start.beside)
+        if start.partner is not None:
+            self._pair(state, start.partner)
         self._set_rate(state)
 
     def _pair(self, state: JobState, other: JobState) -> None:

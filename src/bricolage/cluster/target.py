@@ -176,13 +176,13 @@ def _starting(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, in
     """Who starts, those with devices of their own first, and of these large gangs, so that they stay on few nodes."""
     by_number = {state.number: state for state in states} if pairs else {}
     new = [s for s in states if s.number in wanted and (not s.held or s.number in gone)]
-    alone, beside = list[JobStart](), list[JobStart]()
+    alone, sharing = list[JobStart](), list[JobStart]()
     for state in new:
         other = by_number.get(pairs.get(state.number, -1))
         runs = other is not None and other.held > 0 and other.number not in gone
         if other is not None and (runs or state.number > other.number):
-            beside.append(JobStart(state, *wanted[state.number], other))
+            sharing.append(JobStart(state, *wanted[state.number], other))
         else:
             alone.append(JobStart(state, *wanted[state.number]))
     alone.sort(key=lambda one: (-one.devices, one.state.number))
-    return alone + beside
+    return alone + sharing

@@ -1,7 +1,7 @@
 """Rates of kinds of jobs on kinds and numbers of devices: Gavel's JSON, ElasticFlow's folder of curves, or a table.
 
-A table is CSV with the columns `kind, device, devices, steps_per_s`, and optionally `beside`: the kind of another job on the same
-devices. Rates beside others that a file lacks are completed from those that it has.
+A table is CSV with the columns `kind, device, devices, steps_per_s`, and optionally `partner`: the kind of another job on the same
+devices. Rates with others that a file lacks are completed from those that it has.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class RateTable:
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
     """By kind of job and number of devices, for each kind of device."""
     pairs: Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """Likewise, then by the kind of another job of as many devices: the rate beside it on them; 0 where both do not fit."""
+    """Likewise, then by the kind of another job of as many devices: the rate with it on them; 0 where both do not fit."""
 
     def of(self, kind: str, devices: int) -> Mapping[str, float]:
         """On each kind of device; nothing where the table has no such job."""
         return self.rates.get((kind, devices), {})
 
     def together(self, kind: str, devices: int) -> Mapping[str, Mapping[str, float]]:
-        """By kind of device, then by kind of another job: the rate beside it."""
+        """By kind of device, then by kind of another job: the rate with it."""
         return self.pairs.get((kind, devices), {})
 
     def label(self, kind: str, batch: str) -> str:
@@ -95,12 +95,12 @@ def _complete(
     rates: Mapping[tuple[str, int], Mapping[str, float]], pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
 ) -> None:
     """Fills in the pairs that were not run together, where at least a tenth was."""
-    places = {(device, devices) for (_, devices), some in pairs.items() for device, beside in some.items() if beside}
+    places = {(device, devices) for (_, devices), some in pairs.items() for device, shared in some.items() if shared}
     for device, devices in sorted(places):
         kinds = [kind for (kind, count), some in rates.items() if count == devices and device in some]
         alone = np.array([rates[kind, devices][device] for kind in kinds])
-        beside = [pairs.get((kind, devices), {}).get(device, {}) for kind in kinds]
-        speeds = np.array([[some.get(other, np.nan) for other in kinds] for some in beside]) / alone[:, None]
+        shared = [pairs.get((kind, devices), {}).get(device, {}) for kind in kinds]
+        speeds = np.array([[some.get(other, np.nan) for other in kinds] for some in shared]) / alone[:, None]
         if np.isfinite(speeds).mean() < _LEAST_KNOWN or np.isfinite(speeds).all():
             continue
         for kind, rate, row in zip(kinds, alone, completed(speeds), strict=True):
@@ -122,11 +122,11 @@ def _gavel(
                 rate = rates["null"]
                 if match is not None and isinstance(rate, int | float) and 0.0 < rate < 1e9:
                     found.setdefault((match[1], int(match[2])), {})[device] = float(rate)
-                    beside = pairs.setdefault((match[1], int(match[2])), {}).setdefault(device, {})
+                    shared = pairs.setdefault((match[1], int(match[2])), {}).setdefault(device, {})
                     for other, both in rates.items():
                         mate = _GAVEL.fullmatch(other)
                         if mate is not None and mate[2] == match[2] and isinstance(both, list) and 0 <= both[0] < 1e9:
-                            beside[mate[1]] = float(both[0])
+                            shared[mate[1]] = float(both[0])
         return found
     except (DecodeError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise UnknownHistory(path=path, reason=f"it is no table of rates: {error or type(error).__name__}") from error
@@ -141,7 +141,7 @@ def _table(
             key, device, other = (
                 (record.text("kind"), record.whole("devices")),
                 record.text("device"),
-                record.text("beside", ""),
+                record.text("partner", ""),
             )
             rate = record.number("steps_per_s", least=0.0 if other else 1e-12, most=1e12)
             if other:

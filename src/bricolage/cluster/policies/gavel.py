@@ -16,6 +16,8 @@ from bricolage.cluster.shares import Matrix, ShareProblem
 
 _PRECISION = 1e-4
 """Relative, of a bisection."""
+_RISE = 1e-5
+"""Relative, below which a job counts as unable to rise."""
 _SLACK = 1e-7
 """Of the least makespan, so that rounding leaves a solution."""
 
@@ -126,27 +128,48 @@ def best_shares(problem: ShareProblem, rows: Matrix, floor: Matrix, points: Matr
     wanted = hstack([-_rows(rows / scale), coo_array(points[:, None] / scale)])
     cost = np.zeros(rows.size + 1)
     cost[-1] = -1.0
-    found = linprog(
-        cost,
-        A_ub=vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr(),
-        b_ub=np.concatenate([right, -floor * (1 - 1e-9) / scale]),
-        bounds=[*_bounds(problem), (0.0, None)],
-        method="highs",
-    )
-    if found.x is None:
-        raise ArithmeticError(f"HiGHS: {found.message}")
-    return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    block = vstack([hstack([matrix, coo_array((len(right), 1))]), wanted]).tocsr()
+    for slack in (1e-8, 1e-6):  # floors are an earlier solution, which HiGHS may have let exceed its limits by 1e-7
+        limits = np.concatenate([right, -floor * (1 - slack) / scale])
+        found = linprog(cost, A_ub=block, b_ub=limits, bounds=[*_bounds(problem), (0.0, None)], method="highs")
+        if found.x is not None:
+            return float(found.x[-1]), np.clip(found.x[:-1].reshape(rows.shape), 0.0, 1.0)
+    raise ArithmeticError(f"HiGHS: {found.message}")
 
 
 def can_rise(problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Of each job that is asked about, whether its row alone can exceed its level while no other falls below its own."""
-    found = np.zeros(len(rows), dtype=bool)
-    for row in np.flatnonzero(asked):
+    """Of each job that is asked about, whether its row alone can exceed its level while no other falls below its own.
+
+    Whoever can rise alone can rise a little together with all others that can, since solutions may be mixed. So one programme finds
+    most of them, and only who does not rise there is asked alone."""
+    found = _rise_together(problem, rows, level, asked)
+    for row in np.flatnonzero(asked & ~found):
         wish = np.zeros_like(rows)
         wish[row] = rows[row]
         alone = _most(problem, wish, rows, level * (1 - 1e-9))
         gain = float((alone[row] * rows[row]).sum() - level[row]) if alone is not None else 0.0
-        found[row] = gain > 1e-5 * max(float(level[row]), 1e-9)
+        found[row] = gain > _RISE * max(float(level[row]), 1e-9)
+    return found
+
+
+def _rise_together(
+    problem: ShareProblem, rows: Matrix, level: Matrix, asked: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Who rises where the sum of what each gains is largest, of which a little counts."""
+    matrix, right = _limits(problem)
+    m, scale = len(rows), max(float(rows.max()), 1e-300)
+    little = np.where(asked, 10.0 * _RISE * np.maximum(level, 1e-9) / scale, 0.0)
+    wanted = hstack([-_rows(rows / scale), coo_array((np.ones(m), (np.arange(m), np.arange(m))), shape=(m, m))])
+    done = linprog(
+        np.concatenate([np.zeros(rows.size), -1.0 / np.maximum(little, 1e-300) * asked * 1e-3]),
+        A_ub=vstack([hstack([matrix, coo_array((len(right), m))]), wanted]).tocsr(),
+        b_ub=np.concatenate([right, -level * (1 - 1e-9) / scale]),
+        bounds=[*_bounds(problem), *((0.0, float(one)) for one in little)],
+        method="highs",
+    )
+    if done.x is None:
+        return np.zeros(m, dtype=bool)
+    found: npt.NDArray[np.bool_] = asked & (done.x[rows.size :] > 0.5 * little) & (little > 0)
     return found
 
 

@@ -45,7 +45,8 @@ def water_filled(problem: ShareProblem, inside: Inside) -> Matrix:
         scale = np.where(rising, points, 1.0)
         # Each rises from where it is, in proportion to its points.
         step, shares = best_shares(problem, rows, level, np.where(rising, scale, 0.0))
-        level = level + step * np.where(rising, scale, 0.0)
+        # Never above what these shares give: floors must stay feasible, to the last digit.
+        level = np.minimum(level + step * np.where(rising, scale, 0.0), (rows * shares).sum(axis=1))
         stuck = rising & ~can_rise(problem, rows, level, rising)
         if not stuck.any():  # by rounding: nobody is left behind for ever
             stuck = rising

@@ -4,7 +4,7 @@
 the speed with interference. Here the reward is the sum of both relative speeds, of pairs that were run or completed from those
 (`cluster/completion.py`), and the best one is taken instead of an agent's. `Horus` (Yeung, Borowiec, Yang, Friday, Harper,
 Garraghan, TPDS'22) predicts a job's utilisation of a device and puts jobs together while the sum is below a threshold. Here a job's
-utilisation is what others lose beside it, in the mean over their kinds.
+utilisation is what others lose with it, in the mean over their kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bricolage.cluster.target import ClusterView, Stateless, Target
 
 
 class _BesideRunning(Stateless, ABC):
-    """Jobs in order of submission, without preemption: on free devices, else beside a job that runs alone."""
+    """Jobs in order of submission, without preemption: on free devices, else with a job that runs alone."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ class _BesideRunning(Stateless, ABC):
 
     @abstractmethod
     def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
-        """Of putting a job beside a running one; at most 0 where it shall wait instead."""
+        """Of putting a job with a running one; at most 0 where it shall wait instead."""
 
 
 class Harmony(_BesideRunning):
@@ -88,7 +88,7 @@ class Horus(_BesideRunning):
 
 
 def utilisation(state: JobState, kind: str, view: ClusterView) -> float:
-    """What other jobs lose beside it on a kind of device, in the mean over those that are there; 1.0 where none fits beside it."""
+    """What other jobs lose with it on a kind of device, in the mean over those that are there; 1.0 where none fits with it."""
     others = [one for one in view.states if one is not state and one.job.devices == state.job.devices]
     losses = [1.0 - speed for one in others if (speed := one.slowed_by(state, kind)) > 0.0]
     return sum(losses) / len(losses) if losses else 1.0

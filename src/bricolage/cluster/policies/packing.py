@@ -24,7 +24,7 @@ from bricolage.cluster.target import ClusterView, Target
 
 _GAIN = 1.0
 """Least sum of both relative speeds of a pair that is worth a variable."""
-Sort = tuple[str, int, float, tuple[tuple[str, float], ...]]
+Sort = tuple[str, int, float, tuple[tuple[str, float], ...], int]
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ class PackedShares:
 def sort_of(state: JobState) -> Sort:
     """What jobs have in common that a share cannot tell apart."""
     rates = tuple((kind, state.rate_on(kind)) for kind in sorted(state.kinds))
-    return state.job.kind, state.job.devices, state.job.weight, rates
+    # Jobs of one kind share the table of their pairs, unless a history says otherwise.
+    shared = id(state.job.together) if state.job.together else 0
+    return state.job.kind, state.job.devices, state.job.weight, rates, shared
 
 
 def _equal(state: JobState, view: ClusterView) -> float:
@@ -236,7 +238,7 @@ class RandomPacking:
         return wanted
 
     def _mate(self, state: JobState, others: Sequence[JobState], kind: str, draw: random.Random) -> JobState | None:
-        """A random one that fits beside it; what the pair gains is seen once it has run."""
+        """A random one that fits with it; what the pair gains is seen once it has run."""
         some = [
             one
             for one in others

@@ -113,12 +113,14 @@ class Pollux(Apart):
 
 
 def _fitting(crowd: Choices, held: Matrix, capacity: Matrix, draw: np.random.Generator) -> Choices:
-    """Jobs give up their devices in a random order until the others fit."""
-    rows = np.arange(crowd.shape[1])
-    for person in crowd:
-        order = draw.permutation(rows)
-        used = held[order, person[order]].cumsum(axis=0)
-        while (over := (used > capacity + 1e-9).any(axis=1)).any():
-            person[order[int(over.argmax())]] = 0
-            used = held[order, person[order]].cumsum(axis=0)
+    """Jobs in a random order, each of which keeps its devices if they fit with those before it."""
+    n, m = crowd.shape
+    order = draw.permuted(np.tile(np.arange(m), (n, 1)), axis=1)
+    used, people = np.zeros((n, len(capacity))), np.arange(n)
+    for place in range(m):
+        rows = order[:, place]
+        wanted = held[rows, crowd[people, rows]]
+        fits = (used + wanted <= capacity + 1e-9).all(axis=1)
+        used += wanted * fits[:, None]
+        crowd[people, rows] = np.where(fits, crowd[people, rows], 0)
     return crowd
