@@ -203,7 +203,7 @@ def regret_rows(
 
 
 def prediction_rows(
-    names: Sequence[str] = ("fifo", "easy", "srtf", "las-2d"), jobs: int = 200, asked: int = 30, error: float = 0.5
+    names: Sequence[str] = ("fifo", "easy", "srtf", "las-2d"), jobs: int = 400, asked: int = 60, error: float = 0.5
 ) -> Iterator[PredictionRow]:
     """Jobs of the generator of `--table speed` on 32 devices, lengths believed wrong by exp(`error`) usually."""
     spec = ClusterSpec((NodeGroup("gpu", 8, 4),))

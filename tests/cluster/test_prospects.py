@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -110,3 +112,11 @@ def test_a_quota_holds_jobs_back_and_is_named() -> None:
         replay("fifo", [job(0, 0, 1, 3, queue="q")], cluster)
     with pytest.raises(ValueError, match="two quotas"):
         one_kind(4, quota=(QueueQuota("q", 2), QueueQuota("q", 3)))
+
+
+def test_jobs_that_share_a_device_go_on_together() -> None:
+    jobs = [replace(job(n, 0, 100), kind="x", together={"a": {"x": 0.8}}) for n in range(3)]
+    found = prospects(scene("harmony", jobs, one_kind(1), 25.0), SURE, draws=1)
+    assert [one.kind for one in found] == ["a", "a", ""] and found[2].waits_for == "devices"
+    ends = [one.expected.end_s for one in found]
+    assert ends == pytest.approx([125.0, 125.0, 225.0])

@@ -30,12 +30,12 @@ class _BesideRunning(Stateless, ABC):
         """Who runs stays as it is."""
         self._pairs = []
         wanted = {state.number: (state.held_kind, state.held) for state in view.states if state.held}
-        free, alone = dict(view.capacity), list[JobState]()
+        free, alone = dict(view.capacity), dict[JobState, str]()
         for state in view.states:
             if state.held and (state.mate is None or state.number < state.mate.number):
                 free[state.held_kind] -= state.held
                 if state.mate is None:
-                    alone.append(state)
+                    alone[state] = state.held_kind
                 else:
                     self._pairs.append((state.number, state.mate.number))
         for state in view.states:
@@ -45,33 +45,32 @@ class _BesideRunning(Stateless, ABC):
             if kind:
                 wanted[state.number] = kind, state.job.devices
                 free[kind] -= state.job.devices
+                alone[state] = kind
                 continue
             some = [
                 (value, -one.number, one)
-                for one in alone
-                if min(state.slowed_by(one, one.held_kind), one.slowed_by(state, one.held_kind)) > 0.0
-                and (value := self.worth(state, one, view)) > 0.0
+                for one, on in alone.items()
+                if min(state.slowed_by(one, on), one.slowed_by(state, on)) > 0.0
+                and (value := self.worth(state, one, on, view)) > 0.0
             ]
             if some:
                 mate = max(some, key=lambda one: one[:2])[2]
-                alone.remove(mate)
-                wanted[state.number] = mate.held_kind, mate.held
+                wanted[state.number] = alone.pop(mate), mate.job.devices
                 self._pairs.append((mate.number, state.number))
         return wanted
 
     @abstractmethod
-    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
-        """Of putting a job with a running one; at most 0 where it shall wait instead."""
+    def worth(self, state: JobState, other: JobState, kind: str, view: ClusterView) -> float:
+        """Of putting a job with another on its devices; at most 0 where it shall wait instead."""
 
 
 class Harmony(_BesideRunning):
     """The largest reward."""
 
-    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
+    def worth(self, state: JobState, other: JobState, kind: str, view: ClusterView) -> float:
         """The sum of relative speeds beyond that of one alone."""
         del view
-        kind = running.held_kind
-        return state.slowed_by(running, kind) + running.slowed_by(state, kind) - 1.0
+        return state.slowed_by(other, kind) + other.slowed_by(state, kind) - 1.0
 
 
 class Horus(_BesideRunning):
@@ -81,10 +80,9 @@ class Horus(_BesideRunning):
         super().__init__()
         self.threshold = threshold
 
-    def worth(self, state: JobState, running: JobState, view: ClusterView) -> float:
+    def worth(self, state: JobState, other: JobState, kind: str, view: ClusterView) -> float:
         """What is left of the threshold."""
-        kind = running.held_kind
-        return self.threshold - utilisation(state, kind, view) - utilisation(running, kind, view)
+        return self.threshold - utilisation(state, kind, view) - utilisation(other, kind, view)
 
 
 def utilisation(state: JobState, kind: str, view: ClusterView) -> float:
