@@ -171,7 +171,8 @@ def _decided(shared: _Shared, target: PackTarget, options: Options, parent: Plan
         for index, bucket in enumerate(opened.buckets):
             start = Start(memory_mb=target.memory_mb)
             if parent is not None and _teaches(parent.buckets[index], parent.provenance.options, options):
-                start = Start.after(parent.buckets[index], target.memory_mb)
+                same = parent.provenance.options.isa == options.isa
+                start = Start.after(parent.buckets[index], target.memory_mb, same_isa=same)
             decided.append(decide_bucket(context, opened, bucket, start=start))
             shared.progress.decided(decided[-1])
             trials.append(planned_trial(opened, index))
