@@ -64,6 +64,25 @@ def test_a_worker_has_its_own_variables_folder_and_cores(tmp_path: Path, monkeyp
     assert process.poll() == -signal.SIGKILL
 
 
+def test_temporary_files_lie_where_the_worker_was_told(tmp_path: Path) -> None:
+    """And not where the server's own would, which an import there may have asked for."""
+    code = """
+import os, sys, tempfile
+from bricolage.measure import fork_server
+before = tempfile.gettempdir()
+asked = {"arguments": [], "environment": {"TMPDIR": sys.argv[1]}, "folder": "/"}
+if os.fork() == 0:
+    fork_server._become(asked, [os.dup(one) for one in range(3)], [])
+    print(before != sys.argv[1] == tempfile.gettempdir(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
+    assert found.stdout.strip() == "True", found.stderr
+
+
 def test_who_needs_other_variables_at_the_start_has_another_server(pool: Pool) -> None:
     one, other = (pool.worker(Regime(("honest",), threads, False, host())).process for threads in (1, 3))
     assert psutil.Process(one.pid).ppid() != psutil.Process(other.pid).ppid()

@@ -20,6 +20,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypedDict
@@ -123,7 +124,7 @@ def _fork(
 
 def _become(asked: ForkRequest, descriptors: Sequence[int], foreign: Sequence[int]) -> None:
     """What a fresh process has: a session of its own (by which Linux shares out processors), its descriptors, variables and folder,
-    no handlers."""
+    no handlers, and its own folder of temporary files."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -133,6 +134,7 @@ def _become(asked: ForkRequest, descriptors: Sequence[int], foreign: Sequence[in
         os.close(one)
     os.environ.clear()
     os.environ.update(asked["environment"])
+    tempfile.tempdir = None  # an import may have asked for it in the server, whose folder it was and may be gone
     os.chdir(asked["folder"])
 
 
