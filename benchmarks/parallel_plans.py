@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--links", help=f"run plans over links of these bandwidths, with commas: {', '.join(BANDWIDTHS)}"
     )
     parser.add_argument("--networks", default="encoder,mlp", help="whose steps are run with --links")
-    parser.add_argument("--processes", type=int, default=2, help="with --links")
+    parser.add_argument("--processes", type=int, default=2, help="with --links and --spec")
     parser.add_argument("--pipelines", type=int, default=2, help="of each plan that are run with --links")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each race with --links")
     parser.add_argument("--json", action="store_true")
@@ -94,7 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inner.add_argument(
         "--spec", type=Path, help="a training step: traced, planned and run on processes of this machine"
     )
-    inner.add_argument("--processes", type=int, default=2)
     inner.add_argument("--micro-batches", type=int, default=8)
     inner.add_argument("--clusters", type=int, default=8, help="stages begin between so many clusters of layers")
     inner.add_argument("--groups", default="1,2,4,8,16,32,64", help="numbers of devices that a stage may have")

@@ -55,6 +55,7 @@ def right(state: Path, **jobs: int) -> None:
         assert weight(state, name) == (trained(steps), steps), name
 
 
+@pytest.mark.slow  # ten seconds; the same jobs on processes of this machine are in test_service.py
 def test_jobs_outlive_their_driver_and_give_way_under_the_next(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with ray_network({"resources": {"a": 2}}) as network:

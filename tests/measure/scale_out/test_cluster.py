@@ -260,6 +260,7 @@ def test_a_node_that_hangs_gets_company_and_its_late_results_are_dropped(
         assert all(rows(database)[key] == value for key, value in known.items())
 
 
+@pytest.mark.slow
 def test_a_node_of_another_device_class_compiles_and_never_measures(
     machines: Any, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

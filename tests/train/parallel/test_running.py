@@ -59,6 +59,7 @@ def test_a_process_that_ends_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         run_plan(written(plan(2, batch="dying"), tmp_path), seconds=0.1, timeout_s=20.0)
 
 
+@pytest.mark.slow  # nine seconds; ranks that we start take the same way
 def test_torchrun_starts_a_plan(tmp_path: Path) -> None:
     folder = written(plan(2), tmp_path)
     command = [*TORCHRUN, "-m", "bricolage.train", "run", str(folder), "--seconds", "0.1", "--timeout", "60"]
