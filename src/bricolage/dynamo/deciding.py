@@ -13,7 +13,7 @@ import torch
 from bricolage.api.optimize import optimize
 from bricolage.api.unmeasured import UnmeasuredPlans
 from bricolage.dynamo.answers import Form, Outputs, RealEnds, check_in_float64, difference, real
-from bricolage.errors import BackendFailed, BricolageError, LeftToPyTorch
+from bricolage.errors import BackendFailed, BricolageError, LeftToPyTorch, Refused
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
@@ -113,22 +113,29 @@ def by_learnt_costs(case: GraphCall, eager_ms: float, end: float) -> Kept:
         raise LeftToPyTorch(reason=f"its budget is {given}, and exporting it takes some {takes:.0f} s")
     plans = UnmeasuredPlans(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic)
     case.note(least_ms=min((one for one in plans.least_ms if one is not None), default=None))
-    if refused := _unlikely(plans, eager_ms):
-        raise LeftToPyTorch(reason=refused)
-    refused = ""
-    for number in range(min(_TRIES, len(plans.least_ms))):
-        if time.monotonic() > end:
+    if unlikely := _unlikely(plans, eager_ms):
+        raise LeftToPyTorch(reason=unlikely)
+    lost = failed = refused = ""
+    tried = 0
+    for number in range(len(plans.least_ms)):
+        if tried == _TRIES or time.monotonic() > end:
             break
         try:
             kept = _kept(case, plans.executable(number), plans)
             case.note(error=difference(_first(kept, case.inputs), case.expected))
             check_in_float64(case.module, case.inputs, case.module, kept.of, case.options)
             case.win(partial(kept, case.inputs))
+        except LeftToPyTorch as error:
+            tried += 1
+            lost = lost or str(error.facts["reason"])
+        except Refused as error:  # costs no time, so that it is no try
+            refused = refused or error.sentence
         except BricolageError as error:
-            refused = str(error.facts["reason"]) if isinstance(error, LeftToPyTorch) else error.sentence
+            tried += 1
+            failed = failed or error.sentence
         else:
             return kept
-    raise LeftToPyTorch(reason=refused or "its budget was over when it was exported")
+    raise LeftToPyTorch(reason=lost or failed or refused or "its budget was over when it was exported")
 
 
 def _unlikely(plans: UnmeasuredPlans, eager_ms: float) -> str:
