@@ -134,7 +134,8 @@ def shipped(
             inputs = [trial.inputs for trial in tried]
             runs = run_artifact(context.pool, plan, draft, inputs, opened.store.directory, context.device, limit_s)
             known.held[:] = [run.resident_bytes for run in runs]
-            judged = ((t, run, _fault(t, run, options, evaluate)) for t, run in zip(tried, runs, strict=True))
+            both = zip(tried, runs, strict=True)
+            judged = ((t, run, _too_large(context, run) or _fault(t, run, options, evaluate)) for t, run in both)
             found = next((one for one in judged if one[2]), None)
             if found is None:
                 break
@@ -154,6 +155,15 @@ def shipped(
         progress.finish()
     known.keep(decided, plan)
     return plan
+
+
+def _too_large(context: DecisionContext, run: ArtifactRun) -> str:
+    """Why a process that ran the artifact holds too much; empty where it does not. One that answers at once may end before anybody
+    looked at what it holds."""
+    pool = context.pool
+    if not pool.limited or run.resident_bytes <= pool.memory_limit:
+        return ""
+    return f"the process held {run.resident_bytes >> 20} MB; the limit is {pool.memory_limit >> 20} MB"
 
 
 def _copy(source: Path, target: Path) -> None:
