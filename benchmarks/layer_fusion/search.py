@@ -219,8 +219,8 @@ def _breadth_first(network: LayerNetwork) -> list[int]:
 
 def _best_row(model: TrafficModel, order: Sequence[int], allowed: Callable[[Sequence[int]], bool]) -> LayerPlan:
     count = len(order)
-    limit = unfused(model).cost * (1 + 1e-12)
-    left = [_left(_leasts(model), sum(1 << one for one in order[begin:])) for begin in range(count + 1)]
+    limit, least_of = unfused(model).cost * (1 + 1e-12), _leasts(model)
+    left = [_left(least_of, sum(1 << one for one in order[begin:])) for begin in range(count + 1)]
     best: list[tuple[float, int]] = [(0.0, 0), *[(math.inf, 0)] * count]
     priced = 0
     for begin in range(count):

@@ -20,7 +20,7 @@ from bricolage.cluster.loop import JobStart, Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.run_times import RunTime, run_time
 from bricolage.cluster.standing import Standing
-from bricolage.cluster.why import TENTHS, Expected, lacks_now
+from bricolage.cluster.why import Expected, lacks_now
 from bricolage.errors import PolicyRefuses
 
 _NOW_S = 0.5
@@ -93,16 +93,10 @@ def forecast(
     place = {number: at for at, number in enumerate(order, 1)}
     starts = np.array([[state.first_start_s for state in one.states] for one in (believed, *drawn)])
     ends = np.array([[state.finish_s for state in one.states] for one in (believed, *drawn)])
-    found = []
-    for number in range(len(jobs)):
-        start, end = (np.quantile(times[:, number], TENTHS) for times in (starts, ends))
-        found.append(
-            Expected(
-                place.get(number, 0),
-                float(starts[0, number]), (float(start[0]), float(start[1])),
-                float(ends[0, number]), (float(end[0]), float(end[1])),
-            )
-        )  # fmt: skip
+    found = [
+        Expected.of(place.get(n, 0), float(starts[0, n]), starts[:, n], float(ends[0, n]), ends[:, n])
+        for n in range(len(jobs))
+    ]
     return found, believed
 
 
@@ -125,7 +119,7 @@ def _lasting(job: TrainingJob, seconds: float) -> TrainingJob:
     factor = seconds / job.run_s(job.kinds[0])
     if not math.isfinite(factor) or factor <= 0.0:
         return job
-    return replace(job, phases=tuple(replace(phase, steps=phase.steps * factor) for phase in job.phases))
+    return job.stretched(factor)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,19 @@ class TrainingJob:
         if devices == self.devices:
             return 1.0
         return dict(self.scaling).get(devices, 0.0)
+
+    def stretched(self, longer: float, faster: Mapping[str, float] | None = None) -> TrainingJob:
+        """The same job with `longer` times the steps, and on each kind `faster` times its rate."""
+        rates = faster or {}
+        phases = (
+            replace(
+                phase,
+                steps=phase.steps * longer,
+                rates={kind: rate * rates.get(kind, 1.0) for kind, rate in phase.rates.items()},
+            )
+            for phase in self.phases
+        )
+        return replace(self, phases=tuple(phases))
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.standing import Standing
-from bricolage.cluster.why import TENTHS, Expected
+from bricolage.cluster.why import Expected
 
 WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
 """Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
@@ -142,9 +142,8 @@ def prospects(
     place = {number: at for at, number in enumerate(order, 1)}
     found = []
     for number in range(len(scene.jobs)) if asked is None else asked:
-        start, end = (np.quantile(times[:, number], TENTHS).tolist() for times in (starts, ends))
-        middle = float(np.median(starts[:, number])), float(np.median(ends[:, number]))
-        expected = Expected(place.get(number, 0), middle[0], (start[0], start[1]), middle[1], (end[0], end[1]))
+        start, end = starts[:, number], ends[:, number]
+        expected = Expected.of(place.get(number, 0), float(np.median(start)), start, float(np.median(end)), end)
         job, stood = scene.jobs[number], scene.standing.get(number, Standing())
         why: tuple[WaitsFor, str, str] = ("nothing", "", "")
         if scene.waits(number) and not scene.starts(number):
@@ -176,24 +175,10 @@ def _future(scene: Scene, doubt: Doubt, past: Sequence[TrainingJob], draw: rando
         )
         kinds = [kind for kind in job.kinds if kind not in stood.known]
         faster = {kind: draw.lognormvariate(0.0, doubt.rates) for kind in kinds}
-        truth.append(_with(job, longer, faster))
+        truth.append(job.stretched(longer, faster))
         factors.append({kind: 1.0 / factor for kind, factor in faster.items()})
     coming = _coming(scene.now, past, draw)
     return scene.loop([*truth, *coming], [*factors, *[{}] * len(coming)]).run()
-
-
-def _with(job: TrainingJob, longer: float, faster: Mapping[str, float]) -> TrainingJob:
-    return replace(
-        job,
-        phases=tuple(
-            replace(
-                phase,
-                steps=phase.steps * longer,
-                rates={kind: rate * faster.get(kind, 1.0) for kind, rate in phase.rates.items()},
-            )
-            for phase in job.phases
-        ),
-    )
 
 
 def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> list[TrainingJob]:
@@ -319,7 +304,7 @@ def scene_of(loop: ReplayLoop, entry: PolicyEntry, at_s: float) -> Scene:
     for number, stood in sorted(standing.items()):
         state = loop.states[number]
         believed = max(state.predicted_steps, stood.steps_done * (1.0 + 1e-3)) / state.job.steps
-        jobs.append(_with(state.job, believed, state.believed))
+        jobs.append(state.job.stretched(believed, state.believed))
     found = _renumbered(standing, {number: at for at, number in enumerate(sorted(standing))})
     return Scene(jobs, found, loop.cluster, entry, at_s)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
 
 Interval = tuple[float, float]
+Vector: TypeAlias = NDArray[np.float64]
 TENTHS = (0.1, 0.9)
 """Quantiles of an interval."""
 
@@ -26,6 +31,12 @@ class Expected:
     start_interval_s: Interval
     end_s: float
     end_interval_s: Interval
+
+    @classmethod
+    def of(cls, place: int, start_s: float, starts: Vector, end_s: float, ends: Vector) -> Expected:
+        """With the intervals of `starts` and `ends`, the draws."""
+        start, end = (np.quantile(times, TENTHS).tolist() for times in (starts, ends))
+        return cls(place, start_s, (start[0], start[1]), end_s, (end[0], end[1]))
 
 
 @dataclass(frozen=True)
@@ -61,21 +72,17 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
     overtook = sum(one.job.submit_s > submit and one.first_start_s < start for one in started)
     reason, change = "nothing", ""
     if start > submit:
-        reason, change = _lack(state, replayed, cluster, ahead)
+        reason, change = _lack_at(state, replayed, cluster, ahead, submit)
     return Waited(state.job.name, submit, start, state.finish_s, state.job.devices, ahead, overtook, reason, change)
-
-
-def _lack(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int) -> tuple[str, str]:
-    return lack_at(state, replayed, cluster, ahead, state.job.submit_s)
 
 
 def lacks_now(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> str:
     """What a job lacks at the beginning of a forecast, and what it waits behind."""
     ahead = sum(one is not state and 0.0 <= one.first_start_s < state.first_start_s for one in replayed.states)
-    return lack_at(state, replayed, cluster, ahead, 0.0)[0]
+    return _lack_at(state, replayed, cluster, ahead, 0.0)[0]
 
 
-def lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
+def _lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
     """What a job lacks at a time, and what would change that."""
     gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from bricolage._version import __version__
 from bricolage.cluster.compare import ClusterComparison, PolicyResult
 from bricolage.report import words
 from bricolage.report.charts import svg
+from bricolage.report.pages import filled
 from bricolage.report.palette import COLOURS
 from bricolage.report.tables import plain_table
 
@@ -70,16 +70,13 @@ def notes(found: ClusterComparison) -> list[str]:
 
 def cluster_page(wholes: Sequence[Whole], title: str) -> str:
     """The page: a table, curves of all policies on one axis, and of each policy its devices over time and its longest waits."""
-    environment = Environment(
-        loader=PackageLoader("bricolage.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"span": span}
-    return environment.get_template("cluster.html.j2").render(
-        wholes=[_shown(one) for one in wholes], title=title, version=__version__, colours=COLOURS
+    return filled(
+        "cluster.html.j2",
+        {"span": span},
+        wholes=[_shown(one) for one in wholes],
+        title=title,
+        version=__version__,
+        colours=COLOURS,
     )
 
 

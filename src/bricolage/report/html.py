@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bricolage._version import __version__
@@ -19,6 +18,7 @@ from bricolage.report import agenda, charts, concurrency, front, headline, throu
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
+from bricolage.report.pages import filled
 from bricolage.report.palette import COLOURS, slots
 from bricolage.report.roofline import roofline, roofs, timed
 from bricolage.report.tuning import chosen, ranked, sizes
@@ -30,14 +30,7 @@ def render(
     """The page. `graphs` are the buckets' graphs in order (None where one is missing: then regions have no operator
     names and no neighbours); `command` is what made the page. `insides` are, for each bucket, the kernels of its regions by
     their numbers, where they shall be shown."""
-    environment = Environment(
-        loader=PackageLoader("bricolage.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., object]] = {
         "ms": words.milliseconds,
         "ci": words.interval,
         "percent": words.percent,
@@ -53,7 +46,9 @@ def render(
     colours = slots([*answering, *(name for bucket in plan.buckets for name in _backends(bucket))])
     seen = insides or [{}] * len(plan.buckets)
     buckets = [_bucket(*given, colours) for given in zip(plan.buckets, graphs, seen, strict=True)]
-    return environment.get_template("report.html.j2").render(
+    return filled(
+        "report.html.j2",
+        filters,
         plan=plan,
         buckets=buckets,
         served=None if plan.throughput is None else _served(plan.throughput, plan, colours),

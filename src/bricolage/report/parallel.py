@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.table import Table
 
 from bricolage._version import __version__
 from bricolage.report import words
 from bricolage.report.charts import grid, svg
+from bricolage.report.pages import filled
 from bricolage.report.tables import plain_table
 from bricolage.train.plan.pipelines import simulated
 
@@ -138,14 +138,6 @@ def memory(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
 
 def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
     """The page: plans, the pipeline's timeline and memory, what was measured, and what other devices would bring."""
-    environment = Environment(
-        loader=PackageLoader("bricolage.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"ms": words.milliseconds, "size": words.size, "plan": plan_words}
     shown = made.pipelined
     figures: dict[str, object] = {}
     if shown is not None:
@@ -158,7 +150,9 @@ def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
             "memory": Markup(memory(curves, times.makespan_ms)),
             "measured": Markup(_measured(done, shown.devices)),
         }
-    return environment.get_template("parallel.html.j2").render(
+    return filled(
+        "parallel.html.j2",
+        {"ms": words.milliseconds, "size": words.size, "plan": plan_words},
         made=made,
         shown=shown,
         begins=() if shown is None else made.begins(shown),

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bricolage._version import __version__
 from bricolage.report import words
 from bricolage.report.charts import grid, svg
+from bricolage.report.pages import filled
 
 if TYPE_CHECKING:
     from bricolage.train.predict.prediction import Predicted, Prediction, Span
@@ -122,17 +122,11 @@ def _short(text: str) -> str:
 
 def page(found: Prediction) -> str:
     """The page: a table of the variants, and for each its timeline and memory; the operators and layers of the step."""
-    environment = Environment(
-        loader=PackageLoader("bricolage.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"ms": words.milliseconds, "size": words.size}
     whole = sum(one.ms for one in found.operators) or 1.0
     layers = sorted(found.layers, key=lambda one: -sum(one.ms.values()))
-    return environment.get_template("training.html.j2").render(
+    return filled(
+        "training.html.j2",
+        {"ms": words.milliseconds, "size": words.size},
         found=found,
         base=found.predicted[0],
         bars=Markup(phase_bars(found)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import RenderableType
 
 from bricolage._version import __version__
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.report import words
+from bricolage.report.pages import filled
 from bricolage.report.tables import plain_table
 from bricolage.work.config_space import Choice
 
@@ -132,14 +132,6 @@ def curve(found: TunedImplementation) -> str:
 
 def page(found: Tuned) -> str:
     """The page: which kernels were tuned, from what to what, how sure."""
-    environment = Environment(
-        loader=PackageLoader("bricolage.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"ms": words.milliseconds}
     shown = [
         {
             "verdict": verdict(one).replace("x [", "× ["),
@@ -151,4 +143,4 @@ def page(found: Tuned) -> str:
         }
         for one in found.implementations
     ]
-    return environment.get_template("tuning.html.j2").render(found=found, shown=shown, version=__version__)
+    return filled("tuning.html.j2", {"ms": words.milliseconds}, found=found, shown=shown, version=__version__)

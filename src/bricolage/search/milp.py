@@ -27,7 +27,6 @@ from bricolage.work.transfer import TransferCosts
 
 _SCALE = 1000.0
 """The objective is in microseconds: HiGHS stops at an absolute gap of 1e-6, which is then 1e-9 ms."""
-_INFEASIBLE, _OUT_OF_TIME = 2, 1  # scipy's status codes
 
 
 @dataclass(frozen=True)
@@ -127,23 +126,13 @@ def _run(rows: LinearRows, binaries: int, time_limit_s: float) -> tuple[list[int
     """The chosen candidates if there is a solution, the bound in ms, and whether the solution is proven optimal."""
     if time_limit_s <= 0:
         return None, 0.0, False
-    # Imported here: it takes longer than all the rest of the package.
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     integrality = np.zeros(len(rows.cost))
     integrality[:binaries] = 1
-    result = milp(
-        c=np.array(rows.cost),
-        integrality=integrality,
-        bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(rows.matrix(), np.array(rows.low), np.array(rows.high)),
-        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-    )
-    if result.status == _INFEASIBLE:
+    result = rows.solve(integrality, time_limit_s)
+    if result.infeasible:
         raise NoCover(where="")
-    dual = result.mip_dual_bound
-    bound = float(dual) / _SCALE if dual is not None and math.isfinite(dual) else 0.0
+    bound = 0.0 if result.bound is None else result.bound / _SCALE
     if result.x is None:
         return None, bound, False
     chosen = np.flatnonzero(result.x[:binaries] > 0.5).tolist()
-    return chosen, bound, result.status != _OUT_OF_TIME and bool(result.success)
+    return chosen, bound, result.optimal

@@ -25,8 +25,6 @@ from bricolage.search.device_placement.problem import (
 from bricolage.search.linear_rows import LinearRows
 from bricolage.work.bits import members
 
-_INFEASIBLE = 2  # scipy's status code
-
 
 def integer_programme(
     problem: DevicePlacementProblem,
@@ -154,20 +152,10 @@ class _Programme:
 
     def solve(self, limit_s: float) -> tuple[tuple[int, ...] | None, float]:
         """By operator its device, and the bound."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-
-        rows = self._rows
-        result = milp(
-            c=np.array(rows.cost),
-            integrality=np.array(self._whole),
-            bounds=Bounds(np.array(self._low), np.array(self._high)),
-            constraints=LinearConstraint(rows.matrix(), np.array(rows.low), np.array(rows.high)),
-            options={"time_limit": max(limit_s, 0.1), "mip_rel_gap": 0.0},
-        )
-        if result.status == _INFEASIBLE:
+        result = self._rows.solve(self._whole, max(limit_s, 0.1), self._low, self._high)
+        if result.infeasible:
             return None, self._high[0]
-        bound = result.mip_dual_bound
-        low = float(bound) if bound is not None and math.isfinite(bound) else self._low[0]
+        low = self._low[0] if result.bound is None else result.bound
         if result.x is None:
             return None, low
         found = [0] * len(self._problem)

@@ -54,8 +54,6 @@ def best_order(dimensions: int) -> list[Region]:
     The path of most weight is a round tour through a region more, which weighs nothing: an integer programme on HiGHS, with a row
     for each round trip that it finds and that does not pass all (Dantzig, Fulkerson and Johnson, 1954).
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     every = regions(dimensions)
     count = len(every)
     if count < 3:
@@ -65,12 +63,10 @@ def best_order(dimensions: int) -> list[Region]:
     for place in range(count + 1):
         rows.add([(number, 1.0) for number, edge in enumerate(edges) if place in edge], 2.0, 2.0)
     while True:
-        limits = LinearConstraint(rows.matrix(), np.array(rows.low), np.array(rows.high))
-        result = milp(
-            c=np.array(rows.cost), integrality=np.ones(len(edges)), bounds=Bounds(0.0, 1.0), constraints=limits
-        )
+        chosen = rows.solve(np.ones(len(edges))).x
+        assert chosen is not None  # a tour through all is a solution
         near: list[list[int]] = [[] for _ in range(count + 1)]
-        for number in np.flatnonzero(result.x > 0.5).tolist():
+        for number in np.flatnonzero(chosen > 0.5).tolist():
             one, other = edges[number]
             near[one].append(other)
             near[other].append(one)

@@ -25,7 +25,6 @@ MAX_TABLE = 16_000_000
 """Entries of the largest table of elimination (128 MB)."""
 _MAX_ENTRIES = 400_000_000
 _SLACK = 1e-9
-_INFEASIBLE = 2  # scipy's status code
 _ROUNDS = 12
 """Of prices for memory."""
 _PRICES = (-4, 9)
@@ -202,27 +201,18 @@ def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> Sha
     Raises:
         NoShardingPlan: it is proven that nothing fits.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
     started = time.monotonic()
     rows, columns, scale = _rows(problem)
     whole = np.zeros(len(rows.cost))
     for some in columns:
         whole[some[0] : some[-1] + 1] = 1
-    result = milp(
-        c=np.array(rows.cost),
-        integrality=whole,
-        bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(rows.matrix(), np.array(rows.low), np.array(rows.high)),
-        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
-    )
-    if result.status == _INFEASIBLE:
+    result = rows.solve(whole, limit_s)
+    if result.infeasible:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
     if result.x is None:
         return None
     choices = [int(np.argmax(result.x[some])) for some in columns]
-    dual = result.mip_dual_bound
-    bound = float(dual) * scale if dual is not None and math.isfinite(dual) else 0.0
+    bound = 0.0 if result.bound is None else result.bound * scale
     seconds = time.monotonic() - started
     return judged(problem, choices, bound * (1.0 - 1e-6), "integer programme", seconds)
 
