@@ -23,7 +23,7 @@ _LARGEST = 2**40
 _MOST_COUNTED = 4_000
 """Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
-Precision = Literal["highest", "high", "medium"]
+Precision = Literal["highest", "high", "medium", "low"]
 Effort = Literal["instant", "quick", "full"]
 Objective = Literal["latency", "throughput"]
 
@@ -31,9 +31,11 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
-BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2}
+BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2, "low": 1e-1}
 """Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word; what rounding in float32 does is accepted in any case (see
-`bricolage.verify.bound`)."""
+`bricolage.verify.bound`). Integers take part at `low` alone."""
+FAR = BOUNDS["medium"]
+"""A larger relative error is none of floats, however short: somewhere the answer is wrong."""
 
 
 ISAS: tuple[str, ...] = ("avx512", "avx2")
@@ -187,7 +189,10 @@ class Options:
     """
 
     precision: Precision = _option(
-        "highest", flag="--precision", metavar="WORD", help="highest (error up to 1e-6), high (1e-4) or medium (2e-2)."
+        "highest",
+        flag="--precision",
+        metavar="WORD",
+        help="highest (error up to 1e-6), high (1e-4), medium (2e-2) or low (1e-1).",
     )
     tolerance: float | None = _option(
         None,

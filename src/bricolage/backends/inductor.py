@@ -88,7 +88,7 @@ class Inductor(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
+        return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
 
     def environment(self, resources: Resources) -> dict[str, str]:
         limited = library_limits(resources.device)

@@ -76,7 +76,7 @@ class Iree(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        return named(*CONVOLUTIONS, *(IN_BF16 if precision == "medium" and device.bfloat16 else ()))
+        return named(*CONVOLUTIONS, *(IN_BF16 if precision in ("medium", "low") and device.bfloat16 else ()))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region, resources

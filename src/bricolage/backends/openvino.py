@@ -112,7 +112,7 @@ class OpenVino(Backend):
         )
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
+        return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
 
     def environment(self, resources: Resources) -> dict[str, str]:
         return library_limits(resources.device)

@@ -37,7 +37,7 @@ class Torch(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        narrow = ("bf16", "bf16-nhwc") if precision == "medium" and device.bfloat16 else ()
+        narrow = ("bf16", "bf16-nhwc") if precision in ("medium", "low") and device.bfloat16 else ()
         return named("f32", "f32-nhwc", *narrow)
 
     def environment(self, resources: Resources) -> dict[str, str]:

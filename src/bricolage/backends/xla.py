@@ -33,7 +33,7 @@ class Xla(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
+        return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
 
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.

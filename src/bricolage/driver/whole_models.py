@@ -10,7 +10,7 @@ from functools import partial
 
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.measure.specs import Stop
-from bricolage.options import BOUNDS
+from bricolage.options import FAR
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def _measure_unoptimised(profile: Profile) -> None:
     spared: dict[Implementation, list[Implementation]] = {}
     for one, cost in profile.whole.items():
         config = profile.session.backend(one.backend).unoptimised(one.config)
-        far = cost.deviation is not None and cost.deviation.excess > max(BOUNDS.values())
+        far = cost.deviation is not None and cost.deviation.excess > FAR
         if cost.outcome == "wrong" and far and config is not None:
             spared.setdefault(replace(one, config=config), []).append(one)
     missing = [one for one in spared if one not in profile.whole]
@@ -122,7 +122,7 @@ def measure_dropped(profile: Profile, stop: Stop) -> None:
     """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling
     them is quick: so that the user can be told what a wider tolerance buys, and since what is too inaccurate for the whole may
     suit some regions."""
-    loosest = max(*BOUNDS.values(), _WIDER * profile.session.options.bound)
+    loosest = max(FAR, _WIDER * profile.session.options.bound)
     wrong = [
         one
         for one, cost in profile.whole.items()

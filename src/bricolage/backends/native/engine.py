@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -51,7 +51,7 @@ from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator, Region, describe
-from bricolage.options import Precision
+from bricolage.options import PRECISIONS, Precision
 from bricolage.plan.ranges import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig
@@ -70,9 +70,11 @@ _ARITHMETICS = {
     "bf16-stored": Arithmetic(parts=1, stores="everything"),
     "bf16x3": Arithmetic(parts=2),
     "bf16x6": Arithmetic(parts=3),
+    "int8": Arithmetic(in_bytes=True),
+    "int8-bf16": Arithmetic(parts=1, stores="operands", in_bytes=True),
 }
-_REACHES = {1: "medium", 2: "high", 3: "highest"}
-"""For which precision a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
+_REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "low"), 2: ("high",), 3: ("highest",)}
+"""For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
 WAVES = "waves"
 """Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
@@ -137,8 +139,9 @@ class Native(Backend):
         return tuple(
             KernelConfig(name)
             for name, arithmetic in _ARITHMETICS.items()
-            if not arithmetic.parts
-            or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa, device) is None)
+            if precision in _REACHES[arithmetic.parts]
+            and (precision == "low" or not arithmetic.in_bytes)
+            and _lacks(arithmetic, isa, device) is None
         )
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
@@ -262,7 +265,7 @@ def _generation(level: str | None) -> str:
 def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: Resources) -> Path:
     """Where the region's library is kept: a name of everything that it is made of."""
     machine = _target(resources)
-    named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
+    named_by = (machine.isa.name, machine.isa.byte_dot, str(machine.l2_bytes), str(machine.threads))
     return cache / f"native-{content_key(region, config.text, *named_by, _generation(toolchain.level()))}"
 
 

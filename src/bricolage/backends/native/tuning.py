@@ -21,6 +21,7 @@ from bricolage.backends.native.cpu.gemm_blocks import block_sizes
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.kernel_choice import TILES, UNROLLED, choice_of
+from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.module import generate, kernel_texts
 from bricolage.backends.native.cpu.sharing import MOST
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -119,7 +120,7 @@ def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic
     found: dict[str, tuple[Scalar, ...]] = {"pieces": _PIECES} if target.threads > 1 else {}
     if not isinstance(kernel.root, (Conv, MatMul)) or kernel.kind == "attention":
         return found
-    unit = bool(arithmetic.parts and target.isa.matrix_unit)
+    unit = isinstance(arithmetic.operand_of(target.isa, kernel.root), Tiles)
     mc_bytes, kc_bytes = block_sizes(target.l2_bytes, matrix_unit=unit)
     rows = target.isa.rows
     found.update(parallel=("n", "m"), prefetch=(True, False), mc_bytes=mc_bytes, pack=(True,))

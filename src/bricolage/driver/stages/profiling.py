@@ -20,7 +20,7 @@ from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import measure_baselines, measure_dropped
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
-from bricolage.options import BOUNDS
+from bricolage.options import FAR
 from bricolage.plan.plan import other_tool
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation
@@ -127,7 +127,7 @@ def check_baselines(profile: Profile) -> None:
     ]
     wrong = [max(one.error, one.excess) for one in judged]  # the second also on variations of the inputs
     if wrong:
-        if not min(wrong) <= max(*BOUNDS.values(), profile.oracle.bound):
+        if not min(wrong) <= max(FAR, profile.oracle.bound):
             raise AllWrong(reasons=_refusals(profile))
         raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
     claimed = profile.candidates.claimed.values()

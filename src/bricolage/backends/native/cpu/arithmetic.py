@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
 from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, ProductOperand
 from bricolage.backends.native.fuse.plan import StorageDtypePolicy
+from bricolage.backends.native.ir.tensors import Constant, Conv, MatMul, Node
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,16 @@ class Arithmetic:
     """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
     stores: StorageDtypePolicy = "nothing"
     """What is stored in bfloat16."""
+    in_bytes: bool = False
+    """Whether products with constant weights multiply bytes (`byte_products`); all others are as the other fields say."""
+
+    def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
+        """How the operands of the product `root` are stored and multiplied."""
+        return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
+
+    def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:
+        """All that products may have."""
+        return (self.operand(isa), byte_operand(isa)) if self.in_bytes else (self.operand(isa),)
 
     def operand(self, isa: Isa) -> ProductOperand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
@@ -29,7 +42,17 @@ class Arithmetic:
 
     def flags(self, isa: Isa) -> tuple[str, ...]:
         """What the compiler must be told for these instructions."""
-        return (*isa.flags, *isa.bfloat16_flags) if self.parts else isa.flags
+        bfloat16 = isa.bfloat16_flags if self.parts else ()
+        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if self.in_bytes else ()))))
+
+
+def multiplies_bytes(root: Node | None) -> bool:
+    """Whether a product may be one of bytes: its weights are constant float32, and so few along k that int32 holds every sum."""
+    weights = root.right if isinstance(root, MatMul) else root.weight if isinstance(root, Conv) else None
+    if not isinstance(weights, Constant) or weights.dtype != "float32":
+        return False
+    k = root.left.shape[-1] if isinstance(root, MatMul) else math.prod(weights.shape[1:])
+    return 0 < k <= LONGEST
 
 
 FLOAT32 = Arithmetic()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.arithmetic import Arithmetic, multiplies_bytes
 from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -56,6 +56,10 @@ def planned(
         blocks = operators_apart(found, origins, fused)
         found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
+    if arithmetic.in_bytes and not any(map(multiplies_bytes, roots)):
+        raise Refused(
+            backend=TITLE, reason="the region has no products with constant weights, which are what int8 is for"
+        )
     if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")
     chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]

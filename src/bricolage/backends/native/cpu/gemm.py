@@ -125,11 +125,13 @@ class GemmCodegen:
             pack = [
                 "const long b = 0;",
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
+                *self.packing.row_of_numbers(0),
                 *self.packing.rows("begin", "end", "0", packed),
             ]
             share = ParallelRange(p.m, PACKING_COST * self.packing.depth)
             shared = p.m * self.packing.pitch * self.packing.bytes
-            phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
+            own = self.packing.row_bytes
+            phases.append(Phase(pack, share, packed.operands, thread_scratch=own, shared_scratch=shared))
         left, lda = (
             (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
             if self.packing.direct is not None
@@ -162,7 +164,8 @@ class GemmCodegen:
 
     def _sums(self, offset: int) -> list[str]:
         """Where the sums of a block of rows are, where they are in memory."""
-        return [f"float *restrict sums = (float *)(own + {offset});"] if self.k_blocks > 1 else []
+        kind = self.operand.sums
+        return [f"{kind} *restrict sums = ({kind} *)(own + {offset});"] if self.k_blocks > 1 else []
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
@@ -190,7 +193,9 @@ class GemmCodegen:
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
+            own += -(-(block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes // 64) * 64
+            lines += self.packing.row_of_numbers(own)
+            own += self.packing.row_bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
@@ -280,7 +285,7 @@ class GemmCodegen:
         """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
         registers."""
         p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
-        step = self.packing.depth // self.packing.steps * padded
+        step = self.operand.k_step * self.operand.splits * padded
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
         counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
         own, a = self._own_steps(), rows.address
@@ -296,17 +301,17 @@ class GemmCodegen:
             f"  const long since = {own}[t][0], steps = {own}[t][1];"
             if own
             else f"  const long steps = {self.packing.steps};",
-            f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
+            f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
             *indented(self._fetch(rows, step, f"columns + {step * self.packing.steps}", str(self.packing.steps))),
             f"  {call}",
-            *indented(self._finish(padded, width)),
+            *indented(self._finish(rows, padded, width)),
             "}",
         ]
 
     def _piecewise(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
         padded = vectors * self.target.lanes
-        step = self.packing.depth // self.packing.steps * padded
+        step = self.operand.k_step * self.operand.splits * padded
         micro = self._micro(self.tile_rows, vectors, rows.lda)
         tile = f"sums + (t - {rows.first}) * {self.tile_rows * padded}"
         operands = f"(steps, {rows.address} + since * {self.operand.k_step}, columns + since * {step}, {tile}"
@@ -322,8 +327,8 @@ class GemmCodegen:
             "}",
             rows.loop,
             f"  {self._where}",
-            f"  const float *restrict tile = {tile};",
-            *indented(self._finish(padded, width)),
+            f"  const {self.operand.sums} *restrict tile = {tile};",
+            *indented(self._finish(rows, padded, width)),
             "}",
         ]
 
@@ -336,12 +341,32 @@ class GemmCodegen:
     def _reads(self) -> str:
         return ", ahead, stride" if self.prefetch else ""
 
-    def _finish(self, padded: int, width: int) -> list[str]:
+    def _finish(self, rows: TileRows, padded: int, width: int) -> list[str]:
         return [
+            *(self._column_scales(padded) if self.operand.scaled else []),
             "for (long r = 0; r < count; r++) {",
             *([] if self.p.m == 1 else ["  const long m = row + r;"]),
+            *(indented(self._row_scale(rows)) if self.operand.scaled else []),
             *indented(self._epilogue(padded, width)),
             "}",
+        ]
+
+    def _column_scales(self, padded: int) -> list[str]:
+        """What the integers of a panel's columns stand for: it lies behind them."""
+        depth = self.packing.part
+        return [
+            f"const float *restrict scales = (const float *)(columns + {depth * padded});",
+            f"const int32_t *restrict totals = (const int32_t *)(columns + {(depth + 4) * padded});",
+        ]
+
+    def _row_scale(self, rows: TileRows) -> list[str]:
+        """What the integers of row `r` of a tile stand for: it lies behind them."""
+        at = f"{rows.address} + r * {rows.lda} + {self.packing.part}"
+        return [
+            "float scale;",
+            "int32_t zero;",
+            f"__builtin_memcpy(&scale, {at}, 4);",
+            f"__builtin_memcpy(&zero, {at} + 4, 4);",
         ]
 
     def _fetch(self, rows: TileRows, step: int, behind: str, steps: str) -> list[str]:
@@ -378,7 +403,10 @@ class GemmCodegen:
         nr = 2 * self.target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // nr))
         coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {padded} + j]")
+        found = f"tile[r * {padded} + j]"
+        if self.operand.scaled:
+            found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, found)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
         return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]

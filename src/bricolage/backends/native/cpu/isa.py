@@ -10,6 +10,9 @@ from typing import Literal
 from bricolage.device.device import Device
 from bricolage.device.host import host
 
+ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "plain"]
+"""What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
+
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 """Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""
 
@@ -31,6 +34,9 @@ class Isa:
     """Processor flags of instructions that multiply bfloat16 and sum in float32."""
     matrix_unit: Literal["", "amx", "emulated"] = ""
     """What multiplies tiles of bfloat16; an emulated one is plain C, for tests."""
+    byte_dot: ByteDot = "plain"
+    byte_flags: tuple[str, ...] = ()
+    """More compiler flags, for code that multiplies bytes."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -54,6 +60,7 @@ ISAS = (
         bfloat16_flags=("-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
         bfloat16_needs=_BFLOAT16 | _AMX,
         matrix_unit="amx",
+        byte_dot="vpmaddubsw",
     ),
     Isa(
         "avx512",
@@ -63,14 +70,20 @@ ISAS = (
         rows=14,
         bfloat16_flags=("-mavx512bf16",),
         bfloat16_needs=_BFLOAT16,
+        byte_dot="vpmaddubsw",
     ),
-    Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6),
+    Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw"),
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
 """From the best to what runs everywhere (the compiler splits its vectors as it must)."""
 
 EMULATED_AMX = replace(
-    ISAS[0], name="emulated-amx", needs=_AVX512 | _BFLOAT16, bfloat16_needs=_BFLOAT16, matrix_unit="emulated"
+    ISAS[0],
+    name="emulated-amx",
+    needs=_AVX512 | _BFLOAT16,
+    bfloat16_needs=_BFLOAT16,
+    matrix_unit="emulated",
+    byte_dot="tdpbusd",
 )
 """The code for a matrix unit where there is none; slow, and never chosen unless asked for."""
 SPLIT_AVX512 = replace(
@@ -80,12 +93,20 @@ SPLIT_AVX512 = replace(
     needs=_AVX2,
     bfloat16_flags=(),
     bfloat16_needs=frozenset(["no such instruction"]),
+    byte_dot="plain",
 )
 SPLIT_AMX = replace(
     EMULATED_AMX, name="split-amx", flags=_AVX2_FLAGS, needs=_AVX2, bfloat16_flags=(), bfloat16_needs=_AVX2
 )
 """The code for vectors of 16 numbers, and for a matrix unit, on processors whose vectors have 8: the compiler splits each vector
 in two. They test what is generated, not the compiler's AVX-512."""
+_BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
+    (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
+    (_AVX512 | {"avx512_vnni"}, 16, "vpdpbusd", ("-mavx512vnni",)),
+    (_AVX2 | {"avx_vnni"}, 8, "vpdpbusd", ("-mavxvnni",)),
+)
+"""What multiplies bytes faster than what an instruction set always has, best first: processor flags, lanes, what it is, and
+compiler flags."""
 _FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX)
 
 
@@ -103,7 +124,16 @@ def available(device: Device | None = None) -> tuple[Isa, ...]:
     """Instruction sets that run on a device, by default the whole processor here; best first."""
     instructions = (device or host()).instructions
     found = tuple(isa for isa in ISAS if isa.needs <= instructions)
-    return tuple(isa for isa in found if isa.matrix_unit != "amx" or tiles_permitted())
+    return tuple(_with_bytes(isa, instructions) for isa in found if isa.matrix_unit != "amx" or tiles_permitted())
+
+
+def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
+    """An instruction set with the fastest products of bytes that a processor has in it."""
+    for needs, lanes, dot, flags in _BYTE_DOTS:
+        fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
+        if fits and isa.byte_dot != "plain" and needs <= instructions:
+            return replace(isa, byte_dot=dot, byte_flags=flags)
+    return isa
 
 
 def named(name: str, device: Device | None = None) -> Isa | None:

@@ -1,4 +1,5 @@
-"""Products by a processor's matrix unit (AMX): tiles of up to 16 rows of 64 bytes, multiplied in bfloat16 and summed in float32.
+"""Products by a processor's matrix unit (AMX): tiles of up to 16 rows of 64 bytes, multiplied in bfloat16 and summed in float32, or
+multiplied as bytes and summed in int32.
 
 A micro-kernel holds 32 rows times two vectors in four tiles; two more hold rows of the left side, and two the panel. A float32 is
 the sum of up to three bfloat16 numbers (8 bits of the mantissa each), so a product of float32 is a few of bfloat16: three of them
@@ -21,8 +22,8 @@ _ROWS = 16
 """Of a tile."""
 TILE_ROWS = 2 * _ROWS
 """Of the largest tile of a product: two of the unit's tiles."""
-_DEPTH = 32
-"""bfloat16 numbers in a row of a tile."""
+_ROW_BYTES = 64
+"""Of a tile."""
 
 _ORDERS = {
     1: ((0, 0),),
@@ -34,13 +35,16 @@ _ORDERS = {
 
 @dataclass(frozen=True)
 class Tiles(ProductOperand):
-    """Operands in tiles; all of them for 16 lanes of float32."""
+    """Operands in tiles, as many elements a step as a row of a tile holds; all of them for 16 lanes of float32."""
+
+    multiply: str = "tile_multiply"
+    """Name of the unit's multiplication."""
 
     def pitch(self, k: int) -> int:
         """An odd number of cache lines, so that the rows of a tile fall into different sets of the first-level cache: up to 1.3
         times as fast (products of 128 × 768 × 768 in three parts; Xeon with AMX)."""
-        row = self.row(k)
-        return row if row // _DEPTH % 2 else row + _DEPTH
+        lines = -(-self.row(k) * self.bytes // _ROW_BYTES)
+        return (lines if lines % 2 else lines + 1) * _ROW_BYTES // self.bytes
 
     def rows(self, _isa: Isa) -> int:
         """Two tiles, one above the other."""
@@ -67,16 +71,15 @@ class Tiles(ProductOperand):
         """See `ProductOperand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         part, adds = tile.part, tile.adds
-        name = (
-            f"tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
-        )
+        kind, in_row, pack = self.element, _ROW_BYTES // self.bytes, self.k_pack
+        name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         halves = range(2 if rows > _ROWS else 1)
         wide = vectors * lanes
         sums = [(h, v, 2 * h + v) for h in halves for v in range(vectors)]
         lines = [
             f"static __attribute__((noinline, noipa)) void {name}"
-            f"(long depth, const uint16_t *a, const uint16_t *b, float *tile{more}) {{"
+            f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
         at = [f"tile + {_ROWS * h * wide + v * lanes}, {4 * wide}" for h, v, _ in sums]
         clear = [f"tile_zero({t});" for *_, t in sums]
@@ -95,20 +98,22 @@ class Tiles(ProductOperand):
         for left, right in _ORDERS[self.splits]:
             if left != held[0]:
                 start = left * part
-                lines += [f"    tile_load({4 + h}, a + {start + _ROWS * h * lda}, {2 * lda});" for h in halves]
+                lines += [f"    tile_load({4 + h}, a + {start + _ROWS * h * lda}, {self.bytes * lda});" for h in halves]
             if right != held[1]:
-                start = right * _ROWS * 2 * wide
-                lines += [f"    tile_load({6 + v}, b + {start + 2 * v * lanes}, {4 * wide});" for v in range(vectors)]
-            lines += [f"    tile_multiply({t}, {4 + h}, {6 + v});" for h, v, t in sums]
+                start = right * _ROWS * pack * wide
+                lines += [
+                    f"    tile_load({6 + v}, b + {start + pack * v * lanes}, {4 * wide});" for v in range(vectors)
+                ]
+            lines += [f"    {self.multiply}({t}, {4 + h}, {6 + v});" for h, v, t in sums]
             held = left, right
-        lines += [f"    a += {_DEPTH}; b += {self.splits * _ROWS * 2 * wide};", "  }"]
+        lines += [f"    a += {in_row}; b += {self.splits * _ROWS * pack * wide};", "  }"]
         lines += [f"  tile_store({t}, {spot});" for (*_, t), spot in zip(sums, at, strict=True)]
         return name, "\n".join([*lines, "}"])
 
 
 def tiles(parts: int) -> Tiles:
     """bfloat16 (1), or float32 as the sum of two or three of them."""
-    return Tiles("bfloat16", 2, _DEPTH, len(_ORDERS[parts]) / 16, parts)
+    return Tiles("bfloat16", 2, _ROW_BYTES // 2, len(_ORDERS[parts]) / 16, parts)
 
 
 _SHAPES = r"""
@@ -125,6 +130,7 @@ TILES = (
 #define tile_load(t, from, stride) _tile_loadd(t, from, stride)
 #define tile_store(t, to, stride) _tile_stored(t, to, stride)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
+#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)
 """
 ).strip()
 """The matrix unit's instructions."""
@@ -180,6 +186,18 @@ static void tile_multiply(int c, int a, int b) {
           sums[n][i] = __builtin_fmaf(tile_number(left[2 * k + i]), tile_number(right[2 * n + i]), sums[n][i]);
     }
     for (int n = 0; n < 16; n++) to[n] += sums[n][0] + sums[n][1];
+  }
+}
+static void tile_multiply_bytes(int c, int a, int b) {
+  struct tile_unit *unit = tile_unit();
+  for (int m = 0; m < unit->shapes.rows[c]; m++) {
+    int32_t *to = (int32_t *)(unit->data[c] + 64 * m);
+    const uint8_t *left = unit->data[a] + 64 * m;
+    for (int k = 0; k < 16; k++) {
+      const int8_t *right = (const int8_t *)(unit->data[b] + 64 * k);
+      for (int n = 0; n < 16; n++)
+        for (int i = 0; i < 4; i++) to[n] += left[4 * k + i] * right[4 * n + i];
+    }
   }
 }
 """

@@ -75,7 +75,7 @@ def _prologue(order: _Order, target: CpuTarget, arithmetic: Arithmetic) -> str:
     return "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *arithmetic.operand(target.isa).preamble(target.isa),
+            *dict.fromkeys(text for one in arithmetic.operands(target.isa) for text in one.preamble(target.isa)),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
@@ -226,10 +226,10 @@ def _phases(
     if choice.pieces is not None:
         usual = _phases(kernel, plan, weights, target, arithmetic, replace(choice, pieces=None))
         return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
-    operand, config = arithmetic.operand(target.isa), choice.gemm
+    operand, config = arithmetic.operand_of(target.isa, kernel.root), choice.gemm
     match kernel.root:
         case MatMul() if kernel.fused_producer is not None:
-            return [attention.attention(kernel, plan, weights, target, operand)]
+            return [attention.attention(kernel, plan, weights, target, arithmetic.operand(target.isa))]
         case Conv() if kernel.fused_producer is not None:
             return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
         case Conv() if (

@@ -63,7 +63,7 @@ class Packing:
         p, lanes, operand = self.p, self.isa.lanes, self.operand
         self.element, self.bytes = operand.element, operand.bytes
         self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
-        self.part = self.depth // operand.splits
+        self.part = operand.depth(p.k) // operand.splits
         """Elements of a packed row's first parts."""
         self.pitch = operand.pitch(p.k)
         wide = 2 * lanes
@@ -84,6 +84,12 @@ class Packing:
         return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
 
     def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
+        if self.operand.splits > 1 or self.depth != self.p.k:
+            return None
+        return self._lies(self.operand.dtype, b, i, kk)
+
+    def _lies(self, dtype: str, b: Index, i: Index, kk: Index) -> Direct | None:
+        """Where the rows of A lie in memory as numbers of a type, if they do."""
         node, coords, guards = self.p.left(b, i, kk)
         if guards:
             return None
@@ -91,7 +97,7 @@ class Packing:
         if found is None:
             return None
         buffer, index = found
-        if buffer.dtype != self.operand.dtype or self.operand.splits > 1 or self.depth != self.p.k:
+        if buffer.dtype != dtype:
             return None
         m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
@@ -99,8 +105,19 @@ class Packing:
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
         return Direct(buffer, origin, m_step)
 
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of numbers that a thread keeps before it packs them; none where each is packed by itself."""
+        return -(-self.p.k * 4 // 64) * 64 if self.operand.scaled and self.direct is None else 0
+
+    def row_of_numbers(self, offset: int) -> list[str]:
+        """Declares where a thread keeps that row: `offset` bytes from the start of its own memory."""
+        return [f"float *restrict numbers = (float *)(own + {offset});"] if self.row_bytes else []
+
     def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
+        if self.operand.scaled:
+            return self._scaled_rows(start, stop, origin, memory)
         p = self.p
         m = variable("m", p.m)
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
@@ -127,9 +144,41 @@ class Packing:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
         lines = nested("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
-        if p.m == 1:
+        return self._over_rows(start, stop, lines)
+
+    def _over_rows(self, start: str, stop: str, lines: list[str]) -> list[str]:
+        if self.p.m == 1:
             return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+
+    def _scaled_rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
+        """The same for bytes: the scale of a row depends on all of it, so that its numbers are found first, unless they lie in
+        memory as they are."""
+        p = self.p
+        to = f"block + (m - {origin}) * {self.pitch}"
+        whole = self._lies("float32", variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        if whole is not None:
+            at = f"{whole.pointer(memory)} + m * {whole.lda}"
+            return self._over_rows(start, stop, [f"pack_bytes({at}, {to}, {p.k}, {self.part});"])
+        taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
+        c = variable("c", p.runs[-1])
+        node, coords, guards = p.left(variable("b", p.batch), variable("m", p.m), flatten((*taps, c), p.runs))
+        body = Body(self.plan, memory)
+        value = body.value(node, coords)
+        copy = [
+            "#pragma GCC ivdep",
+            f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+            *indented([*body.lines, f"to[c] = {value};"]),
+            "}",
+        ]
+        inner = [f"float *restrict to = numbers + {flatten((*taps, ZERO), p.runs).c()};"]
+        if tests := [t for index, extent in guards for t in bounds_tests(index, extent)]:
+            zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
+            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+        else:
+            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        lines = [*nested("t", p.runs[:-1], inner), f"pack_bytes(numbers, {to}, {p.k}, {self.part});"]
+        return self._over_rows(start, stop, lines)
 
     def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
         """Statements that compute `count` numbers, some at a time, and store them as operands: no compiler makes the instruction

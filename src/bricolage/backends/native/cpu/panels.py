@@ -1,7 +1,8 @@
 """The heart of every matrix product: a tile of rows times a panel of two vectors, which stays in registers for all of k.
 
 The right side is cut into panels, one after another in memory. How operands are stored and multiplied is a `ProductOperand`:
-float32 one by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`).
+float32 one by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`);
+bytes in fours, by either (`byte_products`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
+_NAMES = {1: "product", 2: "pairs", 4: "fours"}
 _CHAINS = 8
 """Sums that are under way at a time, at least: a multiply-add takes four or five cycles, of which two begin in each."""
 
@@ -52,6 +54,12 @@ class ProductOperand(ABC):
     """Time of a product, that of a float32 being 1."""
     splits: int = 1
     """Numbers of `dtype` whose sum represents an element."""
+    sums: str = "float"
+    """C type of the sums in a tile."""
+    sum_vector: str = "vec"
+    """C type of a vector of them."""
+    scaled: bool = False
+    """Whether rows and columns hold integers that stand for numbers: what they stand for lies behind them, see `byte_products`."""
 
     @property
     def element(self) -> str:
@@ -67,9 +75,14 @@ class ProductOperand(ABC):
         """Steps of the micro-kernel for `k` products; what is missing from the last one is zeros."""
         return -(-k // self.k_step)
 
-    def row(self, k: int) -> int:
-        """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros."""
+    def depth(self, k: int) -> int:
+        """Elements along k that are multiplied, of all parts."""
         return self.steps(k) * self.k_step * self.splits
+
+    def row(self, k: int) -> int:
+        """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros, and what lies behind
+        them. A column of a panel has as many."""
+        return self.depth(k)
 
     def pitch(self, k: int) -> int:
         """Elements from one packed row to the next."""
@@ -135,7 +148,7 @@ class Vectors(ProductOperand):
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         unroll = tile.unroll
-        name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        name = f"{_NAMES[self.k_pack]}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         sets = max(1, _CHAINS // (rows * vectors))
         name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
         kind = self.element
@@ -143,10 +156,10 @@ class Vectors(ProductOperand):
         lines = [
             # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
             f"static __attribute__((noinline, noipa)) void {name}"
-            f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
+            f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
         lines += [
-            f"  vec {', '.join(f'c{s}_{r}_{v} = {{0}}' for r in range(rows) for v in range(vectors))};"
+            f"  {self.sum_vector} {', '.join(f'c{s}_{r}_{v} = {{0}}' for r in range(rows) for v in range(vectors))};"
             for s in range(sets)
         ]
         if sets > 1:
@@ -162,7 +175,7 @@ class Vectors(ProductOperand):
                 "  }",
             ]
         lines += [
-            f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = {' + '.join(f'c{s}_{r}_{v}' for s in range(sets))};"
+            f"  *({self.sum_vector} *)(tile + {(r * vectors + v) * lanes}) = {' + '.join(f'c{s}_{r}_{v}' for s in range(sets))};"
             for r in range(rows)
             for v in range(vectors)
         ]
@@ -233,17 +246,25 @@ static inline void split_narrow(const float *numbers, uint16_t *to, long part, l
 """.strip()
 """The same where vectors of 512 bits are split: to the nearest, ties to even; subnormals become zero, as the instruction has it."""
 
-SINGLES = Vectors("float32", 1, 1, 1.0, 1, "vec", "a[{0}] - (vec){{0}}", "*(const vec *)(b + {0})", "{0} += {1} * {2};")
+SINGLES = Vectors(
+    "float32",
+    1,
+    1,
+    1.0,
+    vector="vec",
+    broadcast="a[{0}] - (vec){{0}}",
+    load="*(const vec *)(b + {0})",
+    multiply="{0} += {1} * {2};",
+)
 PAIRS = Vectors(
     "bfloat16",
     2,
     2,
     0.5,
-    1,
-    "__m512bh",
-    "(__m512bh)_mm512_set1_epi32(*(const int *)(a + {0}))",
-    "(__m512bh)_mm512_loadu_si512(b + {0})",
-    "{0} = (vec)_mm512_dpbf16_ps((__m512){0}, {1}, {2});",
+    vector="__m512bh",
+    broadcast="(__m512bh)_mm512_set1_epi32(*(const int *)(a + {0}))",
+    load="(__m512bh)_mm512_loadu_si512(b + {0})",
+    multiply="{0} = (vec)_mm512_dpbf16_ps((__m512){0}, {1}, {2});",
 )
 """For vectors of 512 bits."""
 

@@ -26,7 +26,7 @@ static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
 static void multiply(const uintptr_t *with, struct seat *at) {
   (void)with;
   ELEMENT a[ROWS * DEPTH] __attribute__((aligned(64))), b[DEPTH * WIDE] __attribute__((aligned(64)));
-  float tile[ROWS * WIDE] __attribute__((aligned(64)));
+  SUMS tile[ROWS * WIDE] __attribute__((aligned(64)));
   memset(a, 0, sizeof a);
   memset(b, 0, sizeof b);
   while (take(at, at->threads) >= 0) { @MULTIPLY@ }
@@ -86,13 +86,16 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     Raises:
         Refused: the C does not compile.
     """
-    operand, vectors = arithmetic.operand(isa), 2
+    operand, vectors = arithmetic.operands(isa)[-1], 2
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
-    name, micro = operand.micro_kernel(MicroTile(rows, vectors, depth, isa.lanes, part=depth // operand.splits))
+    name, micro = operand.micro_kernel(
+        MicroTile(rows, vectors, depth, isa.lanes, part=operand.depth(products) // operand.splits)
+    )
     multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,
+        "SUMS": operand.sums,
         "ROWS": rows,
         "DEPTH": depth,
         "WIDE": vectors * isa.lanes,

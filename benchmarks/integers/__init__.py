@@ -1,0 +1,1 @@
+"""Networks in integers, ours beside those of other tools: `python -m benchmarks.integers`."""

@@ -1,0 +1,282 @@
+"""Networks in integers, ours beside those of other tools.
+
+    python -m benchmarks.integers [--networks minilm-l6,opennsfw] [--threads 2] [--json]
+
+Each network is one float32 file with fixed sizes. Other tools' quantisers and ours make files of it from the same samples; each file
+races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that take
+turns in one run (`bricolage bench` with every accuracy allowed). `error` is the relative error to the float32 network in float64, the
+median over inputs that calibration has not seen; `agreement` the share of these inputs on which the largest output is the same.
+`ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean, median
+
+import numpy as np
+import onnx_ir as ir
+
+from benchmarks.integers.networks import CALIBRATION, HELD_BACK, QUANTISABLES, Quantisable
+from benchmarks.integers.peers import PEERS
+from bricolage import scratch
+from bricolage.api.context import open_context
+from bricolage.api.sources import Source, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.device.buffers import aligned
+from bricolage.device.host import host
+from bricolage.driver.decide import compete
+from bricolage.driver.state import Challenger
+from bricolage.driver.variants import write
+from bricolage.errors import BricolageError
+from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.progress import Silent
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.verify.compare import relative_error
+from bricolage.verify.reference import evaluate
+from bricolage.work.implementation import Assignment, Implementation, KernelConfig
+
+_TOOLS = ("onnxruntime", "openvino", "native")
+_ANY_ERROR = 1e3
+"""Relative: nothing is refused for its accuracy, which is a column of the table."""
+_OURS = (KernelConfig("int8"), KernelConfig("int8-bf16"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A contestant on a network."""
+
+    network: str
+    contestant: str
+    precision: str
+    ms: float | None
+    ci_ms: tuple[float, float] | None
+    bytes: int
+    """Of the file that it runs."""
+    error: float | None
+    agreement: float | None
+    ratio_to_best_float: float | None
+    trained: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A file on a tool."""
+
+    name: str
+    precision: str
+    implementation: Implementation
+    variant: str
+    file: Path
+
+
+def compared(network: Quantisable, threads: int, folder: Path) -> list[Row]:
+    """The rows of one network."""
+    float32 = network.fixed(folder / "float32.onnx")
+    files = dict(_files(network, float32, folder))
+    options = Options(threads=threads, tolerance=_ANY_ERROR, backends=_TOOLS)
+    backends = registry.available(options.backends)
+    inputs = dict(network.inputs(HELD_BACK[0]))
+    with scratch.using(working_folder()) as directory:
+        opened = open_source(float32, options, directory, example_inputs=None, dynamic=None, given=inputs)
+        with open_context(options, backends, host(), Silent(), database=directory / "costs.sqlite") as context:
+            (bucket,) = opened.buckets
+            variants = [GraphVariant(ORIGINAL, bucket.graph), *_variants(files, opened)]
+            entries = list(_entries(variants, {ORIGINAL: float32, **files}))
+            session = context.session(opened, bucket.graph)
+            arrays, _ = context.inputs(opened, bucket.graph, session)
+            operators = {one.name: len(one.graph) for one in variants}
+            challengers = [
+                Challenger(
+                    one.name, (Assignment((1 << operators[one.variant]) - 1, one.implementation),), None, one.variant
+                )
+                for one in entries
+            ]
+            found = compete(session, variants, arrays, opened.digest, challengers)
+        judged = _judged(network, float32, entries, threads, directory)
+    return list(_rows(network, entries, found, judged))
+
+
+def _files(network: Quantisable, float32: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """What each quantiser makes of the network, by its name; what fails is told."""
+    samples = [network.inputs(seed) for seed in CALIBRATION]
+    for name, quantiser in PEERS.items():
+        to = folder / f"{name}.onnx"
+        try:
+            quantiser(float32, samples, to, network.products_only)
+        except Exception as error:  # noqa: BLE001 -- whatever another tool raises is a row's reason
+            print(f"{network.name}: {name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+            continue
+        yield name, to
+
+
+def _variants(files: Mapping[str, Path], opened: Source) -> Iterator[GraphVariant]:
+    for name, path in files.items():
+        variant = GraphVariant(name, prepare(ir.load(path), {}))
+        opened.store.share([variant.graph.model])
+        write(variant, opened.store)
+        yield variant
+
+
+def _entries(variants: Sequence[GraphVariant], files: Mapping[str, Path]) -> Iterator[_Entry]:
+    for variant in variants:
+        own = files[variant.name]
+        if variant.name == ORIGINAL:
+            for config in _OURS:
+                yield _Entry(f"native {config}", "int8", Implementation("native", config), ORIGINAL, own)
+            continue
+        for tool in _TOOLS:
+            config = registry.get(tool).configs("highest", host())[0]
+            yield _Entry(f"{variant.name} on {tool}", "int8", Implementation(tool, config), variant.name, own)
+
+
+def _judged(
+    network: Quantisable, float32: Path, entries: Sequence[_Entry], threads: int, folder: Path
+) -> dict[str, tuple[float, float]]:
+    """Error and agreement of each entry on what calibration has not seen."""
+    held = [network.inputs(seed) for seed in HELD_BACK]
+    model = prepare(ir.load(float32), {}).model
+    right = [list(evaluate(model, one).values()) for one in held]
+    found: dict[str, tuple[float, float]] = {}
+    for entry in entries:
+        try:
+            answers = list(_answers(entry, held, threads, folder))
+        except BricolageError as error:
+            print(f"{network.name}: {entry.name}: {error.sentence}", file=sys.stderr)
+            continue
+        errors = [relative_error(answer, one) for answer, one in zip(answers, right, strict=True)]
+        same = [np.argmax(answer[0]) == np.argmax(one[0]) for answer, one in zip(answers, right, strict=True)]
+        found[entry.name] = median(errors), float(np.mean(same))
+    return found
+
+
+def _answers(
+    entry: _Entry, inputs: Sequence[Mapping[str, np.ndarray]], threads: int, folder: Path
+) -> Iterator[list[np.ndarray]]:
+    """Outputs of an entry for each set of inputs."""
+    own = folder / f"judged-{entry.variant}"
+    store = Store(own)
+    graph = prepare(ir.load(entry.file), {})
+    store.share([graph.model])
+    region = RegionModel(store.region(graph.everything, "all"))
+    kernel = registry.get(entry.implementation.backend).compile(
+        region, entry.implementation.config, Resources(threads=threads)
+    )
+    given, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
+    call = kernel.bind(given, outputs)
+    for one in inputs:
+        for array, info in zip(given, region.inputs, strict=True):
+            array[...] = one[info.name]
+        call()
+        yield [array.copy() for array in outputs]
+
+
+def _rows(
+    network: Quantisable, entries: Sequence[_Entry], found: Bucket, judged: Mapping[str, tuple[float, float]]
+) -> Iterator[Row]:
+    known = {entry.name: entry for entry in entries}
+    floats = [
+        one
+        for one in found.contestants
+        if one.name not in known and one.median_ms is not None and _plain(str(one.name))
+    ]
+    best = min((one.median_ms for one in floats if one.median_ms is not None), default=None)
+    for one in found.contestants:
+        entry = known.get(one.name)
+        if entry is None and not _plain(str(one.name)):
+            continue
+        error, agreement = judged.get(one.name, (one.error, None))
+        yield Row(
+            network=network.name,
+            contestant=str(one.name),
+            precision=entry.precision if entry is not None else "float32",
+            ms=one.median_ms,
+            ci_ms=one.ci_ms,
+            bytes=entry.file.stat().st_size if entry is not None else 0,
+            error=error,
+            agreement=agreement if network.trained else None,
+            ratio_to_best_float=best / one.median_ms if best is not None and one.median_ms else None,
+            trained=network.trained,
+            reason=one.reason or "",
+        )
+
+
+def _plain(name: str) -> bool:
+    """Whether a baseline of the race computes in float32."""
+    return "bf16" not in name and "int8" not in name
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows as text, the fastest of a network first."""
+    lines = [
+        "| network | contestant | ms | over the best float32 | error | agreement |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for row in sorted(rows, key=lambda one: (one.network, one.ms or float("inf"))):
+        ms = f"{row.ms:.3g}" if row.ms is not None else row.reason[:60] or "–"
+        ratio = f"{row.ratio_to_best_float:.2f}" if row.ratio_to_best_float is not None else "–"
+        error = f"{row.error:.2g}" if row.error is not None else "–"
+        agreement = f"{row.agreement:.0%}" if row.agreement is not None else "–"
+        lines.append(f"| {row.network} | {row.contestant} | {ms} | {ratio} | {error} | {agreement} |")
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float]:
+    """The geometric mean of our best in bytes over the best float32, and over the fastest of the other tools' that is no less
+    accurate."""
+    over_float, over_peers = list[float](), list[float]()
+    for name in dict.fromkeys(row.network for row in rows):
+        own = [row for row in rows if row.network == name and row.ms is not None]
+        ours = [row for row in own if row.contestant.startswith("native int8")]
+        if not ours:
+            continue
+        best = min(ours, key=lambda row: row.ms or 0.0)
+        over_float.append(best.ratio_to_best_float or 1.0)
+        peers = [row for row in own if " on " in row.contestant and not row.contestant.endswith("native")]
+        rivals = [row.ms for row in peers if row.ms and (row.error or 9.0) <= (best.error or 0.0)]
+        if rivals and best.ms:
+            over_peers.append(min(rivals) / best.ms)
+    return {
+        "over_best_float": geometric_mean(over_float) if over_float else 1.0,
+        "over_peers_as_accurate": geometric_mean(over_peers) if over_peers else 1.0,
+        "networks_with_such_peers": float(len(over_peers)),
+    }
+
+
+def main() -> None:
+    """Prints a table, or rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(QUANTISABLES), type=lambda text: text.split(","))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for name in given.networks:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found = compared(QUANTISABLES[name], given.threads, Path(folder))
+            except BricolageError as error:
+                print(f"{name}: {error.sentence}", file=sys.stderr)
+                continue
+        print(table(found), file=sys.stderr, flush=True)
+        rows += found
+    if given.json:
+        facts = {"device": host().model, "threads": given.threads, "summary": summary(rows)}
+        print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=2))
+    else:
+        print(f"{host().model}, {given.threads} threads\n\n{table(rows)}\n\n{summary(rows)}")
+
+
+if __name__ == "__main__":
+    main()

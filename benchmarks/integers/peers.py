@@ -1,0 +1,64 @@
+"""Files of other tools' quantisers, each at the settings that its own documentation advises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+Quantiser = Callable[[Path, Sequence[Arrays], Path, bool], None]
+"""Given a float32 file, samples, where to write, and whether matrix products alone are to be quantised."""
+
+
+def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only: bool) -> None:
+    """ONNX Runtime's static quantiser: QDQ, u8 activations, s8 weights by channel; its own preprocessing first."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # untyped base
+        def __init__(self) -> None:
+            self._left: Iterator[Arrays] = iter(samples)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            found = next(self._left, None)
+            return None if found is None else dict(found)
+
+    ready = to.with_suffix(".ready.onnx")
+    quant_pre_process(str(float32), str(ready))
+    quantize_static(
+        str(ready),
+        str(to),
+        Reader(),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=["MatMul", "Gemm"] if products_only else None,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+
+
+def ort_dynamic(float32: Path, _samples: Sequence[Arrays], to: Path, _products_only: bool) -> None:
+    """ONNX Runtime's dynamic quantiser: matrix products with s8 weights by channel."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        str(float32), str(to), op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8
+    )
+
+
+def nncf_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only: bool) -> None:
+    """NNCF's post-training quantisation of an ONNX file."""
+    import nncf
+    import onnx
+
+    given = nncf.Dataset([dict(one) for one in samples])
+    kind = nncf.ModelType.TRANSFORMER if products_only else None
+    found = nncf.quantize(
+        onnx.load(str(float32)), given, preset=nncf.QuantizationPreset.MIXED, model_type=kind, subset_size=len(samples)
+    )
+    onnx.save(found, str(to))
+
+
+PEERS: Mapping[str, Quantiser] = {"ort-static": ort_static, "ort-dynamic": ort_dynamic, "nncf": nncf_static}

@@ -1,0 +1,282 @@
+"""Products of bytes: float32 in and out, integers in between.
+
+Rows of the left side become bytes without a sign while they are packed, each with a scale and a zero point of its own (asymmetric,
+dynamic); columns of constant weights become bytes with a sign when the region is compiled, each with a scale (symmetric). The sums
+in int32 are exact, so that
+
+    Σ a·w = scale_a · scale_w · (Σ A·W − zero_a · ΣW)
+
+(Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). A packed
+row ends with its scale and zero point, a panel with the scales of its columns and their sums ΣW.
+
+Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those of a column are
+so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the left side have no sign, so
+that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.backends.native.cpu.isa import ByteDot, Isa
+from bricolage.backends.native.cpu.matrix_unit import EMULATED, TILES, Tiles
+from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
+
+LONGEST = (2**31 - 1) // (255 * 127)
+"""Products that a sum in int32 holds, whatever they are."""
+SCALE_BYTES = 8
+"""Of a scale in float32 and an int32, behind a row or for each column of a panel."""
+_LARGEST = 127
+"""Of a byte with a sign; -128 is not used, so that weights are symmetric."""
+_PAIR = 128
+"""Two neighbours of one sign: 255 · 128 fits into int16."""
+
+
+@dataclass(frozen=True)
+class QuantisedColumns:
+    """Weights [batch, k, n] as bytes, with what a column's integers stand for."""
+
+    integers: np.ndarray
+    """int8 [batch, k, n], from -127 to 127."""
+    scales: np.ndarray
+    """float32 [batch, n]: a weight is its integer times its column's scale."""
+
+
+def quantised_columns(weights: np.ndarray, *, pair_safe: bool) -> QuantisedColumns:
+    """The nearest bytes to float32 weights [batch, k, n], to the even one between two.
+
+    Args:
+        weights: finite; infinite ones and NaN make a column's scale NaN, so that its results are.
+        pair_safe: whether neighbours along k, in pairs from the first on, may sum to at most 128 where they have one sign.
+    """
+    largest = np.abs(weights).max(axis=1, initial=0.0)
+    if pair_safe:
+        largest = np.maximum(largest, _one_signed_pairs(weights) * (_LARGEST / _PAIR))
+    scales = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
+    # A column of subnormal weights: a scale of zero would divide by nothing.
+    scales = np.where(scales == 0, np.float32(np.finfo(np.float32).tiny), scales)
+    while True:
+        with np.errstate(invalid="ignore", over="ignore"):
+            ratio = np.nan_to_num(weights / scales[:, None, :], nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
+        integers = np.clip(np.rint(ratio), -_LARGEST, _LARGEST)
+        if not pair_safe:
+            break
+        over = _one_signed_pairs(integers) > _PAIR  # rounding both of a pair up
+        if not over.any():
+            break
+        scales = np.where(over, scales * np.float32(1 + 1 / 256), scales)
+    scales = np.where(np.isfinite(largest), scales, np.float32(np.nan))
+    return QuantisedColumns(integers.astype(np.int8), scales)
+
+
+def _one_signed_pairs(weights: np.ndarray) -> np.ndarray:
+    """The largest sum of two neighbours of one sign in each column, [batch, n]."""
+    batch, k, n = weights.shape
+    even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
+    pairs = even.reshape(batch, -1, 2, n)
+    positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
+    return np.maximum(positive, negative).max(axis=1, initial=0.0)
+
+
+class BytesInFours(ProductOperand):
+    """What operands of bytes have in common, in vectors or in tiles."""
+
+    def row(self, k: int) -> int:
+        """The bytes of a row, a scale and a zero point."""
+        return self.depth(k) + SCALE_BYTES
+
+    def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two: rows of four neighbours
+        along k for each column, then the scales of all columns, then the sums of their integers."""
+        batch, k, n = right.shape
+        found = quantised_columns(right, pair_safe=self.pairs_saturate)
+        padded = [2 * lanes] * (n // (2 * lanes))
+        rest = n - sum(padded)
+        padded += [lanes if rest <= lanes else 2 * lanes] if rest else []
+        wide, depth = sum(padded), self.depth(k)
+        integers = np.zeros((batch, depth, wide), np.int8)
+        integers[:, :k, :n] = found.integers
+        scales = np.ones((batch, wide), np.float32)
+        scales[:, :n] = found.scales
+        sums = integers.sum(axis=1, dtype=np.int32)
+        in_fours = integers.reshape(batch, depth // self.k_pack, self.k_pack, wide).swapaxes(2, 3)
+        parts: list[np.ndarray] = []
+        start = 0
+        for width in padded:
+            own = slice(start, start + width)
+            parts += [
+                np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8),
+                np.ascontiguousarray(scales[:, own]).view(np.uint8),
+                np.ascontiguousarray(sums[:, own]).view(np.uint8),
+            ]
+            start += width
+        return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    @property
+    def pairs_saturate(self) -> bool:
+        """Whether two products are added in int16."""
+        return False
+
+
+@dataclass(frozen=True)
+class ByteVectors(BytesInFours, Vectors):
+    """Bytes in vectors."""
+
+    dot: ByteDot = "plain"
+
+    @property
+    def pairs_saturate(self) -> bool:
+        """Of vpmaddubsw alone."""
+        return self.dot == "vpmaddubsw"
+
+    def preamble(self, isa: Isa) -> Sequence[str]:
+        """What packs rows, and products in plain C."""
+        return (_HEAD.replace("@LANES@", str(isa.lanes)), *([_PLAIN_DOT] if self.dot == "plain" else []), PACK_BYTES)
+
+
+@dataclass(frozen=True)
+class ByteTiles(BytesInFours, Tiles):
+    """Bytes in the tiles of a matrix unit."""
+
+    def preamble(self, isa: Isa) -> Sequence[str]:
+        """The unit's instructions, and what packs rows."""
+        return (TILES if isa.matrix_unit == "amx" else EMULATED, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
+
+
+def byte_operand(isa: Isa) -> ProductOperand:
+    """How bytes are multiplied with an instruction set."""
+    if isa.byte_dot == "tdpbusd":
+        return ByteTiles("uint8", 4, 64, 1 / 32, 1, "int32_t", "byte_sums", scaled=True, multiply="tile_multiply_bytes")
+    vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]
+    return ByteVectors(
+        "uint8",
+        4,
+        4,
+        _COSTS[isa.byte_dot],
+        1,
+        "int32_t",
+        "byte_sums",
+        scaled=True,
+        vector=vector,
+        broadcast=broadcast,
+        load=load,
+        multiply=multiply,
+        dot=isa.byte_dot,
+    )
+
+
+_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 4, "vpmaddubsw": 1 / 2, "plain": 1.0}
+"""Time of a product, that of a float32 being 1."""
+
+_WIDE = ("__m512i", "_mm512_set1_epi32(*(const int *)(a + {0}))", "_mm512_loadu_si512(b + {0})")
+_NARROW = ("__m256i", "_mm256_set1_epi32(*(const int *)(a + {0}))", "_mm256_loadu_si256((const __m256i *)(b + {0}))")
+_INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
+    ("vpdpbusd", 16): (*_WIDE, "{0} = (byte_sums)_mm512_dpbusd_epi32((__m512i){0}, {1}, {2});"),
+    ("vpdpbusd", 8): (*_NARROW, "{0} = (byte_sums)_mm256_dpbusd_avx_epi32((__m256i){0}, {1}, {2});"),
+    ("vpmaddubsw", 16): (
+        *_WIDE,
+        "{0} += (byte_sums)_mm512_madd_epi16(_mm512_maddubs_epi16({1}, {2}), _mm512_set1_epi16(1));",
+    ),
+    ("vpmaddubsw", 8): (
+        *_NARROW,
+        "{0} += (byte_sums)_mm256_madd_epi16(_mm256_maddubs_epi16({1}, {2}), _mm256_set1_epi16(1));",
+    ),
+    ("plain", 0): ("byte_pointer", "(a + {0})", "(b + {0})", "{0} = plain_dot({0}, {1}, {2});"),
+}
+"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are read,
+and how they are multiplied."""
+
+_HEAD = r"""
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+typedef int32_t byte_sums __attribute__((vector_size(4 * @LANES@), aligned(4), may_alias));
+"""
+
+_PLAIN_DOT = r"""
+typedef const uint8_t *byte_pointer;
+static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *b) {
+  const int8_t *w = (const int8_t *)b;
+  for (long i = 0; i < (long)(sizeof c / 4); i++)
+    c[i] += a[0] * w[4 * i] + a[1] * w[4 * i + 1] + a[2] * w[4 * i + 2] + a[3] * w[4 * i + 3];
+  return c;
+}
+""".strip()
+
+PACK_BYTES = r"""
+/* To the nearest, to the even one between two; for numbers below 2^22. */
+static inline int32_t nearest(float x) { const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is right.
+   A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
+static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {
+  float low = 0, high = 0;
+  long i = 0, odd = 0;
+#if defined(__AVX512F__)
+  {
+    __m512 lows = _mm512_setzero_ps(), highs = lows;
+    __mmask16 strange = 0;
+    for (; i + 16 <= k; i += 16) {
+      const __m512 v = _mm512_loadu_ps(x + i);
+      lows = _mm512_min_ps(lows, v);
+      highs = _mm512_max_ps(highs, v);
+      strange |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    }
+    low = _mm512_reduce_min_ps(lows);
+    high = _mm512_reduce_max_ps(highs);
+    odd = strange;
+  }
+#elif defined(__AVX2__)
+  {
+    __m256 lows = _mm256_setzero_ps(), highs = lows, strange = lows;
+    for (; i + 8 <= k; i += 8) {
+      const __m256 v = _mm256_loadu_ps(x + i);
+      lows = _mm256_min_ps(lows, v);
+      highs = _mm256_max_ps(highs, v);
+      strange = _mm256_or_ps(strange, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    }
+    float l[8], h[8];
+    _mm256_storeu_ps(l, lows);
+    _mm256_storeu_ps(h, highs);
+    for (long j = 0; j < 8; j++) { low = l[j] < low ? l[j] : low; high = h[j] > high ? h[j] : high; }
+    odd = _mm256_movemask_ps(strange);
+  }
+#endif
+  for (; i < k; i++) {
+    low = x[i] < low ? x[i] : low;
+    high = x[i] > high ? x[i] : high;
+    odd |= x[i] != x[i];
+  }
+  float scale = high / 255 - low / 255;  /* the difference of the two may be infinite */
+  if (odd || !(scale <= 3.4028235e38f)) scale = __builtin_nanf("");
+  else if (scale < 1.17549435e-38f) scale = 0;
+  const float inverse = scale > 0 ? 1 / scale : 0;
+  const int32_t zero = nearest(-low * inverse);
+  i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= k; i += 16) {
+    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
+    const __m512i up = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtusepi32_epi8(up));
+  }
+#elif defined(__AVX2__)
+  for (; i + 8 <= k; i += 8) {
+    const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
+    const __m256i up = _mm256_add_epi32(q, _mm256_set1_epi32(zero));
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+    _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
+  }
+#endif
+  for (; i < k; i++) {
+    const int32_t q = nearest(x[i] * inverse) + zero;
+    to[i] = q < 0 ? 0 : q > 255 ? 255 : q;
+  }
+  for (; i < depth; i++) to[i] = 0;  /* times a weight of zero */
+  __builtin_memcpy(to + depth, &scale, 4);
+  __builtin_memcpy(to + depth + 4, &zero, 4);
+}
+""".strip()
+"""A row of float32 as bytes; x · (1 / scale) may be a step off x / scale at a tie, which is rounding as any other."""
