@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
-from bricolage.backends.native.cpu.matrix_unit import EMULATED, TILES, Tiles
+from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
 
 LONGEST = (2**31 - 1) // (255 * 127)
@@ -144,7 +144,8 @@ class ByteTiles(BytesInFours, Tiles):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
-        return (TILES if isa.matrix_unit == "amx" else EMULATED, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
+        unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
+        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
 
 
 def byte_operand(isa: Isa) -> ProductOperand:

@@ -193,9 +193,11 @@ class GemmCodegen:
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += -(-(block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes // 64) * 64
-            lines += self.packing.row_of_numbers(own)
-            own += self.packing.row_bytes
+            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
+            if self.packing.row_bytes:
+                own = -(-own // 64) * 64
+                lines += self.packing.row_of_numbers(own)
+                own += self.packing.row_bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:

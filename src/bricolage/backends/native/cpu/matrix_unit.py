@@ -131,10 +131,12 @@ TILES = (
 #define tile_load(t, from, stride) _tile_loadd(t, from, stride)
 #define tile_store(t, to, stride) _tile_stored(t, to, stride)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
-#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)
 """
 ).strip()
 """The matrix unit's instructions."""
+
+BYTE_TILES = "#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)"
+"""The one for bytes."""
 
 EMULATED = (
     _SHAPES
