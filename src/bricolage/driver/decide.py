@@ -22,6 +22,7 @@ from bricolage.plan.plan import Bucket, ModelUse, Quality
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation
 
+
 def decide(
     session: Session,
     variants: Sequence[GraphVariant],
