@@ -112,6 +112,8 @@ class Replayed:
     events: int
     lost_steps: float = 0.0
     """By failures: done, and done again."""
+    started: Sequence[int] = ()
+    """Numbers of jobs in the order in which they got devices, each time; where stays are kept."""
 
 
 @dataclass
@@ -136,6 +138,7 @@ class ReplayLoop:
         self.pools = {kind: NodePool(self.cluster.nodes(kind)) for kind in self.cluster.kinds}
         self.states: list[JobState] = []
         self.stays: list[Stay] = []
+        self.started: list[int] = []
         self._heap: list[tuple[float, int, int, int]] = []
         self._wake = math.inf
         self.lost_steps = 0.0
@@ -161,7 +164,7 @@ class ReplayLoop:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
             self._step()
-        return Replayed(self.states, self.stays, self._events, self.lost_steps)
+        return Replayed(self.states, self.stays, self._events, self.lost_steps, self.started)
 
     def run_until(self, until_s: float) -> Mapping[int, Standing]:
         """All events of a replay up to a time, and where the jobs that are there then stand.
@@ -342,6 +345,8 @@ class ReplayLoop:
         state.nodes = pool.place(start.devices) if start.partner is None else start.partner.nodes
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        if self.keep_stays:
+            self.started.append(state.number)
         state.learn(start.kind)
         if math.isnan(state.first_start_s):
             state.first_start_s = self.now
