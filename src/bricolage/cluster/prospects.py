@@ -3,8 +3,8 @@ served clusters, Slurm and Kueue are all asked about here; `queued.py` brings wh
 
 A pure function of jobs, where they stand, the cluster, the policy and the time. The replay's own loop is run forward: once as
 things are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth
-(`Futures`), which give an interval. In each draw the policy goes on believing what it believes. What would let a job start is tried:
-the policy is asked again about the changed cluster, or the queue without the jobs that come first.
+(`Futures`), which give an interval. In each draw the policy goes on believing what it believes. What would let a job start is
+tried: the policy is asked again about the changed cluster, or the queue without the jobs that come first.
 """
 
 from __future__ import annotations
