@@ -1,4 +1,4 @@
-"""`search`: one interface for both ways to look for the cheapest of many equal graphs."""
+"""`search`: one interface for all ways to look for the cheapest of many equal graphs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
+from bricolage.rewrite.search.random_keys import search_by_random_keys
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.workspace import Workspace
 from bricolage.work.cost import CostModel, Setting
+from bricolage.work.random_keys import RandomKeyOptions
 
 _ROUNDING = 1e-9
 """Of a sum of costs; less is no improvement."""
@@ -198,16 +200,28 @@ class _GraphSearch:
         return done
 
     def _searched(self, part: IsomorphicRegions, seconds: float) -> list[FoundGraph]:
-        options = self._options
-        found = backtrack(
-            part.model(),
-            self._rules,
-            self._pricing,
-            alpha=options.alpha,
-            graphs=options.graphs,
-            seconds=seconds,
-            keep=options.keep,
-        )
+        options, model = self._options, part.model()
+        if options.method == "random-keys":
+            chance = RandomKeyOptions(seed=options.seed)
+            found = search_by_random_keys(
+                model,
+                self._rules,
+                self._pricing,
+                graphs=options.graphs,
+                seconds=seconds,
+                keep=options.keep,
+                options=chance,
+            )
+        else:
+            found = backtrack(
+                model,
+                self._rules,
+                self._pricing,
+                alpha=options.alpha,
+                graphs=options.graphs,
+                seconds=seconds,
+                keep=options.keep,
+            )
         self._counts.add(found.counts)
         self._stopped[found.stop] = self._stopped.get(found.stop, 0) + 1
         return found.best

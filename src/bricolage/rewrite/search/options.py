@@ -9,8 +9,8 @@ from bricolage.errors import BadOption
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
 from bricolage.rewrite.egraph.saturate import SaturationLimits
 
-Method = Literal["backtrack", "saturate"]
-METHODS: tuple[Method, ...] = ("backtrack", "saturate")
+Method = Literal["backtrack", "saturate", "random-keys"]
+METHODS: tuple[Method, ...] = ("backtrack", "saturate", "random-keys")
 _SATURATION = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2)
 _EXTRACTION = ExtractionLimits(seconds=5.0)
 
@@ -19,12 +19,13 @@ _EXTRACTION = ExtractionLimits(seconds=5.0)
 class SearchOptions:
     """Limits of a search. It is deterministic as long as none of those in seconds is reached.
 
-    method      backtracking over whole graphs, or equality saturation
+    method      backtracking over whole graphs, equality saturation, or random keys over applications
     alpha       a graph is looked into while it costs less than alpha times the best; 1 is greedy
     graphs      how many graphs of each part are looked into
     seconds     for everything
     part        operators of a part, at most
     passes      how often the graph is cut into parts, each time elsewhere
+    seed        of chance, where the method draws
     keep        how many graphs are returned, at most
     saturation, extraction   limits for one part
 
@@ -39,6 +40,7 @@ class SearchOptions:
     part: int = 40
     passes: int = 2
     keep: int = 3
+    seed: int = 0
     saturation: SaturationLimits = _SATURATION
     extraction: ExtractionLimits = _EXTRACTION
 
