@@ -32,6 +32,8 @@ from bricolage.work.random_keys import RandomKeyOptions
 
 _ROUNDING = 1e-9
 """Of a sum of costs; less is no improvement."""
+_PATIENT = 1.5
+"""How much dearer than the best a graph may be on the way to one that is known to exist."""
 _LEAST_SECONDS = 0.1
 """For an extraction, when time is up: what was saturated is not thrown away."""
 
@@ -131,6 +133,8 @@ class _GraphSearch:
                 current = settled
             if self._left <= 0.0:
                 break
+        if self._options.method == "saturate" and self._options.retrace:
+            self._retrace()
         best = sorted(self._candidates.values(), key=lambda candidate: candidate.cost)
         return SearchResult(
             tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
@@ -139,6 +143,25 @@ class _GraphSearch:
                 self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
             ),
         )
+
+    def _retrace(self) -> None:
+        """Looks for the steps to what saturation found: by backtracking with the rules that it rests on and no others, which see
+        far more of the graphs that these lead to. Where that finds the same graph or one as cheap, it takes its place."""
+        best = min(self._candidates.values(), key=lambda one: one.cost)
+        if len(best.steps) == len(best.applications):
+            return
+        names = {application.rule for application in best.applications}
+        few = [rule for rule in self._rules if rule.name in names]
+        options = replace(
+            self._options, method="backtrack", alpha=_PATIENT, passes=1, seconds=max(self._left, _LEAST_SECONDS)
+        )
+        other = _GraphSearch(self._model, few, self._pricing, options)
+        other.run()
+        self._counts.add(other._counts)
+        for number, found in other._candidates.items():
+            known = self._candidates.get(number)
+            if known is None or len(known.steps) < len(known.applications):
+                self._candidates[number] = found
 
     @property
     def _left(self) -> float:
