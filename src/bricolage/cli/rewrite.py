@@ -39,7 +39,10 @@ Size = Annotated[
     ),
 ]
 Search = Annotated[
-    str, typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack, saturate or random-keys.")
+    str,
+    typer.Option(
+        "--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack, saturate or random-keys."
+    ),
 ]
 For = Annotated[
     str | None,

@@ -35,6 +35,7 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
         for task, one in enumerate(start.intervals):
             keys[task, devices.index(one.device)] = 1.0
         keys_of.append(keys)
+
     def decoded(keys: np.ndarray) -> Schedule | None:
         only = {task: max(problem.times[task], key=lambda one: keys[task, devices.index(one)]) for task in range(count)}
         nothing = [dict.fromkeys(mine, 0.0) for mine in problem.times]

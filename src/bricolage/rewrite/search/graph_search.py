@@ -46,6 +46,8 @@ class GraphCandidate:
     cost: float
     applications: tuple[Application, ...]
     steps: tuple[RewriteStep, ...] = field(default=(), repr=False)
+    found_s: float = field(default=0.0, compare=False)
+    """Seconds of the search after which it was met."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class _GraphSearch:
         for number, found in other._candidates.items():
             known = self._candidates.get(number)
             if known is None or len(known.steps) < len(known.applications):
-                self._candidates[number] = found
+                self._candidates[number] = replace(found, found_s=other._started - self._started + found.found_s)
 
     @property
     def _left(self) -> float:
@@ -255,7 +257,11 @@ class _GraphSearch:
         number = Fingerprint(workspace.model.graph).number
         if number not in self._candidates:
             self._candidates[number] = GraphCandidate(
-                workspace.model.clone(), cost, tuple(workspace.applications), tuple(workspace.steps)
+                workspace.model.clone(),
+                cost,
+                tuple(workspace.applications),
+                tuple(workspace.steps),
+                time.monotonic() - self._started,
             )
         return cost
 

@@ -45,7 +45,9 @@ def search_by_random_keys(
     Raises:
         EndlessRewriting: canonicalising rules undo each other.
     """
-    return _KeySearch(rules, pricing, graphs, time.monotonic() + seconds, keep).run(model, options or RandomKeyOptions())
+    return _KeySearch(rules, pricing, graphs, time.monotonic() + seconds, keep).run(
+        model, options or RandomKeyOptions()
+    )
 
 
 @dataclass
@@ -91,7 +93,9 @@ class _KeySearch:
         if self.first.moves:
             minimise(self._decoded, [greedy, patient], options, stopped=lambda: self._stop is not None)
         return BacktrackResult(
-            [found for _, _, found in sorted(self.found, key=lambda one: one[:2])], self.counts, self._stop or "exhausted"
+            [found for _, _, found in sorted(self.found, key=lambda one: one[:2])],
+            self.counts,
+            self._stop or "exhausted",
         )
 
     @property
