@@ -19,7 +19,7 @@ from bricolage.quantization.products import Product, chosen, products, require_f
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
-from bricolage.quantization.weights import QuantisedWeights, quantised_weights
+from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
@@ -111,8 +111,18 @@ def _scaled(
             if name in bad:
                 useless[one.output] = f"'{name}' {bad[name]}"
     fit = [one for one in taking_part if one.output not in useless]
-    weights = {one.output: _weights(graph, one, activations[one.activation], options) for one in fit}
-    return _Scaled(fit, Scales(activations, weights), useless)
+    weights: dict[str, QuantisedWeights] = {}
+    biases: dict[str, np.ndarray] = {}
+    for one in fit:
+        array = known(graph.constants[one.weight])
+        bias = known(graph.constants[one.bias]) if one.bias is not None else None
+        assert array is not None
+        step = float(activations[one.activation].scale)
+        weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
+        means = statistics[one.activation].means
+        if options.correct_bias and bias is not None and means is not None:
+            biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
+    return _Scaled(fit, Scales(activations, weights, biases), useless)
 
 
 def _unfit(found: ActivationStatistics) -> str:
@@ -132,10 +142,3 @@ def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
     if error <= _USELESS:
         return ""
     return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: 8 bits leave an error of {error:.0%} to the rest"
-
-
-def _weights(graph: Graph, product: Product, activation: AffineScale, options: QuantizationOptions) -> QuantisedWeights:
-    array = known(graph.constants[product.weight])
-    bias = known(graph.constants[product.bias]) if product.bias is not None else None
-    assert array is not None
-    return quantised_weights(product, array, bias, float(activation.scale), pair_safe=options.pair_safe)
