@@ -10,7 +10,7 @@ from typing import Literal
 from bricolage.device.device import Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "plain"]
+ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18

@@ -26,6 +26,7 @@ from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
+from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
@@ -55,8 +56,13 @@ def generate(
             order.side_by_side(section)
         else:
             order.in_strands(step, strands)
+    given = dict.fromkeys(
+        arithmetic.operand_of(target.isa, kernel.root)
+        for kernel in plan.kernels
+        if kernel.root is not None and kernel.root.dtype == "int32"
+    )
     return CSource(
-        _prologue(order, target, arithmetic),
+        _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
         order.helpers,
         order.functions.texts,
         _entry(order, target, len(plan.kernels) if timed else None),
@@ -69,13 +75,13 @@ def generate(
     )
 
 
-def _prologue(order: _Order, target: CpuTarget, arithmetic: Arithmetic) -> str:
+def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperand]) -> str:
     """What functions need that comes before them."""
     texts = (*order.helpers.values(), *order.functions.texts.values())
     return "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *dict.fromkeys(text for one in arithmetic.operands(target.isa) for text in one.preamble(target.isa)),
+            *dict.fromkeys(text for one in operands for text in one.preamble(target.isa)),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
@@ -331,6 +337,8 @@ typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
 #endif
 static inline vec load(const float *p) { return *(const vec *)p; }
 static inline void store(float *p, vec v) { *(vec *)p = v; }
+typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+static inline vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
 static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
 static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
   union { float f; uint32_t i; } u = { .f = x };
