@@ -38,6 +38,11 @@ class Dequantised:
     scale: Node
     """float32, one element."""
 
+    @property
+    def positive(self) -> bool:
+        """Whether larger bytes stand for larger numbers."""
+        return isinstance(self.scale, Constant) and bool((self.scale.array > 0).all())
+
 
 def dequantised(node: Node) -> Dequantised | None:
     """What a tensor is made of, if it is dequantised bytes with one scale and a known zero point, or a view of such."""
@@ -57,6 +62,12 @@ def dequantised(node: Node) -> Dequantised | None:
     for view in reversed(views):
         found = View(view.shape, "uint8", found, view.mapping, view.guard, point, view.inverse)
     return Dequantised(found, point, scale)
+
+
+def stands_for(integers: Node, zero: Node | int, scale: Node) -> Node:
+    """(integers - zero) · scale."""
+    point = Constant((), "float32", np.asarray(zero, np.float32)) if isinstance(zero, int) else zero
+    return Pointwise(integers.shape, "float32", "dequantise", (integers, point, scale))
 
 
 def unsigned(integers: Node) -> Node:

@@ -17,10 +17,11 @@ from bricolage.backends.native.ir.lowerings.integers import (
     dequantised,
     exact,
     signed,
+    stands_for,
     unsigned,
 )
 from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar
-from bricolage.backends.native.ir.tensors import Constant, DequantisedConstant, Node, Pointwise, View
+from bricolage.backends.native.ir.tensors import Constant, DequantisedConstant, Node
 
 _NORMAL = (2.0**-100, 2.0**100)
 """Scales of which a reciprocal, and what is multiplied with it, is neither subnormal nor infinite."""
@@ -65,8 +66,6 @@ def dequantize_linear(op: OpContext) -> Node:
     axis = _axis(op, rank)
     if x.dtype not in _INTEGERS or op.tensor(1).dtype != "float32" or op.get("output_dtype", 1) not in (0, 1):
         return decomposed(op)[0]
-    if not isinstance(x, Constant) and isinstance(op.optional(1), Node) and not isinstance(op.tensor(1), Constant):
-        return decomposed(op)[0]
     scales = _spread(op, 1, rank, axis)
     zeros = _spread(op, 2, rank, axis)
     assert scales is not None
@@ -75,12 +74,7 @@ def dequantize_linear(op: OpContext) -> Node:
         integers = x.array.reshape(x.shape)
         array = ((integers.astype(np.float32) - zeros.astype(np.float32)) * scales).astype(np.float32)
         return DequantisedConstant(x.shape, "float32", array, integers, scales.astype(np.float32), zeros)
-    return _stands_for(x, zeros, scales)
-
-
-def _stands_for(x: Node, zeros: np.ndarray, scales: np.ndarray) -> Node:
-    zero, scale = _constant(zeros, "float32"), _constant(scales, "float32")
-    return Pointwise(x.shape, "float32", "dequantise", (x, zero, scale))
+    return stands_for(x, _constant(zeros, "float32"), _constant(scales, "float32"))
 
 
 @lowering("QuantizeLinear")
