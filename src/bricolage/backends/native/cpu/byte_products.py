@@ -139,7 +139,7 @@ class ByteVectors(BytesInFours, Vectors):
     @property
     def name(self) -> str:
         """Of micro-kernels."""
-        return "wide_fours" if self.widened else super().name
+        return "widened_fours" if self.widened else super().name
 
     def rows(self, isa: Isa) -> int:
         """As many as the instruction set has registers for; widened, a vector of the panel takes two."""
@@ -247,7 +247,7 @@ _WIDENED_ROWS = {8: 4, 16: 12}
 fit into the registers."""
 _WIDE_INSTRUCTIONS: Mapping[int, tuple[str, str, str, str]] = {
     lanes: (
-        "struct wide_bytes",
+        "struct widened",
         f"widen_unsigned({four.format('{0}')})",
         f"widen_signed({panel.format('{0}')})",
         f"{{0}} += (byte_sums)_mm{bits}_add_epi32(_mm{bits}_madd_epi16({{1}}.even, {{2}}.even), "
@@ -258,12 +258,12 @@ _WIDE_INSTRUCTIONS: Mapping[int, tuple[str, str, str, str]] = {
 """By lanes of 32 bits, as in `_INSTRUCTIONS`: a product of int16 is exact, and so is a sum of two in int32."""
 _WIDENED = {
     lanes: f"""
-struct wide_bytes {{ __m{bits}i even, odd; }};
-static inline struct wide_bytes widen_unsigned(__m{bits}i x) {{
-  return (struct wide_bytes){{ _mm{bits}_and_si{bits}(x, _mm{bits}_set1_epi16(255)), _mm{bits}_srli_epi16(x, 8) }};
+struct widened {{ __m{bits}i even, odd; }};
+static inline struct widened widen_unsigned(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_and_si{bits}(x, _mm{bits}_set1_epi16(255)), _mm{bits}_srli_epi16(x, 8) }};
 }}
-static inline struct wide_bytes widen_signed(__m{bits}i x) {{
-  return (struct wide_bytes){{ _mm{bits}_srai_epi16(_mm{bits}_slli_epi16(x, 8), 8), _mm{bits}_srai_epi16(x, 8) }};
+static inline struct widened widen_signed(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_srai_epi16(_mm{bits}_slli_epi16(x, 8), 8), _mm{bits}_srai_epi16(x, 8) }};
 }}
 """.strip()
     for lanes, bits in ((8, 256), (16, 512))

@@ -24,6 +24,7 @@ from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     VECTORISED,
     Body,
+    Runs,
     bounds_tests,
     conjunction,
     epilogue,
@@ -323,15 +324,17 @@ class GroupedConvCodegen:
         """The epilogue of all positions."""
         lanes, r = self.isa.lanes, variable("r", self.positions)
         coords = (self.image, self.c + self.j, *self.outer, self.x + r)
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"{self._sum}tile[r * {lanes} + j]")
+        runs = Runs(self.j, lanes)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"{self._sum}tile[r * {lanes} + j]", runs)
 
         def loop(start: str) -> list[str]:
             return [
                 f"for (long r = 0; r < {self.positions}; r++) {{",
-                f"  {VECTORISED}",
-                f"  for (long j = {start}; j < {lanes}; j++) {{",
-                *indented(lines, 2),
-                "  }",
+                *indented(
+                    runs.around(
+                        [VECTORISED, f"for (long j = {start}; j < {lanes}; j++) {{", *indented(lines), "}"], start
+                    )
+                ),
                 "}",
             ]
 

@@ -30,7 +30,7 @@ from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
-from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
+from bricolage.backends.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
@@ -85,6 +85,7 @@ def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperan
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
+            *([BYTE_RUNS.strip()] if any(RUNS_SUFFIX in each for each in texts) else []),
             THREADS.strip(),
         ]
     )
@@ -337,8 +338,6 @@ typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
 #endif
 static inline vec load(const float *p) { return *(const vec *)p; }
 static inline void store(float *p, vec v) { *(vec *)p = v; }
-typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
-static inline vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
 static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
 static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
   union { float f; uint32_t i; } u = { .f = x };

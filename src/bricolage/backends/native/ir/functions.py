@@ -82,7 +82,7 @@ FUNCTIONS: Mapping[str, str] = {
     "to_bool": "whether a is not 0",
     "identity": "a",
     "dequantise": "(a - b) * c: what an integer stands for, with a zero point and a scale",
-    "steps": "a / b, rounded once; c is 1 / b. Beyond 2^20 of either sign it may be any such number",
+    "steps": "a / b, rounded once; c is 1 / b",
     "saturate": "a rounded to the nearest integer, the even one between two, plus b, kept between p0 and p1",
     "flip_sign": "a byte with a sign plus 128 as one without, and back",
 }
