@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 
-from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
+from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
     CHEAP_PANEL_TILES,
     FEW_TILES,
@@ -408,10 +408,11 @@ class GemmCodegen:
         found = f"tile[r * {padded} + j]"
         if self.operand.scaled:
             found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, found)
+        runs = Runs(j, width)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
-        return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
+        return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"])
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         tile = MicroTile(

@@ -5,6 +5,7 @@ from bricolage.backends.native.ir.lowerings import (
     decompositions,
     elementwise,
     movement,
+    quantisation,
     reductions,
     resize,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "lowered",
     "movement",
     "pointwise",
+    "quantisation",
     "reductions",
     "resize",
 ]

@@ -13,6 +13,7 @@ from bricolage.backends.native.ir.tensors import (
     ConcatBuffer,
     Constant,
     Coords,
+    DequantisedConstant,
     Node,
     Pointwise,
     Shape,
@@ -106,6 +107,10 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
     """With dimension `perm[i]` as the i-th; constants at once."""
     if tuple(perm) == tuple(range(len(source.shape))):
         return source
+    if isinstance(source, DequantisedConstant):
+        arrays = (source.array, source.integers, source.scales, source.zeros)
+        array, *parts = (np.ascontiguousarray(one.transpose(perm)) for one in arrays)
+        return DequantisedConstant(array.shape, source.dtype, array, *parts)
     if isinstance(source, Constant):
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)
