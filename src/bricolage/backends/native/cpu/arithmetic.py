@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bricolage.backends.native.cpu.block_products import block_operand, multiplies_blocks
 from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
@@ -28,6 +29,9 @@ class Arithmetic:
 
     def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
         """How the operands of the product `root` are stored and multiplied."""
+        blocks = multiplies_blocks(root)
+        if blocks is not None:
+            return block_operand(isa, blocks, in_bytes=self.in_bytes)
         return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:

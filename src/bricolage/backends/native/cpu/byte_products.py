@@ -115,6 +115,10 @@ class BytesInFours(ProductOperand):
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """See `ProductOperand.pack_row`."""
+        return f"pack_bytes({x}, {to}, {k}, {part});"
+
     @property
     def pairs_saturate(self) -> bool:
         """Whether two products are added in int16."""
@@ -149,7 +153,18 @@ class ByteTiles(BytesInFours, Tiles):
 def byte_operand(isa: Isa) -> ProductOperand:
     """How bytes are multiplied with an instruction set."""
     if isa.byte_dot == "tdpbusd":
-        return ByteTiles("uint8", 4, 64, 1 / 32, 1, "int32_t", "byte_sums", scaled=True, multiply="tile_multiply_bytes")
+        return ByteTiles(
+            "uint8",
+            4,
+            64,
+            1 / 32,
+            1,
+            "int32_t",
+            "byte_sums",
+            scaled=True,
+            whole_rows=True,
+            multiply="tile_multiply_bytes",
+        )
     vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]
     return ByteVectors(
         "uint8",
@@ -160,6 +175,7 @@ def byte_operand(isa: Isa) -> ProductOperand:
         "int32_t",
         "byte_sums",
         scaled=True,
+        whole_rows=True,
         vector=vector,
         broadcast=broadcast,
         load=load,

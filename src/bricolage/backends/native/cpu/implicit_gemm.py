@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten
-from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
+from bricolage.backends.native.ir.tensors import BlockConstant, Constant, Conv, Coords, MatMul, Node
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Product:
     """Extents that k is made of; the last one is the longest run in which only the last of A's coordinates moves."""
     right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Coords]]
     """B as an array [batch, k, n], made when it is needed; or a tensor and the coordinates of (batch, k, n) in it."""
+    blocks: QuantisedBlocks | None = None
+    """B where it is integers in blocks; `right` makes float32 of them."""
     inside: Callable[[int, int], range] | None = None
     """For rows from and to, the part of k outside of which A is zero in all of them; None where there is no such part."""
 
@@ -64,6 +67,7 @@ def _of_matmul(root: MatMul) -> Product:
         lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
         (k,),
         constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
+        right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
     )
 
 
@@ -118,4 +122,4 @@ def _of_conv(root: Conv, lanes: int) -> Product:
         return range(own[0] * run, (own[-1] + 1) * run) if own else range(0)
 
     m = images * math.prod(sizes)
-    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, inside)
+    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, None, inside)

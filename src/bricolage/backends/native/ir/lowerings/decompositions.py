@@ -34,7 +34,6 @@ _REDUCTIONS = (
 _TRIGONOMETRY = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan")
 _QUANTISATION = (
     "QuantizeLinear",
-    "DequantizeLinear",
     "DynamicQuantizeLinear",
     "MatMulInteger",
     "ConvInteger",

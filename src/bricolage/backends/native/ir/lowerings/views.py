@@ -10,6 +10,7 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.tensors import (
+    BlockConstant,
     ConcatBuffer,
     Constant,
     Coords,
@@ -106,6 +107,8 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
     """With dimension `perm[i]` as the i-th; constants at once."""
     if tuple(perm) == tuple(range(len(source.shape))):
         return source
+    if isinstance(source, BlockConstant):
+        return source.transposed()
     if isinstance(source, Constant):
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)
