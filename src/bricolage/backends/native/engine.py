@@ -265,7 +265,13 @@ def _generation(level: str | None) -> str:
 def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: Resources) -> Path:
     """Where the region's library is kept: a name of everything that it is made of."""
     machine = _target(resources)
-    named_by = (machine.isa.name, machine.isa.byte_dot, str(machine.l2_bytes), str(machine.threads))
+    named_by = (
+        machine.isa.name,
+        machine.isa.byte_dot,
+        machine.isa.vector_dot,
+        str(machine.l2_bytes),
+        str(machine.threads),
+    )
     return cache / f"native-{content_key(region, config.text, *named_by, _generation(toolchain.level()))}"
 
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
+from bricolage.backends.native.cpu.block_products import block_operand, multiplies_blocks
+from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
 from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, ProductOperand
@@ -30,6 +32,9 @@ class Arithmetic:
         """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
         if isinstance(root, (MatMul, Conv)) and root.dtype == "int32":
             return given_bytes(isa, root)
+        blocks = multiplies_blocks(root)
+        if blocks is not None:
+            return block_operand(isa, blocks, in_bytes=self.in_bytes)
         return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:

@@ -29,7 +29,7 @@ from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
 from bricolage.backends.native.ir.tensors import Conv, MatMul
-from bricolage.lowering.byte_columns import PAIR, one_signed_pairs, quantised_columns
+from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
 
 LONGEST = (2**31 - 1) // (255 * 127)
 """Products that a sum in int32 holds, whatever they are."""
@@ -71,6 +71,10 @@ class BytesInFours(ProductOperand):
                 parts += [np.ascontiguousarray(each[:, own]).view(np.uint8) for each in (scales, sums)]
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """See `ProductOperand.pack_row`."""
+        return f"pack_bytes({x}, {to}, {k}, {part});"
 
     @property
     def pairs_saturate(self) -> bool:
@@ -120,11 +124,12 @@ def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
     """How the bytes that a graph gives are multiplied with an instruction set: exactly, whatever they are."""
     usual = byte_operand(isa)
     if not isinstance(usual, ByteVectors) or usual.dot != "vpmaddubsw" or _never_saturates(root, isa.lanes):
-        return replace(usual, scaled=False)
+        return replace(usual, scaled=False, whole_rows=False)
     vector, broadcast, load, multiply = _WIDE_INSTRUCTIONS[isa.lanes]
     return replace(
         usual,
         scaled=False,
+        whole_rows=False,
         cost=_COSTS["vpmaddwd"],
         vector=vector,
         broadcast=broadcast,
@@ -152,7 +157,18 @@ def _never_saturates(root: MatMul | Conv, lanes: int) -> bool:
 def byte_operand(isa: Isa) -> ProductOperand:
     """How bytes are multiplied with an instruction set."""
     if isa.byte_dot == "tdpbusd":
-        return ByteTiles("uint8", 4, 64, 1 / 32, 1, "int32_t", "byte_sums", scaled=True, multiply="tile_multiply_bytes")
+        return ByteTiles(
+            "uint8",
+            4,
+            64,
+            1 / 32,
+            1,
+            "int32_t",
+            "byte_sums",
+            scaled=True,
+            whole_rows=True,
+            multiply="tile_multiply_bytes",
+        )
     vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]
     return ByteVectors(
         "uint8",
@@ -163,6 +179,7 @@ def byte_operand(isa: Isa) -> ProductOperand:
         "int32_t",
         "byte_sums",
         scaled=True,
+        whole_rows=True,
         vector=vector,
         broadcast=broadcast,
         load=load,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten
-from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
+from bricolage.backends.native.ir.tensors import BlockConstant, Constant, Conv, Coords, MatMul, Node
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Product:
     """For rows from and to, the part of k outside of which A is zero in all of them; None where there is no such part."""
     fill: int = 0
     """What A is outside of its guards, instead of zero."""
+    blocks: QuantisedBlocks | None = None
+    """B where it is integers in blocks; `right` makes float32 of them."""
 
 
 def product(root: MatMul | Conv, lanes: int) -> Product:
@@ -66,6 +69,7 @@ def _of_matmul(root: MatMul) -> Product:
         lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
         (k,),
         constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
+        blocks=right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
     )
 
 

@@ -60,6 +60,8 @@ class ProductOperand(ABC):
     """C type of a vector of them."""
     scaled: bool = False
     """Whether rows and columns hold integers that stand for numbers: what they stand for lies behind them, see `byte_products`."""
+    whole_rows: bool = False
+    """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
 
     @property
     def element(self) -> str:
@@ -99,6 +101,14 @@ class ProductOperand(ABC):
     @abstractmethod
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """Name and C of a function `(steps, a, b, tile)`, with more parameters where the tile asks for them."""
+
+    def helpers(self, _isa: Isa) -> dict[str, str]:
+        """C by name that the functions of a product need."""
+        return {}
+
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """C that packs `k` float32 numbers, where rows are packed as a whole."""
+        raise NotImplementedError
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
 from bricolage.backends.native.ir.indexing import Index, flatten, variable
 
 Shape = tuple[int, ...]
@@ -93,6 +94,50 @@ class Constant(Node):
     """A tensor known when the region is compiled."""
 
     array: np.ndarray = field(repr=False)
+
+    @property
+    def identity(self) -> int:
+        """Equal for constants that hold the same array."""
+        return id(self.array)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its elements take where they lie."""
+        return self.array.nbytes
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class BlockConstant(Constant):
+    """A float32 matrix whose elements are integers of 4 or 8 bits in blocks, each block with a scale of its own. Products read the
+    integers (`cpu.block_products`); whatever else reads it makes float32 of them."""
+
+    blocks: QuantisedBlocks = field(repr=False)
+    turned: bool
+    """Whether blocks lie along the last dimension: [n, k] instead of [k, n]."""
+
+    def __init__(self, blocks: QuantisedBlocks, *, turned: bool = False) -> None:
+        shape = (blocks.n, blocks.k) if turned else (blocks.k, blocks.n)
+        for name, value in (("shape", shape), ("dtype", "float32"), ("blocks", blocks), ("turned", turned)):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def array(self) -> np.ndarray:  # type: ignore[override]
+        """Its elements as float32, made when they are asked for."""
+        return self.blocks.numbers() if self.turned else np.ascontiguousarray(self.blocks.numbers().T)
+
+    @property
+    def identity(self) -> int:
+        """Equal for constants that hold the same integers."""
+        return id(self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the integers and of what they stand for."""
+        return self.blocks.nbytes
+
+    def transposed(self) -> BlockConstant:
+        """The same blocks, with rows for columns."""
+        return BlockConstant(self.blocks, turned=not self.turned)
 
 
 @dataclass(frozen=True, eq=False)

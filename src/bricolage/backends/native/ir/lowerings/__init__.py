@@ -1,6 +1,7 @@
 """From ONNX operators to tensors: one lowering for each operator that the engine computes, in one file for each family."""
 
 from bricolage.backends.native.ir.lowerings import (
+    block_weights,
     contractions,
     decompositions,
     elementwise,
@@ -18,6 +19,7 @@ __all__ = [
     "LOWERINGS",
     "NoLowering",
     "OpContext",
+    "block_weights",
     "contractions",
     "converted",
     "decompositions",

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.backends.native.ir.lowerings.block_weights import constant_in_blocks
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.contractions import convolved, multiplied
 from bricolage.backends.native.ir.lowerings.decompositions import decomposed
@@ -61,7 +62,13 @@ def _constant(array: np.ndarray, dtype: str) -> Constant:
 
 @lowering("DequantizeLinear")
 def dequantize_linear(op: OpContext) -> Node:
-    """(x - zero point) · scale, which products of bytes look for in front of them; of constants with what they are made of."""
+    """(x - zero point) · scale, which products of bytes look for in front of them; of constants with what they are made of.
+
+    Raises:
+        NoLowering: scales do not fit the integers, or see `decomposed`.
+    """
+    if (blocks := constant_in_blocks(op)) is not None:
+        return blocks
     x, rank = op.tensor(0), len(op.tensor(0).shape)
     axis = _axis(op, rank)
     if x.dtype not in _INTEGERS or op.tensor(1).dtype != "float32" or op.get("output_dtype", 1) not in (0, 1):

@@ -10,6 +10,7 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.tensors import (
+    BlockConstant,
     ConcatBuffer,
     Constant,
     Coords,
@@ -111,6 +112,8 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
         arrays = (source.array, source.integers, source.scales, source.zeros)
         array, *parts = (np.ascontiguousarray(one.transpose(perm)) for one in arrays)
         return DequantisedConstant(array.shape, source.dtype, array, *parts)
+    if isinstance(source, BlockConstant):
+        return source.transposed()
     if isinstance(source, Constant):
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)
