@@ -23,7 +23,7 @@ from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
 
-ASYNCHRONOUS = ("pipedream", "2bw")
+ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
 """Schedules that update weights between micro-batches: other training, so only where they are asked for."""
 PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
@@ -288,8 +288,8 @@ class _Choice:
             most = max(most, held + (full - kept if self.cut.recompute else 0.0))
             if one.kind in "BW":
                 held -= kept
-        # The first device of PipeDream keeps a version for each device.
-        versions = {"pipedream": self.devices, "2bw": 2}.get(self.name, 1)
+        # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
+        versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
         held_stages = _held(row)
         most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
         return most + math.fsum(self.cut.sums["lasting_bytes"][stage] for stage in held_stages)
