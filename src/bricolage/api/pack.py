@@ -36,7 +36,6 @@ from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.work.cost import Setting
 
-
 _AHEAD = 2
 """Targets that are compiled for while another one is decided."""
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-ARTIFACT_SUFFIX = ".bricolage"
+ARTIFACT_SUFFIXES = (".bricolage", ".pack")
 _ADVICE = "Give a file that numpy.savez wrote, with one array for each input and the input's name as its name"
 
 
 def is_artifact(path: Path) -> bool:
     """Whether a path names an artifact rather than a model."""
-    return path.suffix == ARTIFACT_SUFFIX
+    return path.suffix in ARTIFACT_SUFFIXES
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
