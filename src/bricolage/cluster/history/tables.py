@@ -121,6 +121,11 @@ def _job(
             return None
         phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
         together = rates.together(kind, devices)
+    elif rates is not None and form.kind:
+        phases = _rated(
+            record, form, cluster, rates.of(said(form.kind) or said(form.job), devices), seconds, said(form.device)
+        )
+        together = rates.together(said(form.kind) or said(form.job), devices) if phases else {}
     return TrainingJob(
         name=said(form.job) or f"job {number}",
         submit_s=submit,
@@ -135,3 +140,24 @@ def _job(
         together=together,
         limit_s=record.number(form.limit, math.inf, 1e-6, math.inf) if form.limit else math.inf,
     )
+
+
+def _rated(
+    record: Record, form: TableFormat, cluster: ClusterSpec, rates: Mapping[str, float], seconds: float, device: str
+) -> tuple[WorkPhase, ...]:
+    """Work whose run time on one kind is known, and whose rates on all kinds a table has: it may run on all of them. Nothing where
+    the table has no rate of it here. The kind of its run time is that of its line, else the one of `speed` 1.
+
+    Raises:
+        BadHistory: the table has no rate on the kind that the run time is of.
+    """
+    found = {kind: rate for kind, rate in rates.items() if kind in cluster.kinds}
+    if not found:
+        return ()
+    measured = device or next((kind for kind in cluster.kinds if cluster.speed(kind) == 1.0), "")
+    if measured not in found:
+        there = ", ".join(found)
+        raise record.error(
+            f"its run time is of '{measured}', and --rates has it on {there}", form.device or form.duration
+        )
+    return (WorkPhase(seconds * found[measured], found),)
