@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import get_args
+
 from bricolage.errors import BadOption
 from bricolage.option_words import SearchMethod
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
