@@ -5,7 +5,7 @@ each with the grounds for the most that it could gain.
 |---|---|
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
-| two precisions | what the lower one takes for all of it |
+| two precisions; precisions by structure | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
 | schedules | the exact bound on what running side by side could save |
@@ -18,7 +18,7 @@ import statistics
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
-from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.mixture_items import Placements, PrecisionsByStructure, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
@@ -42,7 +42,7 @@ def items(state: DecisionState) -> list[Item]:
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
-    mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
+    mixtures = [TwoPrecisionsItem(), PrecisionsByStructure(), RegionsItem(), Placements()]
     return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
