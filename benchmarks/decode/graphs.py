@@ -127,7 +127,6 @@ def gpt2_products(level: int) -> onnx.ModelProto:
     """The 123.5 M weights of GPT-2's products for one token, one behind another, without its attention: random blocks of 4 bits."""
     draw = np.random.default_rng(0)
     g = _Graph(level)
-    g.known("width", np.array([0, GPT2_WIDTH], np.int64))
 
     def random(n: int, k: int) -> Blocks:
         integers = draw.integers(0, 16, (n, k), np.uint8)
@@ -150,3 +149,20 @@ def gpt2_products(level: int) -> onnx.ModelProto:
         for name, shape in zip(("x", "logits"), shapes, strict=True)
     )
     return g.model([given], [made])
+
+
+def gpt2_reference(model: onnx.ModelProto, x: Array) -> Array:
+    """What `gpt2_products` computes, in float64."""
+    known = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+
+    def product(x: Array, name: str) -> Array:
+        packed, scales = known[f"{name}.integers"], known[f"{name}.scales"]
+        integers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1, BLOCK).astype(np.float32)
+        numbers = (integers - 8) * scales.reshape(len(packed), -1, 1)
+        found: Array = x @ numbers.reshape(len(packed), -1).T.astype(np.float64)
+        return found
+
+    for i in range(GPT2_LAYERS):
+        x = x + product(product(x, f"qkv_{i}")[:, :GPT2_WIDTH], f"output_{i}")
+        x = x + product(np.tanh(product(x, f"up_{i}")), f"down_{i}")
+    return product(x, "head")

@@ -116,7 +116,9 @@ def read(path: Path) -> Decoder:
 
     with _readable(path):
         reader = gguf.GGUFReader(path)
-        known = {key: field.contents() for key, field in reader.fields.items() if key.startswith(("general.", "llama."))}
+        known = {
+            key: field.contents() for key, field in reader.fields.items() if key.startswith(("general.", "llama."))
+        }
         tensors = {tensor.name: tensor for tensor in reader.tensors}
         if known.get("general.architecture") != "llama":
             raise Unavailable(f"{path.name} holds a {known.get('general.architecture')} model, not a llama one")
