@@ -71,8 +71,10 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
     own = g.add("Equal", places, "position")
     own_row = g.add("Reshape", own, g.known("as_column", np.array([context, 1], np.int64)))
     later = g.add("Greater", places, "position")
-    mask = g.add("Where", later, g.known("nothing", np.float32(_NOTHING)), g.known("zero", np.float32(0)))
-    g.known("scale", np.float32(size**-0.5))
+    mask = g.add(
+        "Where", later, g.known("nothing", np.array(_NOTHING, np.float32)), g.known("zero", np.array(0, np.float32))
+    )
+    g.known("scale", np.array(size**-0.5, np.float32))
     g.known("halves", np.array([size // 2, size // 2], np.int64))
     shapes = {
         "queries": [key_heads, group, size],
