@@ -10,7 +10,15 @@ from typing import Any, Literal, get_args
 
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
-from bricolage.option_words import HIGHEST_CORE, parse_cores, parse_milliseconds, parse_seconds, parse_shapes, sizes_of
+from bricolage.option_words import (
+    HIGHEST_CORE,
+    SearchMethod,
+    parse_cores,
+    parse_milliseconds,
+    parse_seconds,
+    parse_shapes,
+    sizes_of,
+)
 from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
@@ -20,6 +28,8 @@ MOST_THREADS_A_CORE = 8
 """More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
+_LEAST_LEFT = 0.5
+"""Share of a budget that is left to measuring, however long the model took to read."""
 _MOST_COUNTED = 4_000
 """Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
@@ -89,6 +99,8 @@ class EffortProfile:
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
     """Whether that search also takes the rules that were found by enumeration."""
+    search_methods: tuple[SearchMethod, ...]
+    """By which methods it looks, one after another, in equal parts of its time."""
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
@@ -116,6 +128,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=0,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.5,
         baselines=2,
         forgone=0.05,
@@ -135,6 +148,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=2,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.1,
     ),
     "full": EffortProfile(
@@ -152,6 +166,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=2,
         searched=5,
         generated_rules=True,
+        search_methods=("saturate", "backtrack"),
         risk=0.01,
     ),
 }
@@ -369,6 +384,12 @@ class Options:
         if self.budget_s is not None:
             return self.budget_s
         return self.profile.budget_s + min(operators, _MOST_COUNTED) * self.profile.operator_s
+
+    def budget_left(self, operators: int, spent_s: float) -> float:
+        """What of a budget that was given in seconds is left when reading and preparing the model has taken some: half of it at
+        least, so that there is time to measure. An effort's own budget begins behind that."""
+        budget = self.budget(operators)
+        return budget if self.budget_s is None else max(budget - spent_s, budget * _LEAST_LEFT)
 
     def race_seconds(self, operators: int) -> float:
         """Seconds for the final race: the profile's, but never more than its share of the budget."""

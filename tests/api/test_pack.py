@@ -144,7 +144,7 @@ def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
     start = Start.after(parent)
     assert start.without == {"a", "d", "whole model on far f32"} and start.budget < 1
     assert [one.backend for one in start.first] == ["quick", "near", "other"]
-    other = Start.after(parent, same_isa=False)
+    other = Start.after(parent, same_device=False)
     assert other.without == {"a", "d"} and not other.first
     assert Start().key("k") == "k" and len({Start().key("k"), start.key("k"), Start(memory_mb=1).key("k")}) == 3
 

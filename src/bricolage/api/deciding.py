@@ -77,10 +77,10 @@ class Start:
     memory_mb: int | None = None
 
     @staticmethod
-    def after(parent: Bucket, memory_mb: int | None = None, *, same_isa: bool = True) -> Start:
+    def after(parent: Bucket, memory_mb: int | None = None, *, same_device: bool = True) -> Start:
         """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
-        there was no time. What is left needs less of it. Where the instruction set is another, who runs the whole model fastest is
-        measured anew."""
+        there was no time. What is left needs less of it. Where threads or the instruction set are others, who runs the whole model
+        fastest may be another one: all are raced that a decision of its own would race."""
         idle = {item.name for item in parent.agenda if item.outcome == "measured" and not item.gained}
         idle -= {item.name for item in parent.agenda if item.gained}
         alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
@@ -90,7 +90,7 @@ class Start:
         first = tuple(one.implementation for one in near if one.implementation is not None)
         late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
         far = {whole_model(one.implementation) for one in alone if one.implementation and one not in near}
-        if not same_isa:
+        if not same_device:
             idle = {name for name in idle if not name.startswith(WHOLE)}
             return Start(frozenset(idle | late), (), _SHARE, memory_mb)
         return Start(frozenset(idle | far | late), first, _SHARE, memory_mb)
@@ -109,8 +109,10 @@ def decide_bucket(
     bucket: PreparedBucket,
     log: MeasurementLog | None = None,
     start: Start = Start(),
+    spent_s: float = 0.0,
 ) -> Bucket:
-    """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`.
+    """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`; `spent_s` of
+    its seconds are over already.
 
     Raises:
         As `optimize`.
@@ -124,7 +126,14 @@ def decide_bucket(
     session = context.session(opened, bucket.graph, log)
     arrays, origin = context.inputs(opened, bucket.graph, session)
     found = decide(
-        session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest, start.without, start.first, start.budget
+        session,
+        [GraphVariant(ORIGINAL, bucket.graph)],
+        arrays,
+        opened.digest,
+        start.without,
+        start.first,
+        start.budget,
+        spent_s,
     )
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if session.measurer.log.lost:

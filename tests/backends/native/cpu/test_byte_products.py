@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.byte_products import (
-    PACK_BYTES,
-    QuantisedColumns,
-    byte_operand,
-    quantised_columns,
-)
-from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.backends.native.cpu.byte_products import PACK_BYTES, byte_operand
+from bricolage.backends.native.cpu.isa import FOR_TESTS, ISAS, Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.lowering.byte_columns import QuantisedColumns, quantised_columns
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -31,7 +27,7 @@ INT8 = KernelConfig("int8")
 
 def runnable() -> list[str]:
     """Instruction sets whose code runs here, those for tests too."""
-    names = [isa.name for isa in ISAS] + ["emulated-amx", "split-avx512", "split-amx"]
+    names = [isa.name for isa in ISAS] + [isa.name for isa in FOR_TESTS]
     return [name for name in names if named(name) is not None]
 
 
@@ -81,6 +77,7 @@ def check(found: np.ndarray, x: np.ndarray, w: np.ndarray, instructions: str) ->
     assert np.mean(np.abs(found - right) > 1e-5 * np.abs(right) + 1e-6 * np.abs(right).max(initial=0)) < 0.02
 
 
+@pytest.mark.thinned("shape")
 @sets
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 5), (16, 64, 16), (29, 65, 33), (33, 300, 70)], ids=str)
 def test_products(
@@ -117,6 +114,7 @@ def test_pair_safe_columns_never_reach_int16(weights: list[list[float]]) -> None
     assert (np.abs(integers * found.scales[0] - w[0]) <= found.scales[0] * 0.5001 + 1e-30).all()
 
 
+@pytest.mark.thinned("instructions")
 @sets
 def test_what_is_not_finite_stays_so(instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
@@ -129,6 +127,7 @@ def test_what_is_not_finite_stays_so(instructions: str, tmp_path: Path, monkeypa
     assert (found[4] == 0).all() and np.abs(found[5]).max() < 1e-38
 
 
+@pytest.mark.thinned("instructions")
 @sets
 @pytest.mark.parametrize(
     ("make", "shape"),
@@ -170,7 +169,7 @@ def test_the_best_instruction_of_a_processor() -> None:
 def test_rows_are_packed_as_defined(instructions: str, data: st.DataObject, packer: Packers) -> None:
     k = data.draw(st.integers(1, 70))
     row = data.draw(
-        st.lists(st.floats(-1e30, 1e30, width=32, allow_subnormal=False), min_size=k, max_size=k).map(
+        st.lists(st.floats(-(2.0**90), 2.0**90, width=32, allow_subnormal=False), min_size=k, max_size=k).map(
             lambda values: np.array([values], np.float32)
         )
     )

@@ -9,90 +9,49 @@ in int32 are exact, so that
 (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). A packed
 row ends with its scale and zero point, a panel with the scales of its columns and their sums ΣW.
 
-Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those of a column are
-so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the left side have no sign, so
-that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
+Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*
+(`bricolage.lowering.byte_columns`).
+
+Where a graph gives bytes on both sides (`ir.lowerings.integers`), the sums in int32 are the result, and nothing lies behind rows
+and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in int32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
-from bricolage.backends.native.cpu.matrix_unit import EMULATED, TILES, Tiles
+from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
+from bricolage.backends.native.ir.tensors import Conv, MatMul
+from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
 
 LONGEST = (2**31 - 1) // (255 * 127)
 """Products that a sum in int32 holds, whatever they are."""
 SCALE_BYTES = 8
 """Of a scale in float32 and an int32, behind a row or for each column of a panel."""
-_LARGEST = 127
-"""Of a byte with a sign; -128 is not used, so that weights are symmetric."""
-_PAIR = 128
-"""Two neighbours of one sign: 255 · 128 fits into int16."""
-
-
-@dataclass(frozen=True)
-class QuantisedColumns:
-    """Weights [batch, k, n] as bytes, with what a column's integers stand for."""
-
-    integers: np.ndarray
-    """int8 [batch, k, n], from -127 to 127."""
-    scales: np.ndarray
-    """float32 [batch, n]: a weight is its integer times its column's scale."""
-
-
-def quantised_columns(weights: np.ndarray, *, pair_safe: bool) -> QuantisedColumns:
-    """The nearest bytes to float32 weights [batch, k, n], to the even one between two.
-
-    Args:
-        weights: finite; infinite ones and NaN make a column's scale NaN, so that its results are.
-        pair_safe: whether neighbours along k, in pairs from the first on, may sum to at most 128 where they have one sign.
-    """
-    largest = np.abs(weights).max(axis=1, initial=0.0)
-    if pair_safe:
-        largest = np.maximum(largest, _one_signed_pairs(weights) * (_LARGEST / _PAIR))
-    scales = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
-    # A column of subnormal weights: a scale of zero would divide by nothing.
-    scales = np.where(scales == 0, np.float32(np.finfo(np.float32).tiny), scales)
-    while True:
-        with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.nan_to_num(weights / scales[:, None, :], nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
-        integers = np.clip(np.rint(ratio), -_LARGEST, _LARGEST)
-        if not pair_safe:
-            break
-        over = _one_signed_pairs(integers) > _PAIR  # rounding both of a pair up
-        if not over.any():
-            break
-        scales = np.where(over, scales * np.float32(1 + 1 / 256), scales)
-    scales = np.where(np.isfinite(largest), scales, np.float32(np.nan))
-    return QuantisedColumns(integers.astype(np.int8), scales)
-
-
-def _one_signed_pairs(weights: np.ndarray) -> np.ndarray:
-    """The largest sum of two neighbours of one sign in each column, [batch, n]."""
-    batch, k, n = weights.shape
-    even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
-    pairs = even.reshape(batch, -1, 2, n)
-    positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
-    return np.maximum(positive, negative).max(axis=1, initial=0.0)
 
 
 class BytesInFours(ProductOperand):
     """What operands of bytes have in common, in vectors or in tiles."""
 
     def row(self, k: int) -> int:
-        """The bytes of a row, a scale and a zero point."""
-        return self.depth(k) + SCALE_BYTES
+        """The bytes of a row; a scale and a zero point, where it was made of numbers."""
+        return self.depth(k) + (SCALE_BYTES if self.scaled else 0)
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
-        """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two: rows of four neighbours
-        along k for each column, then the scales of all columns, then the sums of their integers."""
+        """[batch, k, n] as panels of two vectors, one after another, the last one of one or two: rows of four neighbours along k
+        for each column; of float32 then the scales of all columns, then the sums of their integers."""
         batch, k, n = right.shape
-        found = quantised_columns(right, pair_safe=self.pairs_saturate)
+        if self.scaled:
+            found = quantised_columns(right, pair_safe=self.pairs_saturate)
+        else:
+            found = QuantisedColumns(right, np.ones((batch, n), np.float32))
         padded = [2 * lanes] * (n // (2 * lanes))
         rest = n - sum(padded)
         padded += [lanes if rest <= lanes else 2 * lanes] if rest else []
@@ -107,11 +66,9 @@ class BytesInFours(ProductOperand):
         start = 0
         for width in padded:
             own = slice(start, start + width)
-            parts += [
-                np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8),
-                np.ascontiguousarray(scales[:, own]).view(np.uint8),
-                np.ascontiguousarray(sums[:, own]).view(np.uint8),
-            ]
+            parts.append(np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8))
+            if self.scaled:
+                parts += [np.ascontiguousarray(each[:, own]).view(np.uint8) for each in (scales, sums)]
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
@@ -130,6 +87,17 @@ class ByteVectors(BytesInFours, Vectors):
     """Bytes in vectors."""
 
     dot: ByteDot = "plain"
+    widened: bool = False
+    """Whether bytes are widened before they are multiplied."""
+
+    @property
+    def name(self) -> str:
+        """Of micro-kernels."""
+        return "widened_fours" if self.widened else super().name
+
+    def rows(self, isa: Isa) -> int:
+        """As many as the instruction set has registers for; widened, a vector of the panel takes two."""
+        return min(isa.rows, _WIDENED_ROWS[isa.lanes]) if self.widened else isa.rows
 
     @property
     def pairs_saturate(self) -> bool:
@@ -138,7 +106,8 @@ class ByteVectors(BytesInFours, Vectors):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """What packs rows, and products in plain C."""
-        return (_HEAD.replace("@LANES@", str(isa.lanes)), *([_PLAIN_DOT] if self.dot == "plain" else []), PACK_BYTES)
+        more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.widened else []
+        return (_HEAD.replace("@LANES@", str(isa.lanes)), *more, *([PACK_BYTES] if self.scaled else []))
 
 
 @dataclass(frozen=True)
@@ -147,7 +116,42 @@ class ByteTiles(BytesInFours, Tiles):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
-        return (TILES if isa.matrix_unit == "amx" else EMULATED, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
+        unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
+        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), *([PACK_BYTES] if self.scaled else []))
+
+
+def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
+    """How the bytes that a graph gives are multiplied with an instruction set: exactly, whatever they are."""
+    usual = byte_operand(isa)
+    if not isinstance(usual, ByteVectors) or usual.dot != "vpmaddubsw" or _never_saturates(root, isa.lanes):
+        return replace(usual, scaled=False, whole_rows=False)
+    vector, broadcast, load, multiply = _WIDE_INSTRUCTIONS[isa.lanes]
+    return replace(
+        usual,
+        scaled=False,
+        whole_rows=False,
+        cost=_COSTS["vpmaddwd"],
+        vector=vector,
+        broadcast=broadcast,
+        load=load,
+        multiply=multiply,
+        dot="vpmaddwd",
+        widened=True,
+    )
+
+
+_PROVED: WeakKeyDictionary[MatMul | Conv, dict[int, bool]] = WeakKeyDictionary()
+"""Products whose weights have been looked at, by the lanes that groups were joined for."""
+
+
+def _never_saturates(root: MatMul | Conv, lanes: int) -> bool:
+    """Whether no two neighbours along k, of one sign, sum to more than 128 anywhere."""
+    known = _PROVED.setdefault(root, {})
+    if lanes not in known:
+        right = product(root, lanes).right
+        assert callable(right)
+        known[lanes] = bool((one_signed_pairs(right().astype(np.int16)) <= PAIR).all())
+    return known[lanes]
 
 
 def byte_operand(isa: Isa) -> ProductOperand:
@@ -184,7 +188,7 @@ def byte_operand(isa: Isa) -> ProductOperand:
     )
 
 
-_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 4, "vpmaddubsw": 1 / 2, "plain": 1.0}
+_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 4, "vpmaddubsw": 1 / 2, "vpmaddwd": 1.0, "plain": 1.0}
 """Time of a product, that of a float32 being 1."""
 
 _WIDE = ("__m512i", "_mm512_set1_epi32(*(const int *)(a + {0}))", "_mm512_loadu_si512(b + {0})")
@@ -202,8 +206,35 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
     ),
     ("plain", 0): ("byte_pointer", "(a + {0})", "(b + {0})", "{0} = plain_dot({0}, {1}, {2});"),
 }
-"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are read,
-and how they are multiplied."""
+"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are
+read, and how they are multiplied."""
+
+_WIDENED_ROWS = {8: 4, 16: 12}
+"""By lanes: rows of a tile whose sums, with two vectors of the panel and one of the left side, all of them two registers wide,
+fit into the registers."""
+_WIDE_INSTRUCTIONS: Mapping[int, tuple[str, str, str, str]] = {
+    lanes: (
+        "struct widened",
+        f"widen_unsigned({four.format('{0}')})",
+        f"widen_signed({panel.format('{0}')})",
+        f"{{0}} += (byte_sums)_mm{bits}_add_epi32(_mm{bits}_madd_epi16({{1}}.even, {{2}}.even), "
+        f"_mm{bits}_madd_epi16({{1}}.odd, {{2}}.odd));",
+    )
+    for lanes, bits, (_, four, panel) in ((8, 256, _NARROW), (16, 512, _WIDE))
+}
+"""By lanes of 32 bits, as in `_INSTRUCTIONS`: a product of int16 is exact, and so is a sum of two in int32."""
+_WIDENED = {
+    lanes: f"""
+struct widened {{ __m{bits}i even, odd; }};
+static inline struct widened widen_unsigned(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_and_si{bits}(x, _mm{bits}_set1_epi16(255)), _mm{bits}_srli_epi16(x, 8) }};
+}}
+static inline struct widened widen_signed(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_srai_epi16(_mm{bits}_slli_epi16(x, 8), 8), _mm{bits}_srai_epi16(x, 8) }};
+}}
+""".strip()
+    for lanes, bits in ((8, 256), (16, 512))
+}
 
 _HEAD = r"""
 #include <stdint.h>
@@ -226,8 +257,8 @@ static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *
 PACK_BYTES = r"""
 /* To the nearest, to the even one between two; for numbers below 2^22. */
 static inline int32_t nearest(float x) { const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }
-/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is right.
-   A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
+   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
 static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {
   float low = 0, high = 0;
   long i = 0, odd = 0;

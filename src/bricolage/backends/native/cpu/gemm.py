@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from bricolage.backends.native.cpu.block_products import FEW_ROWS, BlockOperand
-from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
+from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
     CHEAP_PANEL_TILES,
     FEW_TILES,
@@ -227,9 +227,11 @@ class GemmCodegen:
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += -(-(block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes // 64) * 64
-            lines += self.packing.row_of_numbers(own)
-            own += self.packing.row_bytes
+            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
+            if self.packing.row_bytes:
+                own = -(-own // 64) * 64
+                lines += self.packing.row_of_numbers(own)
+                own += self.packing.row_bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
@@ -417,8 +419,8 @@ class GemmCodegen:
         """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
         where that spares next to nothing."""
         p, steps, step = self.p, self.packing.steps, self.operand.k_step
-        if p.inside is None or self.packing.direct is not None:
-            return ""
+        if p.inside is None or self.packing.direct is not None or self.operand.scaled:
+            return ""  # a padding of bytes is a zero point, which the columns' sums take off
         table: list[tuple[int, int]] = []
         for t in range(self.tiles):
             own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
@@ -440,10 +442,11 @@ class GemmCodegen:
         found = f"tile[r * {padded} + j]"
         if self.operand.scaled:
             found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, found)
+        runs = Runs(j, width)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
-        return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
+        return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"])
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         tile = MicroTile(

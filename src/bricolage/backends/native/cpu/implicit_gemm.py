@@ -33,10 +33,12 @@ class Product:
     """Extents that k is made of; the last one is the longest run in which only the last of A's coordinates moves."""
     right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Coords]]
     """B as an array [batch, k, n], made when it is needed; or a tensor and the coordinates of (batch, k, n) in it."""
-    blocks: QuantisedBlocks | None = None
-    """B where it is integers in blocks; `right` makes float32 of them."""
     inside: Callable[[int, int], range] | None = None
     """For rows from and to, the part of k outside of which A is zero in all of them; None where there is no such part."""
+    fill: int = 0
+    """What A is outside of its guards, instead of zero."""
+    blocks: QuantisedBlocks | None = None
+    """B where it is integers in blocks; `right` makes float32 of them."""
 
 
 def product(root: MatMul | Conv, lanes: int) -> Product:
@@ -67,7 +69,7 @@ def _of_matmul(root: MatMul) -> Product:
         lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
         (k,),
         constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
-        right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
+        blocks=right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
     )
 
 
@@ -98,7 +100,7 @@ def _of_conv(root: Conv, lanes: int) -> Product:
     def right() -> np.ndarray:
         assert isinstance(root.weight, Constant)
         weight = root.weight.array.reshape(batch, joined, c_out // joined, c_in // joined, *taps)
-        full = np.zeros((batch, math.prod(taps), c_in, c_out), np.float32)
+        full = np.zeros((batch, math.prod(taps), c_in, c_out), weight.dtype)
         flat = weight.reshape(batch, joined, c_out // joined, c_in // joined, -1)
         for j in range(joined):
             rows = slice(j * (c_in // joined), (j + 1) * (c_in // joined))
@@ -122,4 +124,5 @@ def _of_conv(root: Conv, lanes: int) -> Product:
         return range(own[0] * run, (own[-1] + 1) * run) if own else range(0)
 
     m = images * math.prod(sizes)
-    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, None, inside)
+    skipped = None if root.fill else inside
+    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, skipped, root.fill)

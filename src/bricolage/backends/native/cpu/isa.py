@@ -10,7 +10,7 @@ from typing import Literal
 from bricolage.device.device import Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "plain"]
+ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
@@ -111,6 +111,8 @@ SPLIT_AMX = replace(
 )
 """The code for vectors of 16 numbers, and for a matrix unit, on processors whose vectors have 8: the compiler splits each vector
 in two. They test what is generated, not the compiler's AVX-512."""
+PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}") for isa in (ISAS[2], ISAS[1]))
+"""Bytes by vpmaddubsw on processors that have a better instruction."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
     (_AVX512 | {"avx512_vnni"}, 16, "vpdpbusd", ("-mavx512vnni",)),
@@ -118,7 +120,8 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 )
 """What multiplies bytes faster than what an instruction set always has, best first: processor flags, lanes, what it is, and
 compiler flags."""
-_FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX)
+FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
+"""Never chosen unless asked for."""
 
 
 @cache
@@ -151,5 +154,5 @@ def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
 
 def named(name: str, device: Device | None = None) -> Isa | None:
     """An instruction set that runs on a device, by name; those for tests too."""
-    for_tests = (isa for isa in _FOR_TESTS if isa.needs <= (device or host()).instructions)
+    for_tests = (isa for isa in FOR_TESTS if isa.needs <= (device or host()).instructions)
     return next((isa for isa in (*available(device), *for_tests) if isa.name == name), None)

@@ -136,7 +136,7 @@ class Packing:
         tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
-            zero = self.zeros("to", 0, p.runs[-1])
+            zero = self.zeros("to", 0, p.runs[-1], p.fill)
             inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
@@ -201,10 +201,10 @@ class Packing:
             ]
         return lines
 
-    def zeros(self, at: str, start: int, stop: int) -> list[str]:
+    def zeros(self, at: str, start: int, stop: int, fill: int = 0) -> list[str]:
         """Fills elements of a packed row, of each of its parts."""
         return [
-            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = 0;"
+            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = {fill};"
             for number in range(self.operand.splits if stop > start else 0)
         ]
 

@@ -145,6 +145,11 @@ class Vectors(ProductOperand):
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
 
+    @property
+    def name(self) -> str:
+        """Of micro-kernels."""
+        return _NAMES[self.k_pack]
+
     def rows(self, isa: Isa) -> int:
         """As many as the instruction set has registers for."""
         return isa.rows
@@ -158,7 +163,7 @@ class Vectors(ProductOperand):
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         unroll = tile.unroll
-        name = f"{_NAMES[self.k_pack]}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         sets = max(1, _CHAINS // (rows * vectors))
         name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
         kind = self.element

@@ -141,6 +141,18 @@ class BlockConstant(Constant):
 
 
 @dataclass(frozen=True, eq=False)
+class DequantisedConstant(Constant):
+    """A constant that a file gives as bytes: `array` is (integers - zeros) · scales, which broadcast to its shape."""
+
+    integers: np.ndarray = field(repr=False)
+    """int8 or uint8."""
+    scales: np.ndarray = field(repr=False)
+    """float32, of the same rank."""
+    zeros: np.ndarray = field(repr=False)
+    """int32, of the same rank."""
+
+
+@dataclass(frozen=True, eq=False)
 class Pointwise(Node):
     """An element-wise function; inputs broadcast as in numpy. `function` names an entry of `ir.functions.FUNCTIONS`."""
 
@@ -268,7 +280,10 @@ class Normalise(Node):
 
 @dataclass(frozen=True, eq=False)
 class MatMul(Node):
-    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast."""
+    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast.
+
+    Of float32; or, into int32, of a uint8 `left` and a constant int8 `right`, exactly.
+    """
 
     left: Node
     right: Node
@@ -282,7 +297,7 @@ class MatMul(Node):
 @dataclass(frozen=True, eq=False)
 class Conv(Node):
     """A convolution of any number of spatial dimensions, without bias. `pads` are those before each dimension; the output
-    shape says what is read behind."""
+    shape says what is read behind. Of float32; or, into int32, of a uint8 `source` and int8 weights, exactly."""
 
     source: Node
     weight: Node
@@ -290,6 +305,8 @@ class Conv(Node):
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
+    fill: int = 0
+    """What lies around a uint8 source: the byte that stands for zero."""
 
     @property
     def depthwise(self) -> bool:

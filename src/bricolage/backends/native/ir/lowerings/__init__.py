@@ -6,6 +6,7 @@ from bricolage.backends.native.ir.lowerings import (
     decompositions,
     elementwise,
     movement,
+    quantisation,
     reductions,
     resize,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "lowered",
     "movement",
     "pointwise",
+    "quantisation",
     "reductions",
     "resize",
 ]

@@ -7,7 +7,6 @@ import numpy as np
 from bricolage.backends.native.ir.blocks import BITS, QuantisedBlocks, blocks_of
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
-from bricolage.backends.native.ir.lowerings.decompositions import decomposed
 from bricolage.backends.native.ir.lowerings.views import pointwise
 from bricolage.backends.native.ir.tensors import BlockConstant, Constant, Node
 from bricolage.lowering.common import PORTABLE, refusal
@@ -84,12 +83,12 @@ def _known(op: OpContext, position: int, dtype: str) -> np.ndarray | None:
     return node.array.reshape(node.shape)
 
 
-@lowering("DequantizeLinear")
-def dequantize_linear(op: OpContext) -> Node | tuple[Node, ...]:
-    """DequantizeLinear: of a constant matrix of 4 bits, or of 8 bits in blocks, it stays integers where a product reads it.
+def constant_in_blocks(op: OpContext) -> BlockConstant | None:
+    """DequantizeLinear of a constant matrix of 4 bits, or of 8 bits in blocks, which stays integers where a product reads it; None
+    for any other.
 
     Raises:
-        NoLowering: see `decomposed`.
+        NoLowering: the scales do not fit the integers.
     """
     x, scale, zero = op.tensor(0), op.tensor(1), op.optional(2)
     if (
@@ -101,7 +100,7 @@ def dequantize_linear(op: OpContext) -> Node | tuple[Node, ...]:
         and (op.get("block_size", 0) or _bits(op) == 4)
     ):
         return _in_blocks(op, x, scale, zero)
-    return decomposed(op)
+    return None
 
 
 def _in_blocks(op: OpContext, x: Constant, scale: Constant, zero: Constant | None) -> BlockConstant:

@@ -14,6 +14,7 @@ from bricolage.backends.native.ir.tensors import (
     ConcatBuffer,
     Constant,
     Coords,
+    DequantisedConstant,
     Node,
     Pointwise,
     Shape,
@@ -107,6 +108,10 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
     """With dimension `perm[i]` as the i-th; constants at once."""
     if tuple(perm) == tuple(range(len(source.shape))):
         return source
+    if isinstance(source, DequantisedConstant):
+        arrays = (source.array, source.integers, source.scales, source.zeros)
+        array, *parts = (np.ascontiguousarray(one.transpose(perm)) for one in arrays)
+        return DequantisedConstant(array.shape, source.dtype, array, *parts)
     if isinstance(source, BlockConstant):
         return source.transposed()
     if isinstance(source, Constant):

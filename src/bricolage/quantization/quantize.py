@@ -1,0 +1,144 @@
+"""A float model in, a model in QDQ form out, with what that costs in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.errors import NothingToQuantise
+from bricolage.graph.folding import known
+from bricolage.graph.graph import Graph
+from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
+from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.observers import AffineScale, observed
+from bricolage.quantization.options import QuantizationOptions
+from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.products import Product, chosen, products, require_float, require_names
+from bricolage.quantization.samples import Sample, doubts, require_telling, split
+from bricolage.quantization.sensitivity import KeptFloat, kept_float
+from bricolage.quantization.statistics import ActivationStatistics, collected
+from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
+
+_USELESS = 0.25
+"""Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_DEFAULT = QuantizationOptions()
+
+
+def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOptions = _DEFAULT) -> QuantizedModel:
+    """Quantises what multiplies with constant weights: u8 activations with one scale each, s8 weights with one for each channel.
+
+    Args:
+        graph: simplified (see `bricolage.graph.prepare`), in opset 13 at least; its dimensions may be open. It is not changed.
+        samples: inputs by name, as the model will see them. A share of them is held back, to measure errors on.
+
+    Raises:
+        UnusableCalibration: samples are too few, constant or not finite.
+        AlreadyQuantised: the model holds quantised operators.
+        NothingToQuantise: it has no product with constant weights, or none within the error that is allowed.
+        UnknownOperatorName: there is no operator of a name that is to stay float.
+        NoReference: the model cannot be evaluated.
+    """
+    require_float(graph.model)
+    require_telling(samples)
+    seen, held = split(samples, options.held_back)
+    able, refused = products(graph)
+    require_names(options.keep_float, able, refused)
+    taking_part = list(chosen(able, options.keep_float))
+    if not taking_part:
+        raise NothingToQuantise(
+            reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
+            advice="Keep fewer operators float, or leave the model as it is",
+        )
+    found = _scaled(graph, taking_part, seen, options)
+    judge = Judge(graph.model, held)
+    switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
+    kept = kept_float(switched, found.products, judge, options.max_error)
+    kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
+    taking = [one for one in found.products if one.output not in kept.reasons]
+    if not taking:
+        raise NothingToQuantise(
+            reason=f"with any operator in integers the error is above {options.max_error}",
+            advice="Ask for a larger --max-error, or give more and better calibration data",
+        )
+    model = with_pairs(graph.model, taking, found.scales, sums=options.sums)
+    judged = judge.of(model)
+    weight_errors = {name: one.error for name, one in found.scales.weights.items()}
+    outcomes = kept.outcomes(graph, able, refused, weight_errors, options.keep_float)
+    report = QuantizationReport(
+        outcomes,
+        judged.largest,
+        judged.typical,
+        judged.agreement,
+        len(seen),
+        len(held),
+        (weight_bytes(graph.model), weight_bytes(model)),
+        tuple(doubts(seen, held)),
+    )
+    return QuantizedModel(model, report)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Products with their scales."""
+
+    products: list[Product]
+    scales: Scales
+    useless: dict[str, str]
+    """Why products whose activation is of no use in bytes stay float, by what they compute."""
+
+
+def _scaled(
+    graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
+) -> _Scaled:
+    ranges = quantised_values(graph.model, taking_part, options.sums)
+    channels = {one.activation: one.activation_axis for one in taking_part}
+    statistics = collected(graph.model, seen, {**dict.fromkeys(ranges, 1), **channels}, options.seed)
+    activations: dict[str, AffineScale] = {}
+    bad: dict[str, str] = {}
+    for name, source in ranges.items():
+        found = statistics[source]
+        reason = _unfit(found)
+        if not reason:
+            activations[name] = observed(found.values, options)
+            reason = _useless(found, activations[name])
+        if reason:
+            bad[name] = reason
+    useless: dict[str, str] = {}
+    for one in taking_part:
+        for name in (one.activation, one.end if one.op_type == "Conv" else one.activation):
+            if name in bad:
+                useless[one.output] = f"'{name}' {bad[name]}"
+    fit = [one for one in taking_part if one.output not in useless]
+    weights: dict[str, QuantisedWeights] = {}
+    biases: dict[str, np.ndarray] = {}
+    for one in fit:
+        array = known(graph.constants[one.weight])
+        bias = known(graph.constants[one.bias]) if one.bias is not None else None
+        assert array is not None
+        step = float(activations[one.activation].scale)
+        weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
+        means = statistics[one.activation].means
+        if options.correct_bias and bias is not None and means is not None:
+            biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
+    return _Scaled(fit, Scales(activations, weights, biases), useless)
+
+
+def _unfit(found: ActivationStatistics) -> str:
+    if not found.finite:
+        return "holds NaN or infinite numbers"
+    return "" if found.parts else "holds no numbers"
+
+
+def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
+    """Why an activation is of no use in bytes: its outliers take all steps; empty where it is."""
+    values = found.values.astype(np.float64)
+    middle = values[np.abs(values) <= np.quantile(np.abs(values), 0.999)]
+    norm = float(np.linalg.norm(middle))
+    if not norm:
+        return ""
+    error = float(np.linalg.norm(middle - scale.rounded(middle))) / norm
+    if error <= _USELESS:
+        return ""
+    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: 8 bits leave an error of {error:.0%} to the rest"
