@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from benchmarks.decode import graphs
 from benchmarks.decode.weights import Array, Decoder
 from benchmarks.real.packages import Unavailable
 from bricolage.backends.interface import RegionModel, Resources
@@ -174,8 +173,3 @@ class LlamaCpp(Contestant):
                 row[word["id"]] = word["logprob"]
             rows.append(row)
         return np.stack(rows)
-
-
-def model_of(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
-    """The step that ours and ONNX Runtime run."""
-    return graphs.step(decoder, context, level)

@@ -71,8 +71,10 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
     own = g.add("Equal", places, "position")
     own_row = g.add("Reshape", own, g.known("as_column", np.array([context, 1], np.int64)))
     later = g.add("Greater", places, "position")
-    mask = g.add("Where", later, g.known("nothing", np.float32(_NOTHING)), g.known("zero", np.float32(0)))
-    g.known("scale", np.float32(size**-0.5))
+    mask = g.add(
+        "Where", later, g.known("nothing", np.array(_NOTHING, np.float32)), g.known("zero", np.array(0, np.float32))
+    )
+    g.known("scale", np.array(size**-0.5, np.float32))
     g.known("halves", np.array([size // 2, size // 2], np.int64))
     shapes = {
         "queries": [key_heads, group, size],
@@ -127,7 +129,6 @@ def gpt2_products(level: int) -> onnx.ModelProto:
     """The 123.5 M weights of GPT-2's products for one token, one behind another, without its attention: random blocks of 4 bits."""
     draw = np.random.default_rng(0)
     g = _Graph(level)
-    g.known("width", np.array([0, GPT2_WIDTH], np.int64))
 
     def random(n: int, k: int) -> Blocks:
         integers = draw.integers(0, 16, (n, k), np.uint8)
@@ -150,3 +151,20 @@ def gpt2_products(level: int) -> onnx.ModelProto:
         for name, shape in zip(("x", "logits"), shapes, strict=True)
     )
     return g.model([given], [made])
+
+
+def gpt2_reference(model: onnx.ModelProto, x: Array) -> Array:
+    """What `gpt2_products` computes, in float64."""
+    known = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+
+    def product(x: Array, name: str) -> Array:
+        packed, scales = known[f"{name}.integers"], known[f"{name}.scales"]
+        integers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1, BLOCK).astype(np.float32)
+        numbers = (integers - 8) * scales.reshape(len(packed), -1, 1)
+        found: Array = x @ numbers.reshape(len(packed), -1).T.astype(np.float64)
+        return found
+
+    for i in range(GPT2_LAYERS):
+        x = x + product(product(x, f"qkv_{i}")[:, :GPT2_WIDTH], f"output_{i}")
+        x = x + product(np.tanh(product(x, f"up_{i}")), f"down_{i}")
+    return product(x, "head")

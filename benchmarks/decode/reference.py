@@ -50,7 +50,8 @@ def angles(decoder: Decoder, positions: int) -> tuple[Array, Array]:
 
 def _turned(x: Array, cosines: Array, sines: Array) -> Array:
     first, second = np.split(x, 2, axis=-1)
-    return x * cosines + np.concatenate([-second, first], axis=-1) * sines
+    found: Array = x * cosines + np.concatenate([-second, first], axis=-1) * sines
+    return found
 
 
 def softmax(x: Array) -> Array:

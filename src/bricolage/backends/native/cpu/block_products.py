@@ -8,7 +8,9 @@ of the next four in its high half, so that a mask and a shift make whole operand
 Rows are either float32, and integers become float32 in registers; or bytes with a sign, each block with a scale of its own
 (symmetric: the largest of it is 127), and sums over a block are exact integers:
 
-    Σ a·w = Σ over blocks: scale_a · scale_w · (Σ A·W - middle · ΣA) + offset_w · scale_a · ΣA,    offset_w = scale_w · (middle - zero point)
+    Σ a·w = Σ over blocks: scale_a · scale_w · (Σ A·W - middle · ΣA) + offset_w · scale_a · ΣA
+
+with offset_w = scale_w · (middle - zero point).
 
 `vpdpbusd` sums in int32. `vpmaddubsw` sums pairs in int16; integers of 4 bits are at most 15, so that the sums of eight of its
 results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Integers of 8 bits go through it as two halves of 4 bits.
@@ -108,7 +110,7 @@ class BlockOperand(ProductOperand):
         """Of the integers."""
         return 1 << (self.bits - 1)
 
-    def preamble(self, isa: Isa) -> Sequence[str]:
+    def preamble(self, _isa: Isa) -> Sequence[str]:
         """Nothing: what it needs are `helpers`."""
         return ()
 
@@ -192,7 +194,7 @@ class BlockFloats(BlockOperand):
         """Each row takes two vectors of sums and two of a block's."""
         return {16: 6, 8: 3}.get(isa.lanes, 2)
 
-    def helpers(self, isa: Isa) -> dict[str, str]:
+    def helpers(self, _isa: Isa) -> dict[str, str]:
         """What packs rows and makes numbers of integers."""
         return {"block_ints": _INTS, "block_numbers": _NUMBERS, "pack_block_floats": _PACK_FLOATS}
 
@@ -371,9 +373,10 @@ static __attribute__((noinline)) void pack_block_floats(const float *restrict x,
 """.strip()
 
 _PACK_BYTES = r"""
-/* k numbers as bytes with a sign in blocks, filled up with zeros. Behind each block lie its scale, that times the sum of its bytes, and
-   that sum times -middle. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
-static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, uint8_t *restrict to, long k, long block, int middle) {
+/* k numbers as bytes with a sign in blocks, filled up with zeros. Behind each block lie its scale, that times the sum of its
+   bytes, and that sum times -middle. A number that is not finite makes the scale NaN, and so all that is computed of the row. */
+static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, uint8_t *restrict to, long k, long block,
+                                                       int middle) {
   for (long from = 0; from < k; from += block, to += block + 16) {
     const long some = k - from < block ? k - from : block;
     const float *restrict own = x + from;
@@ -418,7 +421,9 @@ typedef const int8_t *block_four;
 #define BLOCK_FOUR(p) ((const int8_t *)(p))
 #define BLOCK_LOW(v) ((v) & 0x0f0f0f0f)
 #define BLOCK_HIGH(v) (((v) >> 4) & 0x0f0f0f0f)
-#define BLOCK_DOT(c, u, s) c += ((u) & 255) * (s)[0] + (((u) >> 8) & 255) * (s)[1] + (((u) >> 16) & 255) * (s)[2] + (((u) >> 24) & 255) * (s)[3]
+#define BLOCK_BYTE(u, i) (((u) >> 8 * (i)) & 255)
+#define BLOCK_DOT(c, u, s) \
+  c += BLOCK_BYTE(u, 0) * (s)[0] + BLOCK_BYTE(u, 1) * (s)[1] + BLOCK_BYTE(u, 2) * (s)[2] + BLOCK_BYTE(u, 3) * (s)[3]
 """.strip()
 
 

@@ -42,7 +42,7 @@ class QuantisedBlocks:
     @property
     def n(self) -> int:
         """Rows."""
-        return self.scales.shape[0]
+        return int(self.scales.shape[0])
 
     @property
     def middle(self) -> int:

@@ -120,8 +120,8 @@ class BlockConstant(Constant):
         for name, value in (("shape", shape), ("dtype", "float32"), ("blocks", blocks), ("turned", turned)):
             object.__setattr__(self, name, value)
 
-    @cached_property
-    def array(self) -> np.ndarray:  # type: ignore[override]
+    @cached_property  # type: ignore[misc]  # the field of `Constant`, made later
+    def array(self) -> np.ndarray:
         """Its elements as float32, made when they are asked for."""
         return self.blocks.numbers() if self.turned else np.ascontiguousarray(self.blocks.numbers().T)
 
