@@ -61,7 +61,7 @@ class WholeModelItem(Item):
             return None
         seconds = state.whole_s if not session.backend(one.backend).compiles_slowly else _compile_s(state, one.backend)
         data = profile.oracle.data(profile.graph.everything)
-        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], session.options.bound)
+        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], profile.oracle.accepted)
         incumbent = state.incumbent_ms
         if known is not None and incumbent is not None:  # it is taken over without compiling
             return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")

@@ -122,7 +122,7 @@ def measure_dropped(profile: Profile, stop: Stop) -> None:
     """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling
     them is quick: so that the user can be told what a wider tolerance buys, and since what is too inaccurate for the whole may
     suit some regions."""
-    loosest = max(FAR, _WIDER * profile.session.options.bound)
+    loosest = max(FAR, _WIDER * profile.oracle.accepted)
     wrong = [
         one
         for one, cost in profile.whole.items()

@@ -16,13 +16,14 @@ from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.operators import narrow
+from bricolage.verify.quantised import accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 from bricolage.verify.variations import Variation, Varied, evaluated, written
 from bricolage.work.values import ModelValue
 
-JUDGEMENT = 6
+JUDGEMENT = 7
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
 are not found any more then."""
 
@@ -33,11 +34,12 @@ class _Expected:
 
     outputs: Values
     rounding: Mapping[str, float]
+    quantised: bool = False
 
     @property
     def limits(self) -> dict[str, float]:
         """For each output the error that is still float32's own."""
-        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed))
+        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed), quantised=self.quantised)
 
 
 class Oracle:
@@ -46,7 +48,8 @@ class Oracle:
     Regions get the values that flow into them in the float64 run, rounded to the graph's own types, and must reproduce
     what float64 makes of exactly these. So a region is judged on realistic numbers, and by its own error alone. A rewritten
     graph as a whole is judged by what float64 makes of the `original`. What rounding in float32 may do to an output is
-    measured for the whole graph and for each region (`bricolage.verify.bound`).
+    measured for the whole graph and for each region (`bricolage.verify.bound`). A quantised graph and its regions are judged
+    against exact integers, whatever the precision word allows (`bricolage.verify.quantised`).
     """
 
     def __init__(
@@ -71,7 +74,8 @@ class Oracle:
         self._original = original
         self._evaluate = evaluate
         self._inputs = dict(inputs)
-        self._bound, self._literal = bound, literal
+        self._quantised = is_quantised(graph.model)
+        self._bound, self._literal = bound if literal else accepted_bound(graph.model, bound), literal
         self._values: dict[str, np.ndarray] = {}
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
@@ -120,6 +124,11 @@ class Oracle:
         """From now on answers are judged on the inputs themselves alone."""
         self._variations = ()
         self.__dict__.pop("_data", None)
+
+    @property
+    def accepted(self) -> float:
+        """Relative error that is accepted whatever rounding does."""
+        return self._bound
 
     @property
     def original_error(self) -> float:
@@ -195,7 +204,7 @@ class Oracle:
                 self.borrowed & {operator.op_type for operator in region.operators},
             )
             rounding = rounding_errors(model, inputs, outputs, REGION_DRAWS, self._evaluate)
-            self._own[region.bits] = self._limits(_Expected(outputs, rounding))
+            self._own[region.bits] = self._limits(_Expected(outputs, rounding, self._quantised))
         return self._own[region.bits]
 
     def _reference(self) -> _Expected:
@@ -208,7 +217,8 @@ class Oracle:
     def _moved(self, outputs: Values) -> _Expected:
         """With how far rounding moves them."""
         draws = draws_for(self.graph)
-        return _Expected(outputs, rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate))
+        rounding = rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate)
+        return _Expected(outputs, rounding, self._quantised)
 
     def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
         found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)

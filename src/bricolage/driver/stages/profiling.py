@@ -60,7 +60,7 @@ class Reference(Stage[DecisionState]):
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
         specs = [profile.whole_spec(one) for one in _few(state) or profile.first_configurations]
-        cached = measurer.cached([(spec, data) for spec in specs], state.session.options.bound)
+        cached = measurer.cached([(spec, data) for spec in specs], state.oracle.accepted)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
 
