@@ -16,7 +16,8 @@ from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.operators import narrow
-from bricolage.verify.quantised import accepted_bound, is_quantised
+from bricolage.verify.held_back import HeldBack
+from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
@@ -64,15 +65,17 @@ class Oracle:
         *,
         literal: bool = False,
         evaluate: Evaluate = evaluate,
+        held_back: HeldBack | None = None,
     ) -> None:
         """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
         model with its weights. `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in
-        another process."""
+        another process. `held_back`: samples on which whole graphs are judged, too."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
         self._evaluate = evaluate
+        self.held_back = held_back
         self._inputs = dict(inputs)
         self._quantised = is_quantised(graph.model)
         self._bound, self._literal = bound if literal else accepted_bound(graph.model, bound), literal
@@ -81,7 +84,10 @@ class Oracle:
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
         self._varied: tuple[Varied, ...] | None = None
+        self._prefix = ""
+        """Of files, where several graphs have references of their own."""
         self._variations: tuple[Variation, ...] | None = None
+        self._alone = False
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
@@ -95,7 +101,24 @@ class Oracle:
             self,
             literal=self._literal,
             evaluate=self._evaluate,
+            held_back=self.held_back,
         )
+
+    def quantised(self, name: str, graph: Graph, made_from: str) -> Oracle:
+        """The oracle of a quantised graph of this model: it is judged by exact integers, its own reference, and on the samples that are
+        held back by this one's. `made_from`: digest of what its scales rest on."""
+        oracle = Oracle(
+            graph,
+            self._inputs,
+            self.store,
+            EXACT_BOUND,
+            f"{self._model} {made_from}",
+            name,
+            evaluate=self._evaluate,
+            held_back=self.held_back,
+        )
+        oracle._prefix = f"{name}-"
+        return oracle
 
     def compute(self, *, varied: bool = False) -> None:
         """Computes the whole model's reference now; where it is to be `varied`, with its variations, while the evaluator holds the
@@ -116,13 +139,16 @@ class Oracle:
             if self._varied is None:
                 self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
             self._variations = written(
-                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate
+                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate, self._prefix
             )
+            if self.held_back is not None:
+                self._variations += self.held_back.files
         return self._variations
 
     def without_variations(self) -> None:
         """From now on answers are judged on the inputs themselves alone."""
-        self._variations = ()
+        self._variations = self.held_back.files if self.held_back is not None else ()
+        self._alone = True
         self.__dict__.pop("_data", None)
 
     @property
@@ -151,8 +177,9 @@ class Oracle:
     def _data(self) -> str:
         if self._original is not None:
             return self._original._data
-        alone = " alone" if self._variations == () else ""
-        return digest(f"{self._model} {JUDGEMENT} {self._literal}{alone}", self._inputs)[:24]
+        alone = " alone" if self._alone else ""
+        held = f" {self.held_back.data.digest}" if self.held_back is not None else ""
+        return digest(f"{self._model} {JUDGEMENT} {self._literal}{alone}{held}", self._inputs)[:24]
 
     def data(self, region: Region) -> str:
         """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model
@@ -186,7 +213,7 @@ class Oracle:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
                 found = self._reference()
-                self._files[region.bits] = self._write("whole", self._inputs, found.outputs, self._limits(found))
+                self._files[region.bits] = self._write(f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found))
             else:
                 outputs, name = self._outputs(extract(region), self.entering(region)), f"oracle-{self._name}"
                 self._files[region.bits] = self._write(

@@ -127,6 +127,7 @@ def written(
     rounding: Mapping[str, float],
     store: Store,
     evaluate: Evaluate,
+    prefix: str = "",
 ) -> tuple[Variation, ...]:
     """Variations as files in the folder of `store`.
 
@@ -137,12 +138,13 @@ def written(
         rounding: how far rounding moves these, by output.
         store: of the decision.
         evaluate: computes references.
+        prefix: of the names of the files.
     """
     made: list[Variation] = []
     quantised = is_quantised(graph.model)
     own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
     for one in varied:
-        given, wanted = (store.directory / f"variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
+        given, wanted = (store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
         save_tensors(given, one.inputs)
         save_expected(wanted, one.outputs, own)
         allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)

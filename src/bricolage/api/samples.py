@@ -1,0 +1,177 @@
+"""Data that users give for calibrating and for judging accuracy: samples of the model's inputs, checked, and divided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.errors import BadOption, BricolageError, UnusableSamples
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.verify.accuracy import AccuracyDemand
+from bricolage.verify.held_back import HeldBackData, Sample, most_samples, spread
+from bricolage.verify.inputs import check
+from bricolage.verify.tensors import digest
+
+_LOG = logging.getLogger(__name__)
+Arrays = Mapping[str, np.ndarray]
+_EACH = 4
+"""Of the samples for calibrating every fourth is held back where there are none for judging."""
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """Arrays by name whose first axis is the sample."""
+
+    calibrate: Arrays | None = None
+    """For scales."""
+    evaluate: Arrays | None = None
+    """For judging."""
+
+    @property
+    def digest(self) -> str:
+        """Of all arrays."""
+        return "".join(digest(kind, arrays)[:16] for kind, arrays in self.named)
+
+    @property
+    def named(self) -> list[tuple[str, Arrays]]:
+        """The arrays that are given, by the option that gives them."""
+        both = (("--calibrate", self.calibrate), ("--evaluate", self.evaluate))
+        return [(option, arrays) for option, arrays in both if arrays is not None]
+
+    def check(self, options: Options) -> None:
+        """Whether they go with the options.
+
+        Raises:
+            BadOption: something is given that has no use, or missing that is needed.
+        """
+        if self.calibrate is not None and options.precision != "low":
+            advice = "Scales of integers are found with it, and integers take part at --precision low; --evaluate judges accuracy"
+            raise BadOption(option="--calibrate", value=f"given with --precision {options.precision}", advice=advice)
+        if options.accuracy != "relative" and not self.named:
+            advice = "It is measured on samples that you give: --evaluate DATA.npz"
+            raise BadOption(option="--accuracy", value=f"{options.accuracy} without data", advice=advice)
+        if self.named and options.objective == "throughput":
+            raise BadOption(option=self.named[0][0], value="given with --objective throughput", advice="Ask for latency")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Data of one graph: what scales are found with, and what accuracy is judged on."""
+
+    calibration: tuple[Sample, ...]
+    held_back: HeldBackData
+
+
+def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | None:
+    """Samples that fit a graph; None where nothing is given.
+
+    Raises:
+        UnusableSamples: arrays do not fit the graph's inputs, hold NaN, or are too few.
+        MissingFile, MetricFails: the user's measure of accuracy cannot be loaded.
+    """
+    if not given.named:
+        return None
+    demand = AccuracyDemand(options.accuracy, options.bound)
+    calibration = divided(graph, given.calibrate, "--calibrate", more=demand.takes_more) if given.calibrate else ()
+    if given.evaluate is not None:
+        kept, origin = divided(graph, given.evaluate, "--evaluate", more=demand.takes_more), "given to judge"
+    else:
+        if len(calibration) < 2:
+            reason = "there is 1 sample, and at least one is held back to judge by; --evaluate gives others for that"
+            raise _unusable(graph, "--calibrate", reason)
+        held = [number for number in range(len(calibration)) if number % _EACH == _EACH - 1] or [len(calibration) - 1]
+        kept = tuple(calibration[number] for number in held)
+        calibration = tuple(one for number, one in enumerate(calibration) if number not in held)
+        origin = "held back from calibration"
+    most = most_samples(graph)
+    if len(kept) > most:
+        _LOG.warning("accuracy is judged on %d of %d samples: references of all would take too long", most, len(kept))
+    told = f"{min(len(kept), most)} sample{'s' * (min(len(kept), most) != 1)} {origin}"
+    own = {info.name for info in graph.inputs}
+    calibration = tuple({name: one[name] for name in one if name in own} for one in calibration)
+    return Samples(calibration, HeldBackData(demand, spread(kept, most), told))
+
+
+def first_inputs(graph: Graph, samples: Samples) -> tuple[dict[str, np.ndarray], str]:
+    """What a graph is measured with where no inputs are given: numbers of the kind that it is made for."""
+    own = {info.name for info in graph.inputs}
+    return {name: array for name, array in samples.held_back.samples[0].items() if name in own}, "a sample that is held back"
+
+
+def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[Sample, ...]:
+    """The samples of arrays: rows where an input has no room for more than one of them, as many rows as its first dimension says
+    otherwise. `more`: arrays that are no inputs go along.
+
+    Raises:
+        UnusableSamples
+    """
+    inputs = {info.name: info for info in graph.inputs}
+    missing = [name for name in inputs if name not in arrays]
+    unknown = [name for name in arrays if name not in inputs]
+    if missing or (unknown and not more):
+        reason = f"input '{missing[0]}' is missing" if missing else f"the model has no input '{unknown[0]}'"
+        raise _unusable(graph, option, reason)
+    parts: dict[str, Sequence[np.ndarray]] = {}
+    for name, info in inputs.items():
+        parts[name] = _parts(graph, option, name, np.asarray(arrays[name]), info.shape)
+    counts = {len(one) for one in parts.values()}
+    if len(counts) > 1:
+        some = ", ".join(f"'{name}' has {len(one)}" for name, one in parts.items())
+        raise _unusable(graph, option, f"inputs differ in their number of samples: {some}")
+    count = counts.pop() if counts else 0
+    if not count:
+        raise _unusable(graph, option, "it holds no sample")
+    for name in unknown:
+        rows = np.asarray(arrays[name])
+        if not rows.ndim or len(rows) % count:
+            raise _unusable(graph, option, f"'{name}' has not as many rows as there are samples ({count})")
+        parts[name] = np.split(rows, count)
+    found = tuple({name: part[number] for name, part in parts.items()} for number in range(count))
+    _check(graph, option, found)
+    return found
+
+
+def _parts(
+    graph: Graph, option: str, name: str, array: np.ndarray, shape: tuple[int | str | None, ...] | None
+) -> Sequence[np.ndarray]:
+    """One array for each sample."""
+    if shape is None or not array.ndim:
+        return list(array) if array.ndim else [array]
+    if array.ndim == len(shape) + 1 and _fits(array.shape[1:], shape):
+        return list(array)
+    if array.ndim == len(shape) and _fits(array.shape[1:], shape[1:]):
+        rows = shape[0] if isinstance(shape[0], int) else 1
+        if rows > 0 and len(array) >= rows:
+            if len(array) % rows:
+                _LOG.warning("%s: the last %d rows of '%s' fill no sample of %d", option, len(array) % rows, name, rows)
+            return [array[start : start + rows] for start in range(0, len(array) - rows + 1, rows)]
+    wanted = list(shape)
+    raise _unusable(graph, option, f"'{name}' has the shape {list(array.shape)}; a sample of it is {wanted}")
+
+
+def _fits(actual: Sequence[int], shape: Sequence[int | str | None]) -> bool:
+    return all(not isinstance(size, int) or size == own for own, size in zip(actual, shape, strict=True))
+
+
+def _check(graph: Graph, option: str, found: Sequence[Sample]) -> None:
+    inputs = {info.name for info in graph.inputs}
+    for number, sample in enumerate(found):
+        own = {name: sample[name] for name in sample if name in inputs}
+        for name, array in own.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise _unusable(graph, option, f"'{name}' of sample {number} holds NaN or infinite numbers")
+        if not number:
+            try:
+                check(graph.model, own)
+            except BricolageError as error:
+                raise _unusable(graph, option, error.sentence) from error
+
+
+def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:
+    taken = ", ".join(f"{info.name} {list(info.shape) if info.shape is not None else 'of any shape'}" for info in graph.inputs)
+    return UnusableSamples(option=option, reason=reason, expected=taken)
+
