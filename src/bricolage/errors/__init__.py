@@ -16,6 +16,7 @@ from bricolage.errors.costs import *
 from bricolage.errors.inputs import *
 from bricolage.errors.models import *
 from bricolage.errors.options import *
+from bricolage.errors.quantization import *
 from bricolage.errors.results import *
 from bricolage.errors.rewriting import *
 from bricolage.errors.training import *

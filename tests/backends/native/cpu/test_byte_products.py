@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.byte_products import (
-    PACK_BYTES,
-    QuantisedColumns,
-    byte_operand,
-    quantised_columns,
-)
+from bricolage.backends.native.cpu.byte_products import PACK_BYTES, byte_operand
 from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.lowering.byte_columns import QuantisedColumns, quantised_columns
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 

@@ -9,9 +9,8 @@ in int32 are exact, so that
 (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). A packed
 row ends with its scale and zero point, a panel with the scales of its columns and their sums ΣW.
 
-Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those of a column are
-so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the left side have no sign, so
-that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
+Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*
+(`bricolage.lowering.byte_columns`).
 """
 
 from __future__ import annotations
@@ -24,61 +23,12 @@ import numpy as np
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.matrix_unit import EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
+from bricolage.lowering.byte_columns import quantised_columns
 
 LONGEST = (2**31 - 1) // (255 * 127)
 """Products that a sum in int32 holds, whatever they are."""
 SCALE_BYTES = 8
 """Of a scale in float32 and an int32, behind a row or for each column of a panel."""
-_LARGEST = 127
-"""Of a byte with a sign; -128 is not used, so that weights are symmetric."""
-_PAIR = 128
-"""Two neighbours of one sign: 255 · 128 fits into int16."""
-
-
-@dataclass(frozen=True)
-class QuantisedColumns:
-    """Weights [batch, k, n] as bytes, with what a column's integers stand for."""
-
-    integers: np.ndarray
-    """int8 [batch, k, n], from -127 to 127."""
-    scales: np.ndarray
-    """float32 [batch, n]: a weight is its integer times its column's scale."""
-
-
-def quantised_columns(weights: np.ndarray, *, pair_safe: bool) -> QuantisedColumns:
-    """The nearest bytes to float32 weights [batch, k, n], to the even one between two.
-
-    Args:
-        weights: finite; infinite ones and NaN make a column's scale NaN, so that its results are.
-        pair_safe: whether neighbours along k, in pairs from the first on, may sum to at most 128 where they have one sign.
-    """
-    largest = np.abs(weights).max(axis=1, initial=0.0)
-    if pair_safe:
-        largest = np.maximum(largest, _one_signed_pairs(weights) * (_LARGEST / _PAIR))
-    scales = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
-    # A column of subnormal weights: a scale of zero would divide by nothing.
-    scales = np.where(scales == 0, np.float32(np.finfo(np.float32).tiny), scales)
-    while True:
-        with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.nan_to_num(weights / scales[:, None, :], nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
-        integers = np.clip(np.rint(ratio), -_LARGEST, _LARGEST)
-        if not pair_safe:
-            break
-        over = _one_signed_pairs(integers) > _PAIR  # rounding both of a pair up
-        if not over.any():
-            break
-        scales = np.where(over, scales * np.float32(1 + 1 / 256), scales)
-    scales = np.where(np.isfinite(largest), scales, np.float32(np.nan))
-    return QuantisedColumns(integers.astype(np.int8), scales)
-
-
-def _one_signed_pairs(weights: np.ndarray) -> np.ndarray:
-    """The largest sum of two neighbours of one sign in each column, [batch, n]."""
-    batch, k, n = weights.shape
-    even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
-    pairs = even.reshape(batch, -1, 2, n)
-    positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
-    return np.maximum(positive, negative).max(axis=1, initial=0.0)
 
 
 class BytesInFours(ProductOperand):

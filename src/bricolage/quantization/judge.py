@@ -1,0 +1,77 @@
+"""How far a quantised model is from the float model in float64, operator by operator and as a whole, on samples held back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.quantization.insertion import Scales, switch, with_pairs
+from bricolage.quantization.products import Product
+from bricolage.verify.compare import relative_error
+from bricolage.verify.reference import Evaluator
+from bricolage.work.values import ModelValue
+
+Sample = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Of a model on held-back samples."""
+
+    largest: float
+    typical: float
+    agreement: float | None
+
+
+class Judge:
+    """Holds the float64 answers to some samples.
+
+    Raises:
+        NoReference: the model cannot be evaluated.
+    """
+
+    def __init__(self, model: ir.Model, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+        evaluate = Evaluator(model)
+        self._right = [list(evaluate(sample).values()) for sample in samples]
+
+    def of(self, model: ir.Model) -> Judgement:
+        """How far a model's answers are off, its integers being exact."""
+        evaluate = Evaluator(model)
+        return self._judged([list(evaluate(sample).values()) for sample in self._samples])
+
+    def error(self, switched: SwitchedModel, on: Collection[str], most: int | None = None) -> float:
+        """The largest error with some products in integers, on at most so many samples."""
+        pairs = list(zip(self._samples, self._right, strict=True))[:most]
+        return max(relative_error(switched(sample, on), right) for sample, right in pairs)
+
+    def _judged(self, answers: Sequence[Sequence[ModelValue]]) -> Judgement:
+        errors = [relative_error(answer, right) for answer, right in zip(answers, self._right, strict=True)]
+        same = [_agreement(answer[0], right[0]) for answer, right in zip(answers, self._right, strict=True)]
+        known = [one for one in same if one is not None]
+        return Judgement(max(errors), median(errors), float(np.mean(known)) if known else None)
+
+
+class SwitchedModel:
+    """A model whose products are each switched to integers at run time: prepared once for all subsets."""
+
+    def __init__(self, model: ir.Model, products: Sequence[Product], scales: Scales) -> None:
+        self._switches = {one.output: switch(one) for one in products}
+        self._evaluate = Evaluator(with_pairs(model, products, scales, switched=True), dtype=np.float32)
+
+    def __call__(self, sample: Sample, on: Collection[str]) -> list[ModelValue]:
+        """Outputs with the products that compute the values `on` in integers."""
+        switches = {name: np.asarray(output in on) for output, name in self._switches.items()}
+        return list(self._evaluate({**sample, **switches}).values())
+
+
+def _agreement(answer: ModelValue, right: ModelValue) -> float | None:
+    """Share of rows whose largest element is at the same place."""
+    y, r = np.asarray(answer), np.asarray(right)
+    if y.shape != r.shape or y.dtype.kind != "f" or r.ndim == 0 or r.shape[-1] < 2:
+        return None
+    return float((y.argmax(axis=-1) == r.argmax(axis=-1)).mean())

@@ -1,0 +1,133 @@
+"""The range of an activation in 8 bits, from values that were seen.
+
+`minmax` keeps all values; `percentile` cuts both ends; `mse` takes the range with the least square error; `entropy` the one that keeps
+most of the distribution (the least Kullback-Leibler divergence; Migacz, "8-bit inference with TensorRT", GTC 2017). All but `minmax`
+work on a histogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.quantization.options import Observer, QuantizationOptions
+
+STEPS = 255
+"""Between the least and the largest byte without a sign."""
+_BINS = 2048
+_SHARES = np.linspace(0.3, 1.0, 29)
+"""Of the whole range, that `mse` and `entropy` try."""
+
+
+@dataclass(frozen=True)
+class AffineScale:
+    """A number is scale · (byte - zero)."""
+
+    scale: np.float32
+    zero: int
+
+    def rounded(self, x: np.ndarray) -> np.ndarray:
+        """What is left of float numbers of any shape."""
+        return (np.clip(np.rint(x / self.scale) + self.zero, 0, STEPS) - self.zero) * self.scale
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Values in bins of equal width."""
+
+    counts: np.ndarray
+    means: np.ndarray
+    """Of the values of each bin: what a rectifier makes zero counts as zero."""
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Histogram:
+        """Of finite numbers, one at least."""
+        flat = np.asarray(values, np.float64).reshape(-1)
+        low, high = float(flat.min()), float(flat.max())
+        width = (high - low) / _BINS or 1.0
+        bins = np.minimum(((flat - low) / width).astype(np.int64), _BINS - 1)
+        counts = np.bincount(bins, minlength=_BINS)
+        sums = np.bincount(bins, weights=flat, minlength=_BINS)
+        return cls(counts, sums / np.maximum(counts, 1), low, high)
+
+
+def affine(low: float, high: float) -> AffineScale:
+    """The scale of a range, widened to hold zero, which is a byte exactly: padding and rectifiers need that."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = np.float32((high - low) / STEPS)
+    if not scale > np.finfo(np.float32).tiny:
+        return AffineScale(np.float32(1.0), 0)
+    return AffineScale(scale, int(np.clip(np.rint(-low / scale), 0, STEPS)))
+
+
+def observed(values: np.ndarray, options: QuantizationOptions) -> AffineScale:
+    """The scale that an observer chooses for values of any shape."""
+    histogram = Histogram.of(values)
+    low, high = _RANGES[options.observer](histogram, options)
+    return affine(low, high)
+
+
+def square_error(histogram: Histogram, scale: AffineScale) -> float:
+    """The mean square of what rounding and cutting off take away."""
+    lost = histogram.means - scale.rounded(histogram.means)
+    return float((histogram.counts * lost**2).sum() / histogram.counts.sum())
+
+
+def _minmax(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]:
+    return histogram.low, histogram.high
+
+
+def _percentile(histogram: Histogram, options: QuantizationOptions) -> tuple[float, float]:
+    below = np.cumsum(histogram.counts) / histogram.counts.sum()
+    cut = (1 - options.percentile / 100) / 2
+    first, last = np.searchsorted(below, cut, side="right"), np.searchsorted(below, 1 - cut)
+    return float(histogram.means[min(first, _BINS - 1)]), float(histogram.means[min(last, _BINS - 1)])
+
+
+def _mse(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]:
+    tried = [(histogram.low * share, histogram.high * share) for share in _SHARES]
+    tried += [(histogram.low, histogram.high * share) for share in _SHARES]
+    tried += [(histogram.low * share, histogram.high) for share in _SHARES]
+    return min(tried, key=lambda ends: square_error(histogram, affine(*ends)))
+
+
+def _entropy(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]:
+    def divergence(ends: tuple[float, float]) -> float:
+        return _divergence(histogram, affine(*ends))
+
+    return min(((histogram.low * share, histogram.high * share) for share in _SHARES), key=divergence)
+
+
+def _divergence(histogram: Histogram, scale: AffineScale) -> float:
+    """KL of the values, those beyond the range counted at its ends, from what is left of them in 256 steps. The zero of a rectifier is
+    left out: it is exact, and would hide the rest."""
+    counts = np.where(histogram.means == 0.0, 0, histogram.counts).astype(np.float64)
+    steps = np.clip(np.rint(histogram.means / scale.scale) + scale.zero, 0, STEPS).astype(np.int64)
+    inside = np.abs(histogram.means - (steps - scale.zero) * scale.scale) <= scale.scale
+    kept = np.where(inside, counts, 0.0)
+    full = kept.copy()
+    outside = counts.sum() - kept.sum()
+    where = np.flatnonzero(kept)
+    if not where.size:
+        return float("inf")
+    for end in (where[0], where[-1]):
+        beyond = counts[:end].sum() - kept[:end].sum() if end == where[0] else counts[end:].sum() - kept[end:].sum()
+        full[end] += beyond if outside else 0.0
+    used = np.bincount(steps, weights=(kept > 0).astype(np.float64), minlength=STEPS + 1)
+    sums = np.bincount(steps, weights=kept, minlength=STEPS + 1)
+    left = np.where(kept > 0, sums[steps] / np.maximum(used[steps], 1), 0.0)
+    p, q = full / full.sum(), left / left.sum()
+    held = p > 0
+    return float((p[held] * np.log(p[held] / np.maximum(q[held], 1e-12))).sum())
+
+
+_RANGES: Mapping[Observer, Callable[[Histogram, QuantizationOptions], tuple[float, float]]] = {
+    "minmax": _minmax,
+    "percentile": _percentile,
+    "mse": _mse,
+    "entropy": _entropy,
+}

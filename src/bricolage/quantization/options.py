@@ -1,0 +1,81 @@
+"""What a user can set when a model is quantised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bricolage.errors import BadOption
+from bricolage.options import BOUNDS
+
+Observer = Literal["minmax", "percentile", "mse", "entropy"]
+WeightBits = Literal["int8", "int4"]
+BlockFormat = Literal["matmulnbits", "blocks"]
+BlockMethod = Literal["rtn", "hqq", "gptq"]
+OBSERVERS: tuple[Observer, ...] = get_args(Observer)
+
+
+@dataclass(frozen=True)
+class QuantizationOptions:
+    """How a model becomes one of integers.
+
+    Raises:
+        BadOption: a number is out of its range, or options contradict each other.
+    """
+
+    observer: Observer = "mse"
+    """How the range of an activation follows from its values."""
+    percentile: float = 99.99
+    """Of the values, in percent, that the observer `percentile` keeps."""
+    pair_safe: bool = True
+    """Whether neighbouring weights of one sign sum to at most 128, so that products are exact on every processor."""
+    smooth: float = 0.5
+    """How far outliers of activations behind a normalisation are moved into the weights (SmoothQuant's alpha); 0 leaves them."""
+    equalise: bool = True
+    """Whether ranges of channels between two convolutions are made equal."""
+    correct_bias: bool = True
+    """Whether a bias takes up the mean error that rounded weights make."""
+    sums: bool = False
+    """Whether residual sums are quantised too, which runtimes compute faster and less accurately."""
+    keep_float: tuple[str, ...] = ()
+    """Operators, or types of operators, that stay as they are."""
+    max_error: float | None = BOUNDS["low"]
+    """Relative, on held-back samples: operators that cost most stay float until it holds. None quantises all that can be."""
+    held_back: float = 0.25
+    """Share of the samples that calibration does not see, and that errors are measured on."""
+    weights: WeightBits | None = None
+    """Weights alone, in blocks along k; activations stay float."""
+    block_size: int = 32
+    """Weights with one scale, where weights alone are quantised."""
+    block_format: BlockFormat = "matmulnbits"
+    """ONNX Runtime's operator, or DequantizeLinear with blocks, of opset 21."""
+    block_method: BlockMethod | None = None
+    """How blocks are rounded; None is GPTQ where there are samples, and HQQ where there are none."""
+    seed: int = 0
+    """Of what is drawn from the values of large activations."""
+
+    def __post_init__(self) -> None:
+        ranges: tuple[tuple[str, float, bool, str], ...] = (
+            ("--percentile", self.percentile, 50 < self.percentile <= 100, "Give a number above 50, at most 100"),
+            ("--smooth", self.smooth, 0 <= self.smooth < 1, "Give a number from 0, which is off, to below 1"),
+            ("--held-back", self.held_back, 0 < self.held_back < 1, "Give a share between 0 and 1"),
+            ("--max-error", self.max_error or 1.0, (self.max_error or 1.0) > 0, "Give a relative error above 0"),
+            (
+                "--block-size",
+                self.block_size,
+                self.block_size in (16, 32, 64, 128, 256),
+                "Give 16, 32, 64, 128 or 256",
+            ),
+        )
+        for option, value, right, advice in ranges:
+            if not right:
+                raise BadOption(option=option, value=value, advice=advice)
+        words: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
+            ("--observer", self.observer, OBSERVERS),
+            ("--weights", self.weights, get_args(WeightBits)),
+            ("--format", self.block_format, get_args(BlockFormat)),
+            ("--method", self.block_method, get_args(BlockMethod)),
+        )
+        for option, word, known in words:
+            if word is not None and word not in known:
+                raise BadOption(option=option, value=word, advice=f"Use one of: {', '.join(known)}")

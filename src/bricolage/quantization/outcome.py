@@ -1,0 +1,63 @@
+"""What quantising a model found: the file's model, and which operators compute in integers at what cost in accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class OperatorOutcome:
+    """What became of one operator."""
+
+    name: str
+    op_type: str
+    quantised: bool
+    reason: str = ""
+    """Why it stayed float."""
+    error: float | None = None
+    """Of the model's outputs on held-back samples with this operator alone in integers; None where that was not measured."""
+    weight_error: float | None = None
+    """Relative norm of what rounding takes from its weights."""
+    bits: int = 8
+    """Of its weights."""
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What was made of a model, and how well it answers on samples that calibration has not seen."""
+
+    operators: tuple[OperatorOutcome, ...]
+    """Those that multiply with weights, in the graph's order."""
+    error: float
+    """Relative to the float model in float64: the largest over held-back samples and outputs."""
+    typical_error: float
+    """The median over held-back samples."""
+    agreement: float | None
+    """Share of rows of the first output whose largest element is at the same place; None where it has none."""
+    calibrated_on: int
+    """Samples."""
+    held_back: int
+    """Samples that errors were measured on."""
+    bytes: tuple[int, int]
+    """Of weights, before and after."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def quantised(self) -> tuple[OperatorOutcome, ...]:
+        """Those in integers."""
+        return tuple(one for one in self.operators if one.quantised)
+
+    @property
+    def float(self) -> tuple[OperatorOutcome, ...]:
+        """Those that stayed float."""
+        return tuple(one for one in self.operators if not one.quantised)
+
+
+@dataclass(frozen=True)
+class QuantizedModel:
+    """A model in QDQ form, for any runtime."""
+
+    model: ir.Model = field(repr=False)
+    report: QuantizationReport

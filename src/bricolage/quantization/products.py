@@ -1,0 +1,171 @@
+"""Which operators multiply an activation with constant weights, how their weights lie along k, and why others do not take part."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import AlreadyQuantised
+from bricolage.graph.folding import known
+from bricolage.graph.graph import Graph, Operator, describe
+
+INTEGER_OPERATORS = frozenset(
+    """
+    QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearConv QLinearMatMul MatMulNBits
+    QGemm QLinearAdd QLinearMul QAttention DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM GatherBlockQuantized
+    """.split()
+)
+FUSED = frozenset({"Relu", "Clip"})
+"""What runtimes compute in the step that makes a convolution's result bytes."""
+ORDER_KEEPING = frozenset({"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity"})
+"""Whose result has the range of their first input, and is as exact in bytes."""
+_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
+_LIKE_PRODUCTS = frozenset({"ConvTranspose", "LSTM", "GRU", "RNN", "Einsum", "Attention"})
+"""Whose absence a user would ask about."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """An operator with an activation and constant weights. Its identity is the name of what it computes."""
+
+    name: str
+    """As the model calls it."""
+    output: str
+    op_type: str
+    activation: str
+    weight: str
+    bias: str | None
+    """Where it is an input of the operator."""
+    end: str
+    """What of a convolution becomes bytes: its result, or that of the rectifier behind it."""
+    transposed: bool = False
+    """Whether weights of a Gemm are [n, k]."""
+
+    @property
+    def channel_axis(self) -> int:
+        """Of output channels in the weights."""
+        return 0 if self.op_type == "Conv" or self.transposed else -1
+
+    @property
+    def activation_axis(self) -> int:
+        """Of input channels in the activation."""
+        return 1 if self.op_type == "Conv" else -1
+
+
+@dataclass(frozen=True)
+class Unquantised:
+    """An operator that stays float, and why."""
+
+    name: str
+    op_type: str
+    reason: str
+
+
+def require_float(model: ir.Model) -> None:
+    """Refuses what is quantised already.
+
+    Raises:
+        AlreadyQuantised
+    """
+    for node in model.graph.all_nodes():
+        if node.op_type in INTEGER_OPERATORS:
+            raise AlreadyQuantised(name=node.name or (node.outputs[0].name if node.outputs else ""), op_type=node.op_type)
+
+
+def products(graph: Graph) -> tuple[list[Product], list[Unquantised]]:
+    """Those that can be quantised, in the graph's order, and those like them that cannot."""
+    found: list[Product] = []
+    refused: list[Unquantised] = []
+    for operator in graph.operators:
+        if operator.domain or operator.op_type not in _PRODUCTS | _LIKE_PRODUCTS:
+            continue
+        reason = _hindrance(graph, operator)
+        if reason:
+            refused.append(Unquantised(operator.name, operator.op_type, reason))
+        else:
+            found.append(_product(graph, operator))
+    return found, refused
+
+
+def _hindrance(graph: Graph, operator: Operator) -> str:
+    """Why an operator cannot be quantised; empty where it can."""
+    if operator.op_type in _LIKE_PRODUCTS:
+        return "no runtime computes it in bytes"
+    data, weight = operator.node.inputs[:2]
+    if data is None or weight is None:
+        return "it lacks an input"
+    if graph.is_constant(data) and operator.op_type != "Gemm":
+        return "its weights stand on the left"
+    array = known(weight)
+    if array is None or graph.is_constant(data):
+        return "both sides are computed" if array is None else "both sides are constant"
+    if describe(data).dtype != ir.DataType.FLOAT:
+        return f"it computes in {describe(data).dtype}"
+    if array.ndim < 2 or not array.size:
+        return "its weights are a vector"
+    if not np.isfinite(array).all():
+        return "its weights hold NaN or infinite numbers"
+    if operator.op_type == "MatMul" and array.ndim > 2:
+        return "its weights are a stack of matrices"
+    bias = _bias(operator)
+    if bias is not None and (known(bias) is None or not np.isfinite(known(bias)).all()):
+        return "its bias is computed" if known(bias) is None else "its bias is not finite"
+    if operator.op_type == "Gemm" and _scaled(operator, bias):
+        return "it multiplies its result or its bias with a factor"
+    return ""
+
+
+def _bias(operator: Operator) -> ir.Value | None:
+    inputs = operator.node.inputs
+    return inputs[2] if len(inputs) > 2 and operator.op_type != "MatMul" else None
+
+
+def _scaled(operator: Operator, bias: ir.Value | None) -> bool:
+    beta = operator.attribute("beta", 1.0)
+    return operator.attribute("alpha", 1.0) != 1.0 or (bias is not None and beta != 1.0)
+
+
+def _product(graph: Graph, operator: Operator) -> Product:
+    data, weight = operator.node.inputs[:2]
+    bias = _bias(operator)
+    (result,) = operator.outputs
+    assert data is not None and weight is not None
+    return Product(
+        operator.name,
+        result.name or "",
+        operator.op_type,
+        data.name or "",
+        weight.name or "",
+        None if bias is None else bias.name,
+        _end(graph, result).name or "",
+        operator.op_type == "Gemm" and bool(operator.attribute("transB", 0)),
+    )
+
+
+def _end(graph: Graph, value: ir.Value) -> ir.Value:
+    """The value behind a rectifier that alone reads `value`."""
+    readers = graph.readers(value)
+    if len(readers) != 1 or graph.is_output(value):
+        return value
+    behind = graph.operators[readers[0]]
+    if behind.domain or behind.op_type not in FUSED or behind.node.inputs[0] is not value:
+        return value
+    if any(one is not None and known(one) is None for one in behind.node.inputs[1:]):
+        return value
+    return behind.outputs[0]
+
+
+def dimension(graph: Graph, product: Product) -> int:
+    """Rank of the weights."""
+    array = known(graph.constants[product.weight])
+    return 0 if array is None else array.ndim
+
+
+def chosen(products: Collection[Product], kept_float: Collection[str]) -> Iterator[Product]:
+    """Those whose name, result and type are not in `kept_float`."""
+    for product in products:
+        if not {product.name, product.output, product.op_type} & set(kept_float):
+            yield product

@@ -1,0 +1,113 @@
+"""What calibration keeps of activations: their ends, some of their values, and means and ends of their channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import UnusableCalibration
+from bricolage.verify.reference import Evaluator
+
+_KEPT = 1 << 15
+"""Values of a sample that are kept, drawn at random from a larger one; its ends are kept too."""
+
+
+@dataclass
+class ActivationStatistics:
+    """Of one activation over all samples."""
+
+    axis: int
+    """Of its channels."""
+    parts: list[np.ndarray] = field(default_factory=list)
+    low: float = np.inf
+    high: float = -np.inf
+    sums: np.ndarray | None = None
+    """Of each channel."""
+    largest: np.ndarray | None = None
+    """Magnitude in each channel."""
+    count: int = 0
+    """Of values in a channel."""
+    finite: bool = True
+
+    def add(self, array: np.ndarray, rng: np.random.Generator) -> None:
+        """One sample's values."""
+        if not array.size:
+            return
+        if not np.isfinite(array).all():
+            self.finite = False
+            return
+        flat = array.reshape(-1)
+        ends = np.array([flat.min(), flat.max()], np.float32)
+        drawn = flat if flat.size <= _KEPT else flat[rng.integers(0, flat.size, _KEPT)]
+        self.parts += [drawn.astype(np.float32), ends]
+        self.low, self.high = min(self.low, float(ends[0])), max(self.high, float(ends[1]))
+        if not array.ndim:
+            return
+        rows = np.moveaxis(array, self.axis if -array.ndim <= self.axis < array.ndim else -1, -1)
+        rows = rows.reshape(-1, rows.shape[-1])
+        sums, largest = rows.sum(axis=0, dtype=np.float64), np.abs(rows).max(axis=0)
+        if self.sums is None or self.largest is None or self.sums.shape != sums.shape:
+            self.sums, self.largest, self.count = sums, largest, rows.shape[0]
+        else:
+            self.sums, self.largest = self.sums + sums, np.maximum(self.largest, largest)
+            self.count += rows.shape[0]
+
+    @property
+    def values(self) -> np.ndarray:
+        """Those that were kept."""
+        return np.concatenate(self.parts)
+
+    @property
+    def means(self) -> np.ndarray | None:
+        """Of each channel."""
+        return None if self.sums is None else self.sums / max(self.count, 1)
+
+
+def collected(
+    model: ir.Model, samples: Iterable[Mapping[str, np.ndarray]], channels: Mapping[str, int], seed: int
+) -> dict[str, ActivationStatistics]:
+    """Statistics by name of a value.
+
+    Args:
+        channels: the axis of the channels of each value that is looked at.
+        samples: inputs by name.
+
+    Raises:
+        NoReference: the model cannot be evaluated.
+        UnusableCalibration: the model fails on a sample.
+    """
+    found = {name: ActivationStatistics(axis) for name, axis in channels.items()}
+    inputs = {value.name or "" for value in model.graph.inputs}
+    inner = [name for name in channels if name not in inputs]
+    evaluate = Evaluator(model, dtype=np.float32, keep=inner)
+    rng = np.random.default_rng(seed)
+    for sample in samples:
+        values = evaluate(sample)
+        for name, statistics in found.items():
+            array = sample[name] if name in inputs else values[name]
+            statistics.add(np.asarray(array), rng)
+    return found
+
+
+def require_telling(samples: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """Refuses samples that say nothing of what the model will see.
+
+    Raises:
+        UnusableCalibration: numbers are not finite, or an input of float numbers is the same everywhere in all samples.
+    """
+    if not samples:
+        raise UnusableCalibration(reason="it holds no sample")
+    for name in samples[0]:
+        arrays = [np.asarray(sample[name]) for sample in samples]
+        if arrays[0].dtype.kind not in "fV":
+            continue
+        for number, array in enumerate(arrays):
+            if not np.isfinite(array.astype(np.float32)).all():
+                raise UnusableCalibration(reason=f"'{name}' of sample {number} holds NaN or infinite numbers")
+        if any(array.size > 1 for array in arrays) and all(
+            array.size and (array == arrays[0].flat[0]).all() for array in arrays
+        ):
+            raise UnusableCalibration(reason=f"'{name}' is {arrays[0].flat[0]:g} everywhere in every sample")
