@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage.errors import BadOption, BricolageError, UnusableSamples
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
+from bricolage.quantization.products import require_float
+from bricolage.quantization.statistics import require_telling
 from bricolage.verify.accuracy import AccuracyDemand
-from bricolage.verify.held_back import HeldBackData, Sample, most_samples, spread
+from bricolage.verify.held_back import HeldBackData, Sample, Samples, most_samples, spread
 from bricolage.verify.inputs import check
 from bricolage.verify.tensors import digest
 
@@ -55,15 +58,9 @@ class GivenData:
             advice = "It is measured on samples that you give: --evaluate DATA.npz"
             raise BadOption(option="--accuracy", value=f"{options.accuracy} without data", advice=advice)
         if self.named and options.objective == "throughput":
-            raise BadOption(option=self.named[0][0], value="given with --objective throughput", advice="Ask for latency")
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Data of one graph: what scales are found with, and what accuracy is judged on."""
-
-    calibration: tuple[Sample, ...]
-    held_back: HeldBackData
+            raise BadOption(
+                option=self.named[0][0], value="given with --objective throughput", advice="Ask for latency"
+            )
 
 
 def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | None:
@@ -71,6 +68,8 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | No
 
     Raises:
         UnusableSamples: arrays do not fit the graph's inputs, hold NaN, or are too few.
+        UnusableCalibration: those for calibrating say nothing of what the model will see.
+        AlreadyQuantised: the model holds integers already.
         MissingFile, MetricFails: the user's measure of accuracy cannot be loaded.
     """
     if not given.named:
@@ -93,13 +92,18 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | No
     told = f"{min(len(kept), most)} sample{'s' * (min(len(kept), most) != 1)} {origin}"
     own = {info.name for info in graph.inputs}
     calibration = tuple({name: one[name] for name in one if name in own} for one in calibration)
+    if given.calibrate is not None:
+        require_float(graph.model)
+        require_telling(calibration)
     return Samples(calibration, HeldBackData(demand, spread(kept, most), told))
 
 
 def first_inputs(graph: Graph, samples: Samples) -> tuple[dict[str, np.ndarray], str]:
     """What a graph is measured with where no inputs are given: numbers of the kind that it is made for."""
     own = {info.name for info in graph.inputs}
-    return {name: array for name, array in samples.held_back.samples[0].items() if name in own}, "a sample that is held back"
+    return {
+        name: array for name, array in samples.held_back.samples[0].items() if name in own
+    }, "a sample that is held back"
 
 
 def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[Sample, ...]:
@@ -172,6 +176,19 @@ def _check(graph: Graph, option: str, found: Sequence[Sample]) -> None:
 
 
 def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:
-    taken = ", ".join(f"{info.name} {list(info.shape) if info.shape is not None else 'of any shape'}" for info in graph.inputs)
+    taken = ", ".join(
+        f"{info.name} {list(info.shape) if info.shape is not None else 'of any shape'}" for info in graph.inputs
+    )
     return UnusableSamples(option=option, reason=reason, expected=taken)
 
+
+def first_rows(model: ir.Model, given: GivenData) -> dict[str, np.ndarray]:
+    """The first sample of data by the ranks of a model's inputs alone, to read the sizes of open dimensions off. What does not fit is
+    told when samples are made."""
+    _, arrays = given.named[0]
+    found: dict[str, np.ndarray] = {}
+    for value in model.graph.inputs:
+        array = np.asarray(arrays.get(value.name or "", 0))
+        if value.name in arrays and value.shape is not None and array.ndim >= len(value.shape):
+            found[value.name] = array[0] if array.ndim == len(value.shape) + 1 and len(array) else array[:1]
+    return found

@@ -17,6 +17,7 @@ from bricolage.api.context import DecisionContext
 from bricolage.api.sources import Source, measuring_inputs
 from bricolage.codec import encode
 from bricolage.costs.database import Database
+from bricolage.driver.quantised_variants import QUANTISED_VARIANTS
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -28,7 +29,7 @@ from bricolage.runtime.programs import ranked_baselines
 from bricolage.verify.bound import draws_for, limits, rounding_errors
 from bricolage.verify.compare import deviation, too_far
 from bricolage.verify.inputs import choose
-from bricolage.verify.quantised import accepted_bound, is_quantised
+from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.tensors import load_limits, load_values
 
@@ -58,6 +59,8 @@ class ArtifactTrial:
     """For each output the error that is still float32's own."""
     graph: Graph | None = None
     """Where those limits are not known yet: for which they are measured once they matter."""
+    bound: float | None = None
+    """Of a quantised graph, whose integers are exact whatever the options accept."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,10 @@ def shipped(
             runs = run_artifact(context.pool, plan, draft, inputs, opened.store.directory, context.device, limit_s)
             known.held[:] = [run.resident_bytes for run in runs]
             both = zip(tried, runs, strict=True)
-            judged = ((t, run, _too_large(context, run) or _fault(t, run, options, bound, evaluate)) for t, run in both)
+            exact = partial(_exactly, opened, plan, evaluate=evaluate)
+            judged = (
+                (t, run, _too_large(context, run) or _fault(exact(t) or t, run, options, bound, evaluate)) for t, run in both
+            )
             found = next((one for one in judged if one[2]), None)
             if found is None:
                 break
@@ -214,16 +220,29 @@ def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, bound: floa
     """What is wrong with a run; empty where nothing is."""
     if run.failure or trial.expected is None:
         return run.failure
+    bound = bound if trial.bound is None else trial.bound
     found = deviation(run.outputs, trial.expected, trial.limits)
     if found.excess <= bound:
         return ""
-    if trial.graph is not None and trial.inputs is not None and options.tolerance is None:
+    if trial.graph is not None and trial.inputs is not None and (trial.bound is not None or options.tolerance is None):
         model, names = trial.graph.model, [info.name for info in trial.graph.outputs]
         reference = dict(zip(names, trial.expected, strict=True))
         rounding = rounding_errors(model, trial.inputs, reference, draws_for(trial.graph), evaluate)
         own = limits(rounding, reference, quantised=is_quantised(model))
         found = deviation(run.outputs, trial.expected, [own[name] for name in names])
     return "" if found.excess <= bound else too_far(found, bound)
+
+
+def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluate) -> ArtifactTrial | None:
+    """A trial of a quantised graph, as that graph with exact integers answers it; None where none ships."""
+    bucket = plan.buckets[trial.bucket]
+    if bucket.variant not in QUANTISED_VARIANTS or not trial.planned or trial.inputs is None:
+        return None
+    graph = graph_of(opened.store.directory / bucket.graph)
+    own = {info.name for info in graph.inputs}
+    found = evaluate(graph.model, {name: array for name, array in trial.inputs.items() if name in own})
+    expected = tuple(found[info.name] for info in graph.outputs)
+    return replace(trial, expected=expected, limits=(0.0,) * len(expected), graph=graph, bound=EXACT_BOUND)
 
 
 def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:

@@ -23,7 +23,7 @@ def is_artifact(path: Path) -> bool:
     return path.suffix == ARTIFACT_SUFFIX
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:
     """The arrays of a `.npz` file. Pickled objects are refused, since loading them runs code.
 
     Raises:
@@ -36,11 +36,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise BadOption(option="--input", value=path, advice=_ADVICE)
+            raise BadOption(option=option, value=path, advice=_ADVICE)
         with loaded:
             return {name: loaded[name] for name in loaded.files}
     except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise BadOption(option="--input", value=path, advice=f"{_ADVICE} ({error})") from error
+        raise BadOption(option=option, value=path, advice=f"{_ADVICE} ({error})") from error
 
 
 def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:

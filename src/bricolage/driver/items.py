@@ -5,6 +5,7 @@ each with the grounds for the most that it could gain.
 |---|---|
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
+| quantised graph | how many times as fast as float32 bytes multiply here |
 | two precisions | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
@@ -19,6 +20,8 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
 from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.quantised import QuantisedGraphItem
+from bricolage.driver.quantised_variants import CALIBRATED, variant_name
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
@@ -42,8 +45,13 @@ def items(state: DecisionState) -> list[Item]:
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
-    mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
-    return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
+    mixtures: list[Item] = [TwoPrecisionsItem(), RegionsItem(), Placements()]
+    quantised: list[Item] = []
+    if state.session.options.precision == "low" and state.session.samples and state.session.samples.calibration:
+        quantised.append(QuantisedGraphItem(CALIBRATED))
+    if state.session.options.weights is not None:
+        quantised.append(QuantisedGraphItem(variant_name(state.session.options)))
+    return [*wholes, *quantised, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
 class WholeModelItem(Item):

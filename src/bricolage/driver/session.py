@@ -11,6 +11,7 @@ from bricolage.measure.measurer import Measurer
 from bricolage.options import Options
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.progress import Progress
+from bricolage.verify.held_back import Samples
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work.cost import CostModel, Setting
 
@@ -35,6 +36,9 @@ class Session:
     """What that model was learnt from, for people."""
     record: TrackRecord = field(default_factory=shipped)
     """What implementations and ways to a faster plan have achieved on other networks."""
+
+    samples: Samples | None = None
+    """Data of the user's, to calibrate with and to judge by."""
 
     @property
     def setting(self) -> Setting:

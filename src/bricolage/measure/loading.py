@@ -261,7 +261,9 @@ class Loader:
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"it gives no answer to a sample that is held back: {type(error).__name__}: {error}")
             return
-        reached = group.judged([{name: one[own] for name, own in zip(group.names, names, strict=True)} for one in found])
+        reached = group.judged(
+            [{name: one[own] for name, own in zip(group.names, names, strict=True)} for one in found]
+        )
         group.reached[job.spec] = reached
         before, excess = job.deviation or Deviation(0.0, 0.0), group.excess(reached)
         job.compared(Deviation(before.error, max(before.excess, excess)))

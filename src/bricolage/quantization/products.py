@@ -13,10 +13,7 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph, Operator, describe
 
 INTEGER_OPERATORS = frozenset(
-    """
-    QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearConv QLinearMatMul MatMulNBits
-    QGemm QLinearAdd QLinearMul QAttention DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM GatherBlockQuantized
-    """.split()
+    ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits", "QGemm", "QLinearAdd", "QLinearMul", "QAttention", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM", "GatherBlockQuantized"]
 )
 FUSED = frozenset({"Relu", "Clip"})
 """What runtimes compute in the step that makes a convolution's result bytes."""

@@ -50,6 +50,7 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
+    told += [line for line in (words.accuracy(bucket), *words.quantised(bucket)) if line]
     hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 

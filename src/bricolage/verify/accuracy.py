@@ -33,6 +33,8 @@ class Reached:
 
     value: float
     met: bool
+    error: float
+    """The largest relative error of an output of a sample."""
     told: str
     """In words: "top-1 agreement 0.9960 on 250 samples, at least 0.9900 is asked for"."""
 
@@ -102,7 +104,7 @@ class AccuracyDemand:
         met = value >= self.limit if self.at_least else value <= self.limit
         asked = f"at {'least' if self.at_least else 'most'} {_figure(self.limit)} is asked for"
         told = f"{self.name} {_figure(value)} on {len(reference)} sample{'s' * (len(reference) != 1)}, {asked}"
-        return Reached(value, met, told)
+        return Reached(value, met, _relative(outputs, reference), told)
 
     def excess(self, reached: Reached, bound: float) -> float:
         """An error on the scale of `bound` that says how far an answer missed: what a relative error is, and for other measures more
@@ -148,7 +150,10 @@ def _figure(value: float) -> str:
 
 def _relative(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
     """The largest of any output of any sample."""
-    return max((relative_error([y[name] for name in r], list(r.values())) for y, r in zip(outputs, reference, strict=True)), default=0.0)
+    return max(
+        (relative_error([y[name] for name in r], list(r.values())) for y, r in zip(outputs, reference, strict=True)),
+        default=0.0,
+    )
 
 
 def _sqnr(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
@@ -198,7 +203,11 @@ def _of_floats(
     """A measure of each output of floats, over all samples."""
     found: list[float] = []
     for name, first in (reference[0] if reference else {}).items():
-        if not isinstance(first, np.ndarray) or first.dtype.kind != "f" or (rows and (not first.ndim or first.shape[-1] < 2)):
+        if (
+            not isinstance(first, np.ndarray)
+            or first.dtype.kind != "f"
+            or (rows and (not first.ndim or first.shape[-1] < 2))
+        ):
             continue
         y = [np.asarray(one[name]).astype(np.float64) for one in outputs]
         r = [np.asarray(one[name]).astype(np.float64) for one in reference]
@@ -207,7 +216,9 @@ def _of_floats(
         found.append(measure(y, r))
     if not found:
         kind = "scores, several in a row" if rows else "floating-point numbers"
-        raise UnusableSamples(option="--accuracy", reason=f"no output holds {kind}", expected="a model with such an output")
+        raise UnusableSamples(
+            option="--accuracy", reason=f"no output holds {kind}", expected="a model with such an output"
+        )
     return found
 
 

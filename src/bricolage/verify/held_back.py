@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -37,7 +36,23 @@ class HeldBackData:
     @property
     def digest(self) -> str:
         """Of samples and demand."""
-        return digest(self.demand.digest, {f"{n} {name}": a for n, one in enumerate(self.samples) for name, a in one.items()})[:24]
+        return digest(
+            self.demand.digest, {f"{n} {name}": a for n, one in enumerate(self.samples) for name, a in one.items()}
+        )[:24]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Data of one graph: what scales are found with, and what accuracy is judged on."""
+
+    calibration: tuple[Sample, ...]
+    held_back: HeldBackData
+
+    @property
+    def digest(self) -> str:
+        """Of all of it."""
+        numbered = {f"{n} {name}": a for n, one in enumerate(self.calibration) for name, a in one.items()}
+        return digest(self.held_back.digest, numbered)[:24]
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,12 @@ class HeldBack:
             MetricFails, UnusableSamples
         """
         return self.data.demand.judged(outputs, self.reference, self.data.samples)
+
+    def at(self, bound: float) -> HeldBack:
+        """The same samples, where errors up to `bound` are accepted."""
+        made = HeldBack(replace(self.data, demand=self.data.demand.within(bound)), bound, self.names, self.reference)
+        made.files = tuple(replace(one, group=made) for one in self.files)
+        return made
 
     def excess(self, reached: Reached) -> float:
         """See `AccuracyDemand.excess`."""
@@ -112,5 +133,3 @@ def held_back(graph: Graph, data: HeldBackData, bound: float, store: Store, eval
 
 def _asked_together() -> Mapping[str, Allowance]:
     raise AssertionError("held-back samples are judged together")
-
-

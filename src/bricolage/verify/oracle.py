@@ -15,8 +15,8 @@ from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
-from bricolage.verify.operators import narrow
 from bricolage.verify.held_back import HeldBack
+from bricolage.verify.operators import narrow
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
@@ -120,6 +120,10 @@ class Oracle:
         oracle._prefix = f"{name}-"
         return oracle
 
+    def judges_as(self, other: Oracle) -> bool:
+        """Whether whole graphs have the reference that they have there."""
+        return (self._original or self) is (other._original or other)
+
     def compute(self, *, varied: bool = False) -> None:
         """Computes the whole model's reference now; where it is to be `varied`, with its variations, while the evaluator holds the
         model: the one with noise takes its place."""
@@ -213,7 +217,9 @@ class Oracle:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
                 found = self._reference()
-                self._files[region.bits] = self._write(f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found))
+                self._files[region.bits] = self._write(
+                    f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found)
+                )
             else:
                 outputs, name = self._outputs(extract(region), self.entering(region)), f"oracle-{self._name}"
                 self._files[region.bits] = self._write(

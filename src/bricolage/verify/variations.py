@@ -144,7 +144,9 @@ def written(
     quantised = is_quantised(graph.model)
     own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
     for one in varied:
-        given, wanted = (store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
+        given, wanted = (
+            store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected")
+        )
         save_tensors(given, one.inputs)
         save_expected(wanted, one.outputs, own)
         allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)

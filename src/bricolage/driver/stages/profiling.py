@@ -22,6 +22,7 @@ from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.options import FAR
 from bricolage.plan.plan import other_tool
+from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation
 
@@ -31,11 +32,10 @@ class Reference(Stage[DecisionState]):
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "sample_s"})
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
-        del deadline
         session, first = state.session, state.variants[0]
         options = session.options
         oracle = Oracle(
@@ -52,6 +52,13 @@ class Reference(Stage[DecisionState]):
         session.progress.start("float64 reference")
         oracle.compute(varied=True)
         session.progress.finish()
+        if session.samples is not None:
+            data = session.samples.held_back
+            session.progress.start("float64 reference of held-back samples")
+            began = deadline.clock()
+            oracle.held_back = held_back(first.graph, data, oracle.bound, session.store, session.evaluate)
+            state.sample_s = (deadline.clock() - began) / len(data.samples)
+            session.progress.finish()
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
     @staticmethod

@@ -48,11 +48,12 @@ class RewrittenVariants(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
-        if len(state.variants) == 1 and state.session.options.rewrite and not deadline():
+        equal = [one for one in state.variants if not one.quantised]
+        if len(equal) == 1 and state.session.options.rewrite and not deadline():
             for variant in rewritten_variants(state.oracle.graph):
                 _written(state, variant)
         for profile in state.profiles.values():
-            if profile is not state.original:
+            if profile is not state.original and not profile.variant.quantised:
                 measure_near(profile, state.original.times, deadline)
                 state.challenge(*whole_challengers([profile]))
 
@@ -122,9 +123,8 @@ class RewriteSearch(Stage[DecisionState]):
         limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
         session.progress.start("search for rewrites")
         generated = session.options.profile.generated_rules
-        found = searched_variants(
-            state.oracle.graph, costs, session.setting, limits, state.variants, generated=generated
-        )
+        equal = [one for one in state.variants if not one.quantised]
+        found = searched_variants(state.oracle.graph, costs, session.setting, limits, equal, generated=generated)
         session.progress.finish()
         state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 
