@@ -289,3 +289,10 @@ def test_the_default_budget_has_an_end() -> None:
 
 def test_one_size_may_stand_alone() -> None:
     assert Options(shapes={"batch": 4, "length": [1, 2]}).shapes == {"batch": (4,), "length": (1, 2)}
+
+
+def test_reading_the_model_is_off_a_budget_in_seconds_up_to_half_of_it() -> None:
+    given = Options(budget_s=60.0)
+    assert given.budget_left(100, 6.0) == 54.0
+    assert given.budget_left(100, 50.0) == 30.0
+    assert Options().budget_left(100, 50.0) == Options().budget(100)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.integers [--networks minilm-l6,opennsfw] [--threads 2] [--json]
 
-Each network is one float32 file with fixed sizes. Other tools' quantisers and ours make files of it from the same samples; each file
-races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that take
-turns in one run (`bricolage bench` with every accuracy allowed). `error` is the relative error to the float32 network in float64, the
-median over inputs that calibration has not seen; `agreement` the share of these inputs on which the largest output is the same.
-`ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool.
+Each network is one float32 file with fixed sizes. Other tools' quantisers and ours make files of it from the same samples; each
+file races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that
+take turns in one run (`bricolage bench` with every accuracy allowed). `error` is the relative error to the float32 network in
+float64, the median over inputs that calibration has not seen; `agreement` the share of these inputs on which the largest output is
+the same. `ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _files(network: Quantisable, float32: Path, folder: Path) -> Iterator[tuple[
         to = folder / f"{name}.onnx"
         try:
             quantiser(float32, samples, to, network.products_only)
-        except Exception as error:  # noqa: BLE001 -- whatever another tool raises is a row's reason
+        except Exception as error:
             print(f"{network.name}: {name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
             continue
         yield name, to

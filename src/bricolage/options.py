@@ -28,6 +28,8 @@ MOST_THREADS_A_CORE = 8
 """More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
+_LEAST_LEFT = 0.5
+"""Share of a budget that is left to measuring, however long the model took to read."""
 _MOST_COUNTED = 4_000
 """Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
@@ -394,6 +396,12 @@ class Options:
         if self.budget_s is not None:
             return self.budget_s
         return self.profile.budget_s + min(operators, _MOST_COUNTED) * self.profile.operator_s
+
+    def budget_left(self, operators: int, spent_s: float) -> float:
+        """What of a budget that was given in seconds is left when reading and preparing the model has taken some: half of it at
+        least, so that there is time to measure. An effort's own budget begins behind that."""
+        budget = self.budget(operators)
+        return budget if self.budget_s is None else max(budget - spent_s, budget * _LEAST_LEFT)
 
     def race_seconds(self, operators: int) -> float:
         """Seconds for the final race: the profile's, but never more than its share of the budget."""

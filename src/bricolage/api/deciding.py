@@ -111,8 +111,10 @@ def decide_bucket(
     bucket: PreparedBucket,
     log: MeasurementLog | None = None,
     start: Start = Start(),
+    spent_s: float = 0.0,
 ) -> Bucket:
-    """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`.
+    """The decision for one shape bucket, found again or made. What happens while it measures is written into `log`; `spent_s` of
+    its seconds are over already.
 
     Raises:
         As `optimize`.
@@ -127,7 +129,14 @@ def decide_bucket(
     session = replace(context.session(opened, bucket.graph, log), samples=samples)
     arrays, origin = context.inputs(opened, bucket.graph, session)
     found = decide(
-        session, [GraphVariant(ORIGINAL, bucket.graph)], arrays, opened.digest, start.without, start.first, start.budget
+        session,
+        [GraphVariant(ORIGINAL, bucket.graph)],
+        arrays,
+        opened.digest,
+        start.without,
+        start.first,
+        start.budget,
+        spent_s,
     )
     decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if session.measurer.log.lost:

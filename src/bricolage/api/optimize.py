@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -112,13 +113,16 @@ def _planned(
     """The plan of a model, and the folder of its graphs and weights."""
     directory = working_folder()
     with scratch.using(directory, keep=True):
+        begun = time.monotonic()
         opened = opening(directory)
         with measuring() as context:
-            return _plan(context, opened, None if output is None else Path(output)), directory
+            spent_s = time.monotonic() - begun
+            return _plan(context, opened, None if output is None else Path(output), spent_s), directory
 
 
-def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan:
-    """Decides every bucket, and writes the artifact where there is an `output`."""
+def _plan(context: DecisionContext, opened: Source, output: Path | None, spent_s: float) -> Plan:
+    """Decides every bucket, and writes the artifact where there is an `output`. Of the first bucket's budget `spent_s` seconds
+    are over already."""
     options, backends, device = context.options, context.backends, context.device
     decided: list[Bucket] = []
     trials: list[ArtifactTrial] = []
@@ -128,7 +132,7 @@ def _plan(context: DecisionContext, opened: Source, output: Path | None) -> Plan
         decided += served.buckets
     else:
         for index, bucket in enumerate(opened.buckets):
-            decided.append(decide_bucket(context, opened, bucket))
+            decided.append(decide_bucket(context, opened, bucket, spent_s=0.0 if index else spent_s))
             context.progress.decided(decided[-1])
             trials += [planned_trial(opened, index)] if output is not None else []
     plan = make_plan(opened, decided, options, backends, device)

@@ -32,17 +32,19 @@ def decide(
     without: Collection[str] = (),
     first: Sequence[Implementation] = (),
     share: float = 1.0,
+    spent_s: float = 0.0,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
-    baselines are `first` where there are several. It has this `share` of the budget. Sizes and the origin of the inputs are the
-    caller's to add.
+    baselines are `first` where there are several. It has this `share` of the budget, of which `spent_s` seconds are over already
+    (see `Options.budget_left`). Sizes and the origin of the inputs are the caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
-    state = DecisionState(session, list(variants), inputs, digest, share * _budget(session, variants))
+    budget_s = share * session.options.budget_left(len(variants[0].graph), spent_s)
+    state = DecisionState(session, list(variants), inputs, digest, budget_s)
 
     def left(state: DecisionState) -> list[Item]:
         return [item for item in items(state) if item.name not in without]

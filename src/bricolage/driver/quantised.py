@@ -20,12 +20,16 @@ from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import whole_challengers, write
 from bricolage.errors import BricolageError, MetricFails
 from bricolage.graph.graph import Graph
+from bricolage.graph.work import workload
+from bricolage.perf.roofline import least_ms
 from bricolage.plan.quantised import FloatOperator, QuantisedGraph
 from bricolage.verify.compare import relative_error
 from bricolage.verify.held_back import HeldBack
 
 _LOG = logging.getLogger(__name__)
 
+_CHANCE = 0.5
+"""That it gains, where nothing is on record."""
 _EVALUATIONS = 3.0
 """Evaluations of one sample for each product with constant weights: how much it costs in accuracy is measured on two."""
 
@@ -42,13 +46,10 @@ class QuantisedGraphItem(Item):
         """At most what bytes are faster than float32 by here; for weights alone, what is moved less."""
         if state.incumbent_ms is None:
             return None
-        device, seconds = state.session.device, self._seconds(state)
-        if self._variant == CALIBRATED:
-            times = device.byte_products
-            return Promise(1.0 - 1.0 / times, seconds, f"products of bytes are up to {times:g} times as fast here", 0.5)
-        share = 4.0 if self._variant.endswith("8") else 8.0
-        because = f"weights take a part in {share:g} of the bytes, and memory may be what is waited for"
-        return Promise(1.0 - 1.0 / share, seconds, because, 0.3)
+        seconds, incumbent = self._seconds(state), state.incumbent_ms
+        least = least_ms(workload(state.oracle.graph.everything), state.session.setting, in_bytes=True)
+        because = "by the roofline of products of bytes" if self._variant == CALIBRATED else "by the bytes that are moved"
+        return Promise(1.0 - least / incumbent, seconds, because, _CHANCE)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it, judges it in float64, times it on every backend that takes it, and enters the fastest for the race."""
@@ -85,7 +86,8 @@ class QuantisedGraphItem(Item):
             self._note(state, made, "nobody runs it", told or "no backend takes it", error_found)
 
     def _seconds(self, state: DecisionState) -> float:
-        samples, measured = state.session.samples, 4 * state.whole_s
+        samples = state.session.samples
+        measured = state.whole_s * len(state.original.first_configurations)
         if samples is None:
             return measured
         products = sum(one.op_type in ("Conv", "MatMul", "Gemm") for one in state.oracle.graph.operators)

@@ -1,8 +1,8 @@
 """Constant weights as bytes with a sign: what a quantised file holds and what the native engine packs are computed in one place.
 
-Where the only instruction of a processor is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those
-of a column are so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the other side
-have no sign, so that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
+Where the only instruction of a processor is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*:
+those of a column are so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the
+other side have no sign, so that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
 """
 
 from __future__ import annotations
@@ -63,4 +63,5 @@ def one_signed_pairs(weights: np.ndarray) -> np.ndarray:
     even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
     pairs = even.reshape(batch, -1, 2, n)
     positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
-    return np.maximum(positive, negative).max(axis=1, initial=0.0)
+    found: np.ndarray = np.maximum(positive, negative).max(axis=1, initial=0.0)
+    return found

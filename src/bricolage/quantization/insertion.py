@@ -1,8 +1,8 @@
 """Where QuantizeLinear and DequantizeLinear stand.
 
-An activation that a product reads is quantised once for all products that read it; everything else reads it as it was. The result of a
-convolution, or of the rectifier behind it, is quantised for all readers, since runtimes compute a convolution in bytes only where its
-result is bytes too. Products of matrices leave their sums as float numbers.
+An activation that a product reads is quantised once for all products that read it; everything else reads it as it was. The result
+of a convolution, or of the rectifier behind it, is quantised for all readers, since runtimes compute a convolution in bytes only
+where its result is bytes too. Products of matrices leave their sums as float numbers.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ class Scales:
 def source_of_range(value: ir.Value, paired: Collection[str]) -> str:
     """The value whose range this one has: in front of operators that only move numbers, as far as those are quantised too."""
     found = value
-    at = value
-    while (node := at.producer()) is not None and not node.domain and node.op_type in ORDER_KEEPING:
-        at = node.inputs[0]  # type: ignore[assignment]
-        if at is None:
-            break
-        if at.name in paired:
+    at: ir.Value | None = value
+    while at is not None and (node := at.producer()) is not None and not node.domain and node.op_type in ORDER_KEEPING:
+        at = node.inputs[0]
+        if at is not None and at.name in paired:
             found = at
     return found.name or ""
 
@@ -91,10 +89,16 @@ class _Inserter:
             self._constants[name] = value
         return self._constants[name]
 
-    def node(self, op_type: str, *inputs: ir.Value, like: ir.Value, dtype: ir.DataType, **attributes: object) -> ir.Node:
+    def node(
+        self, op_type: str, *inputs: ir.Value, like: ir.Value, dtype: ir.DataType, **attributes: object
+    ) -> ir.Node:
         made = ir.node(op_type, inputs, attributes, name=self.names.fresh(f"{like.name}.{op_type}"))
         (result,) = made.outputs
-        result.name, result.shape, result.type = self.names.fresh(f"{like.name}.{op_type}"), like.shape, ir.TensorType(dtype)
+        result.name, result.shape, result.type = (
+            self.names.fresh(f"{like.name}.{op_type}"),
+            like.shape,
+            ir.TensorType(dtype),
+        )
         return made
 
     def place(self, nodes: Sequence[ir.Node], behind: ir.Value) -> None:
@@ -116,7 +120,9 @@ class _Inserter:
     def select(self, switch: ir.Value, on: ir.Value, off: ir.Value) -> ir.Node:
         return self.node("Where", switch, on, off, like=off, dtype=ir.DataType.FLOAT)
 
-    def activation(self, name: str, scale: AffineScale, readers: Sequence[Product], maker: Product | None, all_read: bool) -> None:
+    def activation(
+        self, name: str, scale: AffineScale, readers: Sequence[Product], maker: Product | None, all_read: bool
+    ) -> None:
         """Quantises one activation for the products that read it, or for all readers."""
         value = self.values[name]
         uses = list(value.uses())
@@ -232,5 +238,3 @@ def _switches(model: ir.Model, products: Sequence[Product]) -> dict[str, ir.Valu
         model.graph.inputs.append(value)
         found[product.output] = value
     return found
-
-

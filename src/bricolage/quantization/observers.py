@@ -1,8 +1,8 @@
 """The range of an activation in 8 bits, from values that were seen.
 
-`minmax` keeps all values; `percentile` cuts both ends; `mse` takes the range with the least square error; `entropy` the one that keeps
-most of the distribution (the least Kullback-Leibler divergence; Migacz, "8-bit inference with TensorRT", GTC 2017). All but `minmax`
-work on a histogram.
+`minmax` keeps all values; `percentile` cuts both ends; `mse` takes the range with the least square error; `entropy` the one that
+keeps most of the distribution (the least Kullback-Leibler divergence; Migacz, "8-bit inference with TensorRT", GTC 2017). All but
+`minmax` work on a histogram.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class AffineScale:
 
     def rounded(self, x: np.ndarray) -> np.ndarray:
         """What is left of float numbers of any shape."""
-        return (np.clip(np.rint(x / self.scale) + self.zero, 0, STEPS) - self.zero) * self.scale
+        found: np.ndarray = (np.clip(np.rint(x / self.scale) + self.zero, 0, STEPS) - self.zero) * self.scale
+        return found
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _minmax(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]
 def _percentile(histogram: Histogram, options: QuantizationOptions) -> tuple[float, float]:
     below = np.cumsum(histogram.counts) / histogram.counts.sum()
     cut = (1 - options.percentile / 100) / 2
-    first, last = np.searchsorted(below, cut, side="right"), np.searchsorted(below, 1 - cut)
+    first, last = int(np.searchsorted(below, cut, side="right")), int(np.searchsorted(below, 1 - cut))
     return float(histogram.means[min(first, _BINS - 1)]), float(histogram.means[min(last, _BINS - 1)])
 
 
@@ -103,8 +104,8 @@ def _entropy(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float
 
 
 def _divergence(histogram: Histogram, scale: AffineScale) -> float:
-    """KL of the values, those beyond the range counted at its ends, from what is left of them in 256 steps. The zero of a rectifier is
-    left out: it is exact, and would hide the rest."""
+    """KL of the values, those beyond the range counted at its ends, from what is left of them in 256 steps. The zero of a rectifier
+    is left out: it is exact, and would hide the rest."""
     counts = np.where(histogram.means == 0.0, 0, histogram.counts).astype(np.float64)
     steps = np.clip(np.rint(histogram.means / scale.scale) + scale.zero, 0, STEPS).astype(np.int64)
     inside = np.abs(histogram.means - (steps - scale.zero) * scale.scale) <= scale.scale

@@ -50,7 +50,7 @@ class QuantizationReport:
         return tuple(one for one in self.operators if one.quantised)
 
     @property
-    def float(self) -> tuple[OperatorOutcome, ...]:
+    def kept_float(self) -> tuple[OperatorOutcome, ...]:
         """Those that stayed float."""
         return tuple(one for one in self.operators if not one.quantised)
 

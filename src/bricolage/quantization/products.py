@@ -13,7 +13,11 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph, Operator, describe
 
 INTEGER_OPERATORS = frozenset(
-    ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul", "MatMulNBits", "QGemm", "QLinearAdd", "QLinearMul", "QAttention", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM", "GatherBlockQuantized"]
+    [
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv"),
+        *("QLinearMatMul", "MatMulNBits", "QGemm", "QLinearAdd", "QLinearMul", "QAttention", "DynamicQuantizeMatMul"),
+        *("MatMulIntegerToFloat", "DynamicQuantizeLSTM", "GatherBlockQuantized"),
+    ]
 )
 FUSED = frozenset({"Relu", "Clip"})
 """What runtimes compute in the step that makes a convolution's result bytes."""
@@ -69,7 +73,9 @@ def require_float(model: ir.Model) -> None:
     """
     for node in model.graph.all_nodes():
         if node.op_type in INTEGER_OPERATORS:
-            raise AlreadyQuantised(name=node.name or (node.outputs[0].name if node.outputs else ""), op_type=node.op_type)
+            raise AlreadyQuantised(
+                name=node.name or (node.outputs[0].name if node.outputs else ""), op_type=node.op_type
+            )
 
 
 def products(graph: Graph) -> tuple[list[Product], list[Unquantised]]:
@@ -108,8 +114,9 @@ def _hindrance(graph: Graph, operator: Operator) -> str:
     if operator.op_type == "MatMul" and array.ndim > 2:
         return "its weights are a stack of matrices"
     bias = _bias(operator)
-    if bias is not None and (known(bias) is None or not np.isfinite(known(bias)).all()):
-        return "its bias is computed" if known(bias) is None else "its bias is not finite"
+    shift = np.zeros(1) if bias is None else known(bias)
+    if shift is None or not np.isfinite(shift).all():
+        return "its bias is computed" if shift is None else "its bias is not finite"
     if operator.op_type == "Gemm" and _scaled(operator, bias):
         return "it multiplies its result or its bias with a factor"
     return ""

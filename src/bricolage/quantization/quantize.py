@@ -26,11 +26,10 @@ _FEW = 8
 """Samples below which scales may be of a few inputs' own."""
 _SENSITIVITY_SAMPLES = 2
 Sample = Mapping[str, np.ndarray]
+_DEFAULT = QuantizationOptions()
 
 
-def quantized(
-    graph: Graph, samples: Sequence[Sample], options: QuantizationOptions = QuantizationOptions()
-) -> QuantizedModel:
+def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOptions = _DEFAULT) -> QuantizedModel:
     """Quantises what multiplies with constant weights: u8 activations with one scale each, s8 weights with one for each channel.
 
     Args:
@@ -86,7 +85,11 @@ def quantized(
 def split(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], list[Sample]]:
     """Those that calibration sees, and those that errors are measured on, evenly spread: one of each at least."""
     count = min(max(1, round(len(samples) * held_back)), len(samples) - 1)
-    picked = {int(at) for at in np.linspace(0, len(samples) - 1, count + 2)[1:-1].round()} if count > 1 else {len(samples) // 2}
+    picked = (
+        {int(at) for at in np.linspace(0, len(samples) - 1, count + 2)[1:-1].round()}
+        if count > 1
+        else {len(samples) // 2}
+    )
     seen = [one for number, one in enumerate(samples) if number not in picked]
     return seen, [samples[number] for number in sorted(picked)]
 
@@ -116,7 +119,9 @@ class _Kept:
     """With this product alone in integers."""
 
 
-def _scaled(graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions) -> _Scaled:
+def _scaled(
+    graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
+) -> _Scaled:
     ranges = quantised_values(graph.model, taking_part, options.sums)
     channels = {one.activation: one.activation_axis for one in taking_part}
     statistics = collected(graph.model, seen, {**dict.fromkeys(ranges, 1), **channels}, options.seed)

@@ -30,7 +30,8 @@ class QuantisedWeights:
         """What they stand for. `axis`: of the output channels."""
         shape = [1] * self.integers.ndim
         shape[axis] = -1
-        return self.integers.astype(np.float32) * self.scales.reshape(shape)
+        found: np.ndarray = self.integers.astype(np.float32) * self.scales.reshape(shape)
+        return found
 
 
 def quantised_weights(

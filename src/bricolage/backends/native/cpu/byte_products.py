@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
-from bricolage.backends.native.cpu.matrix_unit import EMULATED, TILES, Tiles
+from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
 from bricolage.lowering.byte_columns import quantised_columns
 
@@ -93,7 +93,8 @@ class ByteTiles(BytesInFours, Tiles):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
-        return (TILES if isa.matrix_unit == "amx" else EMULATED, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
+        unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
+        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
 
 
 def byte_operand(isa: Isa) -> ProductOperand:
@@ -136,8 +137,8 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
     ),
     ("plain", 0): ("byte_pointer", "(a + {0})", "(b + {0})", "{0} = plain_dot({0}, {1}, {2});"),
 }
-"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are read,
-and how they are multiplied."""
+"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are
+read, and how they are multiplied."""
 
 _HEAD = r"""
 #include <stdint.h>
@@ -160,8 +161,8 @@ static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *
 PACK_BYTES = r"""
 /* To the nearest, to the even one between two; for numbers below 2^22. */
 static inline int32_t nearest(float x) { const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }
-/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is right.
-   A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
+   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
 static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {
   float low = 0, high = 0;
   long i = 0, odd = 0;

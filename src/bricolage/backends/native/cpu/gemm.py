@@ -193,9 +193,11 @@ class GemmCodegen:
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += -(-(block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes // 64) * 64
-            lines += self.packing.row_of_numbers(own)
-            own += self.packing.row_bytes
+            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
+            if self.packing.row_bytes:
+                own = -(-own // 64) * 64
+                lines += self.packing.row_of_numbers(own)
+                own += self.packing.row_bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
@@ -383,8 +385,8 @@ class GemmCodegen:
         """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
         where that spares next to nothing."""
         p, steps, step = self.p, self.packing.steps, self.operand.k_step
-        if p.inside is None or self.packing.direct is not None:
-            return ""
+        if p.inside is None or self.packing.direct is not None or self.operand.scaled:
+            return ""  # a padding of bytes is a zero point, which the columns' sums take off
         table: list[tuple[int, int]] = []
         for t in range(self.tiles):
             own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)

@@ -72,7 +72,8 @@ class Tiles(ProductOperand):
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         part, adds = tile.part, tile.adds
         kind, in_row, pack = self.element, _ROW_BYTES // self.bytes, self.k_pack
-        name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
+        name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}"
+        name += f"{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         halves = range(2 if rows > _ROWS else 1)
         wide = vectors * lanes
@@ -130,10 +131,12 @@ TILES = (
 #define tile_load(t, from, stride) _tile_loadd(t, from, stride)
 #define tile_store(t, to, stride) _tile_stored(t, to, stride)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
-#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)
 """
 ).strip()
 """The matrix unit's instructions."""
+
+BYTE_TILES = "#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)"
+"""The one for bytes."""
 
 EMULATED = (
     _SHAPES
