@@ -5,7 +5,8 @@ fast = bricolage.optimize("model.onnx")
 y = fast(x)
 fast.save("model.bricolage")
 
-These five names are public: `optimize`, `load`, `Executable`, `Options`, `BricolageError`; and those of `bricolage.train`.
+These six names are public: `optimize`, `quantize`, `load`, `Executable`, `Options`, `BricolageError`; and those of
+`bricolage.train`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from bricolage._version import __version__
 
 if TYPE_CHECKING:
     from bricolage.api.optimize import optimize
+    from bricolage.api.quantize import quantize
     from bricolage.errors import BricolageError
     from bricolage.options import Options
     from bricolage.runtime.executable import Executable
     from bricolage.runtime.load import load
 
-__all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize"]
+__all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize", "quantize"]
 
 _HOMES = {
     "BricolageError": "bricolage.errors",
@@ -30,6 +32,7 @@ _HOMES = {
     "Options": "bricolage.options",
     "load": "bricolage.runtime.load",
     "optimize": "bricolage.api.optimize",
+    "quantize": "bricolage.api.quantize",
 }
 
 

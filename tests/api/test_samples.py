@@ -27,12 +27,12 @@ def arrays(*shape: int, **more: np.ndarray) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32), **more}
 
 
-@pytest.mark.parametrize(("shape", "count"), [((8, 2, 6), 8), ((8, 6), 4), ((9, 6), 4), ((2, 2, 6), 2)])
+@pytest.mark.parametrize(("shape", "count"), [((8, 2, 6), 8), ((8, 6), 4), ((3, 2, 6), 3)])
 def test_the_first_axis_is_the_sample_or_rows_fill_samples(shape: tuple[int, ...], count: int) -> None:
     found = samples_of(product(), GivenData(arrays(*shape)), LOW)
     assert found is not None
     held = found.held_back.samples
-    assert len(found.calibration) + len(held) == count and len(held) == max(1, count // 4)
+    assert len(found.calibration) + len(held) == count and len(held) == max(1, round(count / 4))
     assert all(one["x"].shape == (2, 6) for one in (*found.calibration, *held))
     seen = {one["x"].tobytes() for one in found.calibration}
     assert not seen & {one["x"].tobytes() for one in held}, "nothing is judged on what calibration saw"
@@ -52,9 +52,10 @@ def test_data_for_judging_is_that_alone_and_may_hold_labels_for_a_function(tmp_p
 
 
 WRONG: list[tuple[GivenData, type[BricolageError], str]] = [
-    (GivenData(arrays(8, 2, 7)), UnusableSamples, r"'x' has the shape \[8, 2, 7\]; a sample of it is \[2, 6\]"),
+    (GivenData(arrays(8, 2, 7)), UnusableSamples, r"'x' has the shape \[2, 7\]; the model takes \[2, 6\]"),
     (GivenData(arrays(1, 6)), UnusableSamples, "has the shape"),
-    (GivenData(arrays(1, 2, 6)), UnusableSamples, "there is 1 sample"),
+    (GivenData(arrays(9, 6)), UnusableSamples, "has the shape"),
+    (GivenData(arrays(2, 2, 6)), UnusableSamples, "it holds 2 samples; 3 are needed"),
     (GivenData(arrays(0, 2, 6)), UnusableSamples, "no sample"),
     (GivenData({"z": W}), UnusableSamples, "'x' is missing"),
     (GivenData(arrays(4, 2, 6, z=W)), UnusableSamples, "no input 'z'"),

@@ -13,16 +13,18 @@ from bricolage.errors import BadOption, BricolageError, UnusableSamples
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.quantization.products import require_float
-from bricolage.quantization.statistics import require_telling
+from bricolage.quantization.samples import doubts, require_telling, samples, split
 from bricolage.verify.accuracy import AccuracyDemand
 from bricolage.verify.held_back import HeldBackData, Sample, Samples, most_samples, spread
-from bricolage.verify.inputs import check
+from bricolage.verify.inputs import not_finite
 from bricolage.verify.tensors import digest
 
 _LOG = logging.getLogger(__name__)
+_LEAST = 3
+"""Two to calibrate with, one to judge by."""
 Arrays = Mapping[str, np.ndarray]
-_EACH = 4
-"""Of the samples for calibrating every fourth is held back where there are none for judging."""
+_HELD_BACK = 0.25
+"""Of the samples for calibrating, where there are none for judging."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | No
     if given.evaluate is not None:
         kept, origin = divided(graph, given.evaluate, "--evaluate", more=demand.takes_more), "given to judge"
     else:
-        if len(calibration) < 2:
-            reason = "there is 1 sample, and at least one is held back to judge by; --evaluate gives others for that"
+        if len(calibration) < _LEAST:
+            number = f"{len(calibration)} sample{'s' * (len(calibration) != 1)}"
+            reason = f"it holds {number}; {_LEAST} are needed, of which one judges (--evaluate gives others for that)"
             raise _unusable(graph, "--calibrate", reason)
-        held = [number for number in range(len(calibration)) if number % _EACH == _EACH - 1] or [len(calibration) - 1]
-        kept = tuple(calibration[number] for number in held)
-        calibration = tuple(one for number, one in enumerate(calibration) if number not in held)
+        seen, held = split(calibration, _HELD_BACK)
+        calibration, kept = tuple(seen), tuple(held)
         origin = "held back from calibration"
     most = most_samples(graph)
     if len(kept) > most:
@@ -95,6 +97,8 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | No
     if given.calibrate is not None:
         require_float(graph.model)
         require_telling(calibration)
+        for doubt in doubts(calibration, kept):
+            _LOG.warning("--calibrate: %s", doubt)
     return Samples(calibration, HeldBackData(demand, spread(kept, most), told))
 
 
@@ -107,72 +111,33 @@ def first_inputs(graph: Graph, samples: Samples) -> tuple[dict[str, np.ndarray],
 
 
 def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[Sample, ...]:
-    """The samples of arrays: rows where an input has no room for more than one of them, as many rows as its first dimension says
-    otherwise. `more`: arrays that are no inputs go along.
+    """The samples of arrays (see `bricolage.quantization.samples`). `more`: arrays that are no inputs go along.
 
     Raises:
         UnusableSamples
     """
     inputs = {info.name: info for info in graph.inputs}
-    missing = [name for name in inputs if name not in arrays]
-    unknown = [name for name in arrays if name not in inputs]
+    given = {name if name in inputs else name.rpartition(".")[0] for name in arrays}
+    missing = [name for name in inputs if name not in given]
+    unknown = [name for name in arrays if name not in inputs and name.rpartition(".")[0] not in inputs]
     if missing or (unknown and not more):
         reason = f"input '{missing[0]}' is missing" if missing else f"the model has no input '{unknown[0]}'"
         raise _unusable(graph, option, reason)
-    parts: dict[str, Sequence[np.ndarray]] = {}
-    for name, info in inputs.items():
-        parts[name] = _parts(graph, option, name, np.asarray(arrays[name]), info.shape)
-    counts = {len(one) for one in parts.values()}
-    if len(counts) > 1:
-        some = ", ".join(f"'{name}' has {len(one)}" for name, one in parts.items())
-        raise _unusable(graph, option, f"inputs differ in their number of samples: {some}")
-    count = counts.pop() if counts else 0
-    if not count:
-        raise _unusable(graph, option, "it holds no sample")
+    try:
+        found = samples(graph.model, {name: array for name, array in arrays.items() if name not in unknown})
+    except BricolageError as error:
+        raise _unusable(graph, option, error.sentence) from error
+    for number, sample in enumerate(found):
+        if bad := not_finite(sample):
+            raise _unusable(graph, option, f"'{bad[0]}' of sample {number} holds NaN or infinite numbers")
+    count = len(found)
+    extra: dict[str, Sequence[np.ndarray]] = {}
     for name in unknown:
         rows = np.asarray(arrays[name])
         if not rows.ndim or len(rows) % count:
             raise _unusable(graph, option, f"'{name}' has not as many rows as there are samples ({count})")
-        parts[name] = np.split(rows, count)
-    found = tuple({name: part[number] for name, part in parts.items()} for number in range(count))
-    _check(graph, option, found)
-    return found
-
-
-def _parts(
-    graph: Graph, option: str, name: str, array: np.ndarray, shape: tuple[int | str | None, ...] | None
-) -> Sequence[np.ndarray]:
-    """One array for each sample."""
-    if shape is None or not array.ndim:
-        return list(array) if array.ndim else [array]
-    if array.ndim == len(shape) + 1 and _fits(array.shape[1:], shape):
-        return list(array)
-    if array.ndim == len(shape) and _fits(array.shape[1:], shape[1:]):
-        rows = shape[0] if isinstance(shape[0], int) else 1
-        if rows > 0 and len(array) >= rows:
-            if len(array) % rows:
-                _LOG.warning("%s: the last %d rows of '%s' fill no sample of %d", option, len(array) % rows, name, rows)
-            return [array[start : start + rows] for start in range(0, len(array) - rows + 1, rows)]
-    wanted = list(shape)
-    raise _unusable(graph, option, f"'{name}' has the shape {list(array.shape)}; a sample of it is {wanted}")
-
-
-def _fits(actual: Sequence[int], shape: Sequence[int | str | None]) -> bool:
-    return all(not isinstance(size, int) or size == own for own, size in zip(actual, shape, strict=True))
-
-
-def _check(graph: Graph, option: str, found: Sequence[Sample]) -> None:
-    inputs = {info.name for info in graph.inputs}
-    for number, sample in enumerate(found):
-        own = {name: sample[name] for name in sample if name in inputs}
-        for name, array in own.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise _unusable(graph, option, f"'{name}' of sample {number} holds NaN or infinite numbers")
-        if not number:
-            try:
-                check(graph.model, own)
-            except BricolageError as error:
-                raise _unusable(graph, option, error.sentence) from error
+        extra[name] = np.split(rows, count)
+    return tuple({**one, **{name: part[number] for name, part in extra.items()}} for number, one in enumerate(found))
 
 
 def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:

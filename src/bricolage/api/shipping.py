@@ -19,6 +19,7 @@ from bricolage.codec import encode
 from bricolage.costs.database import Database
 from bricolage.driver.quantised_variants import QUANTISED_VARIANTS
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
+from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.measure.written import ArtifactRun, run_artifact
@@ -142,7 +143,8 @@ def shipped(
             both = zip(tried, runs, strict=True)
             exact = partial(_exactly, opened, plan, evaluate=evaluate)
             judged = (
-                (t, run, _too_large(context, run) or _fault(exact(t) or t, run, options, bound, evaluate)) for t, run in both
+                (t, run, _too_large(context, run) or _fault(exact(t) or t, run, options, bound, evaluate))
+                for t, run in both
             )
             found = next((one for one in judged if one[2]), None)
             if found is None:

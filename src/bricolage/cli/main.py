@@ -18,6 +18,7 @@ from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
 from bricolage.cli.optimize import optimize
 from bricolage.cli.pack import pack
+from bricolage.cli.quantize import quantize
 from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
@@ -35,7 +36,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, pack, run, bench, tune, schedule, explain, report, rewrite, bisect, reduce, backends):
+for command in (
+    optimize,
+    quantize,
+    pack,
+    run,
+    bench,
+    tune,
+    schedule,
+    explain,
+    report,
+    rewrite,
+    bisect,
+    reduce,
+    backends,
+):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(train.app, name="train")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bricolage.errors import BadOption, MissingFile
 from bricolage.work.values import ModelValue
 
 if TYPE_CHECKING:
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 ARTIFACT_SUFFIX = ".bricolage"
-_ADVICE = "Give a file that numpy.savez wrote, with one array for each input and the input's name as its name"
 
 
 def is_artifact(path: Path) -> bool:
@@ -29,18 +26,9 @@ def read_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:
     Raises:
         MissingFile, BadOption
     """
-    import numpy as np
+    from bricolage.verify import inputs
 
-    if not path.is_file():
-        raise MissingFile(path=path)
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise BadOption(option=option, value=path, advice=_ADVICE)
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise BadOption(option=option, value=path, advice=f"{_ADVICE} ({error})") from error
+    return inputs.read_arrays(path, option)
 
 
 def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:

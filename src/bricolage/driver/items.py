@@ -82,7 +82,12 @@ class WholeModelItem(Item):
             because = f"by its times on {session.record.seen(name, state.kind)} {state.kind} networks"
             gain = 1.0 - expected.least_ms(risk) / incumbent
             return Promise(gain, seconds, because, expected.chance(incumbent))
-        least = least_ms(workload(profile.graph.everything), session.setting, bfloat16=one.config.bfloat16, in_bytes=one.config.in_bytes)
+        least = least_ms(
+            workload(profile.graph.everything),
+            session.setting,
+            bfloat16=one.config.bfloat16,
+            in_bytes=one.config.in_bytes,
+        )
         because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because, Tries(0, ()).chance)
 

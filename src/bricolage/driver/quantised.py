@@ -48,7 +48,9 @@ class QuantisedGraphItem(Item):
             return None
         seconds, incumbent = self._seconds(state), state.incumbent_ms
         least = least_ms(workload(state.oracle.graph.everything), state.session.setting, in_bytes=True)
-        because = "by the roofline of products of bytes" if self._variant == CALIBRATED else "by the bytes that are moved"
+        because = (
+            "by the roofline of products of bytes" if self._variant == CALIBRATED else "by the bytes that are moved"
+        )
         return Promise(1.0 - least / incumbent, seconds, because, _CHANCE)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
@@ -123,7 +125,7 @@ class QuantisedGraphItem(Item):
         error: float | None = None,
     ) -> None:
         report = made.report if made is not None else None
-        floats = tuple(FloatOperator(one.name, one.op_type, one.reason) for one in report.float) if report else ()
+        floats = tuple(FloatOperator(one.name, one.op_type, one.reason) for one in report.kept_float) if report else ()
         state.quantised.append(
             QuantisedGraph(
                 self._variant,

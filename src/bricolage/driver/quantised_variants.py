@@ -6,13 +6,14 @@ import logging
 from dataclasses import dataclass
 
 from bricolage.errors import BricolageError
-from bricolage.frontends.clean import raise_opset
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.options import BOUNDS, WEIGHTS, Options
+from bricolage.quantization.canonical import canonical
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport
 from bricolage.quantization.quantize import quantized
+from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.held_back import Samples
 
@@ -21,8 +22,6 @@ _LOG = logging.getLogger(__name__)
 CALIBRATED = "quantised"
 """Name of the variant whose scales come from samples."""
 QUANTISED_VARIANTS = frozenset([CALIBRATED, *(f"weights-{word}" for word in WEIGHTS)])
-_OPSET = 13
-"""Before it a scale is one for a whole tensor."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,16 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: Sample
     Raises:
         NothingToQuantise, UnusableCalibration, AlreadyQuantised, OpsetOutOfReach, NoReference
     """
-    model = graph.model
-    if name == CALIBRATED and graph.opsets.get("", _OPSET) < _OPSET:
-        model = model.clone()
-        raise_opset(model, _OPSET)
-        graph = simplify(model)
     calibration = samples.calibration if samples is not None else ()
     wanted = QuantizationOptions(
         max_error=accepted(options),
+        errors_by_operator=False,
         weights=options.weights if name != CALIBRATED else None,
         seed=abs(options.seed) % 2**31,
     )
-    made = quantized(graph, calibration, wanted)
+    made = (quantized if name == CALIBRATED else quantized_weights_only)(
+        canonical(graph.model, wanted), calibration, wanted
+    )
     return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
 
 

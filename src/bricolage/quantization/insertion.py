@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import constant_value
+from bricolage.quantization.judge import switches
 from bricolage.quantization.observers import AffineScale
 from bricolage.quantization.products import ORDER_KEEPING, Product
 from bricolage.quantization.weights import QuantisedWeights
@@ -206,11 +207,10 @@ def with_pairs(
     """A copy of a model in which `products` compute with bytes.
 
     Args:
-        switched: each product has an input, a truth named `switch(product)`, that says whether it is quantised.
+        switched: each product has an input, a truth (see `judge.switches`), that says whether it is quantised.
     """
     made = model.clone()
-    switches = _switches(made, products) if switched else None
-    inserter = _Inserter(made, scales, switches)
+    inserter = _Inserter(made, scales, switches(made, products) if switched else None)
     paired = quantised_values(made, products, sums)
     ends = {one.end: one for one in products if one.op_type == "Conv"}
     for name in paired:
@@ -224,17 +224,3 @@ def with_pairs(
         if not value.is_graph_input():
             del made.graph.initializers[value.name or ""]
     return made
-
-
-def switch(product: Product) -> str:
-    """Name of the input that switches a product to bytes."""
-    return f"{product.output}.quantised"
-
-
-def _switches(model: ir.Model, products: Sequence[Product]) -> dict[str, ir.Value]:
-    found: dict[str, ir.Value] = {}
-    for product in products:
-        value = ir.Value(name=switch(product), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL))
-        model.graph.inputs.append(value)
-        found[product.output] = value
-    return found

@@ -9,7 +9,6 @@ from statistics import median
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.quantization.insertion import Scales, switch, with_pairs
 from bricolage.quantization.products import Product
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator
@@ -59,9 +58,10 @@ class Judge:
 class SwitchedModel:
     """A model whose products are each switched to integers at run time: prepared once for all subsets."""
 
-    def __init__(self, model: ir.Model, products: Sequence[Product], scales: Scales) -> None:
+    def __init__(self, model: ir.Model, products: Sequence[Product]) -> None:
+        """`model` has an input for each product, see `switches`."""
         self._switches = {one.output: switch(one) for one in products}
-        self._evaluate = Evaluator(with_pairs(model, products, scales, switched=True), dtype=np.float32)
+        self._evaluate = Evaluator(model, dtype=np.float32)
 
     def __call__(self, sample: Sample, on: Collection[str]) -> list[ModelValue]:
         """Outputs with the products that compute the values `on` in integers."""
@@ -75,3 +75,18 @@ def _agreement(answer: ModelValue, right: ModelValue) -> float | None:
     if y.shape != r.shape or y.dtype.kind != "f" or r.ndim == 0 or r.shape[-1] < 2:
         return None
     return float((y.argmax(axis=-1) == r.argmax(axis=-1)).mean())
+
+
+def switch(product: Product) -> str:
+    """Name of the input that switches a product to bytes."""
+    return f"{product.output}.quantised"
+
+
+def switches(model: ir.Model, products: Sequence[Product]) -> dict[str, ir.Value]:
+    """Adds an input for each product, in place, by what the product computes: a truth, whether it computes in integers."""
+    found: dict[str, ir.Value] = {}
+    for product in products:
+        value = ir.Value(name=switch(product), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL))
+        model.graph.inputs.append(value)
+        found[product.output] = value
+    return found

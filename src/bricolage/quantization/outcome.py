@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import onnx_ir as ir
+
+from bricolage.frontends.maps import restore
+from bricolage.graph.extract import write_whole
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class QuantizationReport:
 
     operators: tuple[OperatorOutcome, ...]
     """Those that multiply with weights, in the graph's order."""
-    error: float
-    """Relative to the float model in float64: the largest over held-back samples and outputs."""
-    typical_error: float
+    error: float | None
+    """Relative to the float model in float64: the largest over held-back samples and outputs; None where there are none."""
+    typical_error: float | None
     """The median over held-back samples."""
     agreement: float | None
     """Share of rows of the first output whose largest element is at the same place; None where it has none."""
@@ -61,3 +65,17 @@ class QuantizedModel:
 
     model: ir.Model = field(repr=False)
     report: QuantizationReport
+
+    def save(self, path: str | Path) -> None:
+        """Writes an ONNX file: there whole or not at all.
+
+        Raises:
+            NotWritable: the disk is full or the folder is not writable.
+        """
+        write_whole(self.model, Path(path))
+        restore(Path(path))
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Of all constants, as a file holds them."""
+    return sum(one.const_value.nbytes for one in model.graph.initializers.values() if one.const_value is not None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import AlreadyQuantised
+from bricolage.errors import AlreadyQuantised, UnknownOperatorName
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph, Operator, describe
 
@@ -173,3 +173,16 @@ def chosen(products: Collection[Product], kept_float: Collection[str]) -> Iterat
     for product in products:
         if not {product.name, product.output, product.op_type} & set(kept_float):
             yield product
+
+
+def require_names(names: Collection[str], able: Sequence[Product], refused: Sequence[Unquantised]) -> None:
+    """Refuses names that no operator has.
+
+    Raises:
+        UnknownOperatorName
+    """
+    known_names = {word for one in able for word in (one.name, one.output, one.op_type)} | {one.name for one in refused}
+    for name in names:
+        if name not in known_names:
+            shown = ", ".join(dict.fromkeys([*(one.op_type for one in able), *(one.name for one in able)]))
+            raise UnknownOperatorName(name=name, known=shown)

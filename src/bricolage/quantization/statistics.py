@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import UnusableCalibration
 from bricolage.verify.reference import Evaluator
 
 _KEPT = 1 << 15
@@ -77,7 +76,6 @@ def collected(
 
     Raises:
         NoReference: the model cannot be evaluated.
-        UnusableCalibration: the model fails on a sample.
     """
     found = {name: ActivationStatistics(axis) for name, axis in channels.items()}
     inputs = {value.name or "" for value in model.graph.inputs}
@@ -90,24 +88,3 @@ def collected(
             array = sample[name] if name in inputs else values[name]
             statistics.add(np.asarray(array), rng)
     return found
-
-
-def require_telling(samples: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Refuses samples that say nothing of what the model will see.
-
-    Raises:
-        UnusableCalibration: numbers are not finite, or an input of float numbers is the same everywhere in all samples.
-    """
-    if not samples:
-        raise UnusableCalibration(reason="it holds no sample")
-    for name in samples[0]:
-        arrays = [np.asarray(sample[name]) for sample in samples]
-        if arrays[0].dtype.kind not in "fV":
-            continue
-        for number, array in enumerate(arrays):
-            if not np.isfinite(array.astype(np.float32)).all():
-                raise UnusableCalibration(reason=f"'{name}' of sample {number} holds NaN or infinite numbers")
-        if any(array.size > 1 for array in arrays) and all(
-            array.size and (array == arrays[0].flat[0]).all() for array in arrays
-        ):
-            raise UnusableCalibration(reason=f"'{name}' is {arrays[0].flat[0]:g} everywhere in every sample")

@@ -199,7 +199,11 @@ def quantised(bucket: Bucket) -> list[str]:
     """Quantised graphs that were tried, and what became of each."""
     told = []
     for one in bucket.quantised:
-        made = "" if one.outcome == "not made" else f" ({count(one.products, 'product')} in integers, {len(one.floats)} float)"
+        made = (
+            ""
+            if one.outcome == "not made"
+            else f" ({count(one.products, 'product')} in integers, {len(one.floats)} float)"
+        )
         off = "" if one.error is None else f", error {error(one.error)} with exact integers"
         told.append(f"{one.variant} graph{made}{off}: {one.outcome}: {one.verdict}")
     return told

@@ -319,20 +319,33 @@ def load(path: str | Path, model: ir.Model) -> Inputs:
         MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
         MissingInput, UnknownInput, WrongType, WrongShape: see `check`.
     """
+    return check(model, read_arrays(path))
+
+
+_ADVICE = "Give a file that numpy.savez wrote, with one array for each input and the input's name as its name"
+
+
+def read_arrays(path: str | Path, option: str = "--input") -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name. Pickled objects are refused, since loading them runs code.
+
+    Args:
+        path: of the file.
+        option: that names it, for the error.
+
+    Raises:
+        MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
+    """
     path = Path(path)
-    if not path.exists():
+    if not path.is_file():
         raise MissingFile(path=path)
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("a single array has no name")
+            raise BadOption(option=option, value=path, advice=_ADVICE)
         with archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadOption(
-            option="--input", value=path, advice="Write it with numpy.savez(path, name=array, ...), without objects"
-        ) from error
-    return check(model, arrays)
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadOption(option=option, value=path, advice=f"{_ADVICE} ({error})") from error
 
 
 def check(model: ir.Model, arrays: Mapping[str, ModelValue]) -> Inputs:

@@ -1,0 +1,121 @@
+"""Weights of 4 or 8 bits with a scale and a zero point for each block along k: rounded to the nearest (RTN), with zero points that
+fit most of the weights (HQQ; Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023), or row by row,
+each row's error made up for by those that follow (GPTQ; Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative
+Pre-trained Transformers", ICLR 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_HQQ_STEPS = 20
+_HQQ_BETA, _HQQ_GROWTH, _HQQ_NORM = 10.0, 1.01, 0.7
+_DAMPING = 0.01
+"""Of the mean of the Hessian's diagonal, added to it."""
+_TOGETHER = 128
+"""Rows whose errors reach the rows behind them in one product."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Weights [k, n], k padded to whole blocks: scale · (integer - zero)."""
+
+    integers: np.ndarray
+    """uint8 [blocks, size, n]."""
+    scales: np.ndarray
+    """float32 [blocks, n]."""
+    zeros: np.ndarray
+    """uint8 [blocks, n]."""
+    k: int
+    """Rows that are weights, the rest being padding."""
+
+    @property
+    def floats(self) -> np.ndarray:
+        """What they stand for, float32 [k, n]."""
+        found = (self.integers.astype(np.float32) - self.zeros[:, None]) * self.scales[:, None]
+        whole: np.ndarray = found.reshape(-1, found.shape[-1])[: self.k]
+        return whole
+
+
+def rounded(weights: np.ndarray, bits: int, size: int) -> Blocks:
+    """RTN: each block's range, which holds zero, in equal steps."""
+    blocks = _blocks(weights, size)
+    scales, zeros = _ranges(blocks, bits)
+    return Blocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
+
+
+def half_quadratic(weights: np.ndarray, bits: int, size: int) -> Blocks:
+    """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little;
+    the nearest integers to them. No data are needed."""
+    blocks = _blocks(weights, size)
+    scales, first = _ranges(blocks, bits)
+    zeros, best, beta = first.astype(np.float32), first, _HQQ_BETA
+    lowest = _block_errors(blocks, _nearest(blocks, scales, first, bits), scales, first)
+    for _ in range(_HQQ_STEPS):
+        integers = np.clip(np.rint(blocks / scales[:, None] + zeros[:, None]), 0, 2**bits - 1)
+        error = blocks - (integers - zeros[:, None]) * scales[:, None]
+        size_of = np.abs(error)
+        with np.errstate(divide="ignore"):
+            shrunk = np.sign(error) * np.maximum(size_of - size_of ** (_HQQ_NORM - 1) / beta, 0.0)
+        zeros = (integers - (blocks - shrunk) / scales[:, None]).mean(axis=1)
+        beta *= _HQQ_GROWTH
+        whole = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
+        errors = _block_errors(blocks, _nearest(blocks, scales, whole, bits), scales, whole)
+        best, lowest = np.where(errors < lowest, whole, best), np.minimum(errors, lowest)
+    return Blocks(_nearest(blocks, scales, best, bits), scales, best, weights.shape[0])
+
+
+def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> Blocks:
+    """GPTQ.
+
+    Args:
+        weights: float32 [k, n].
+        hessian: [k, k], the sum of xᵀx over calibration's rows x of the activation; rows that are always zero are allowed.
+    """
+    k, n = weights.shape
+    left = weights.astype(np.float64).copy()
+    damped = hessian.astype(np.float64) + np.eye(k) * (_DAMPING * max(float(np.diag(hessian).mean()), 1e-12))
+    upper = np.linalg.cholesky(np.linalg.inv(damped)).T
+    count = -(-k // size)
+    integers = np.zeros((count * size, n), np.uint8)
+    scales, zeros = np.zeros((count, n), np.float32), np.zeros((count, n), np.uint8)
+    for start in range(0, k, _TOGETHER):
+        end = min(start + _TOGETHER, k)
+        errors = np.zeros((end - start, n))
+        for row in range(start, end):
+            block = row // size
+            if row % size == 0:
+                found, zero = _ranges(_blocks(left[row : row + size].astype(np.float32), size), bits)
+                scales[block], zeros[block] = found[0], zero[0]
+            integers[row] = np.clip(np.rint(left[row] / scales[block] + zeros[block]), 0, 2**bits - 1)
+            value = (integers[row].astype(np.float64) - zeros[block]) * scales[block]
+            errors[row - start] = (left[row] - value) / upper[row, row]
+            left[row + 1 : end] -= upper[row, row + 1 : end, None] * errors[row - start]
+        left[end:] -= upper[start:end, end:].T @ errors
+    integers[k:] = np.repeat(zeros[-1:], count * size - k, axis=0)
+    return Blocks(integers.reshape(count, size, n), scales, zeros, k)
+
+
+def _blocks(weights: np.ndarray, size: int) -> np.ndarray:
+    """[blocks, size, n], padded with zeros."""
+    k, n = weights.shape
+    return np.pad(weights.astype(np.float32), ((0, -k % size), (0, 0))).reshape(-1, size, n)
+
+
+def _ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scales and zero points [blocks, n] of ranges that hold zero."""
+    low, high = np.minimum(blocks.min(axis=1), 0.0), np.maximum(blocks.max(axis=1), 0.0)
+    scales = ((high - low) / (2**bits - 1)).astype(np.float32)
+    scales = np.where(scales > np.finfo(np.float32).tiny, scales, np.float32(1.0))
+    return scales, np.clip(np.rint(-low / scales), 0, 2**bits - 1).astype(np.uint8)
+
+
+def _nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
+    return np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+
+
+def _block_errors(blocks: np.ndarray, integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    """Square error [blocks, n]."""
+    found: np.ndarray = ((blocks - (integers.astype(np.float32) - zeros[:, None]) * scales[:, None]) ** 2).sum(axis=1)
+    return found

@@ -1,0 +1,156 @@
+"""Calibration data: from arrays to samples, and what says nothing of what the model will see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import UnusableCalibration
+from bricolage.graph.graph import TensorInfo, describe
+from bricolage.verify.inputs import check
+
+FEW = 8
+"""Samples below which scales may be of a few inputs' own."""
+_NOISE = 0.02
+"""Correlation of neighbours below which values look drawn at random."""
+_LONG = 16
+"""Of an axis along which neighbours are compared."""
+_WIDER = 2.0
+"""Times the range that calibration saw, from which on a held-back sample is told."""
+Sample = Mapping[str, np.ndarray]
+
+
+def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
+    """Inputs by name, one mapping for each sample.
+
+    Args:
+        arrays: for each input either `name.0`, `name.1` and so on, each a whole input; or `name`, whose first axis is the sample.
+            An array with the rank of the input itself is cut along its first axis into pieces of the input's size (of one where
+            that is open).
+
+    Raises:
+        UnusableCalibration: inputs have different numbers of samples, or none.
+        MissingInput, UnknownInput, WrongType, WrongShape: an array does not fit the model.
+    """
+    inputs = {
+        value.name or "": describe(value) for value in model.graph.inputs if value.name not in model.graph.initializers
+    }
+    pieces: dict[str, list[np.ndarray]] = {}
+    for name, array in arrays.items():
+        stem, _, number = name.rpartition(".")
+        if name not in inputs and stem in inputs and number.isdecimal():
+            pieces.setdefault(stem, [])
+        else:
+            pieces[name] = _pieces(inputs.get(name), np.asarray(array))
+    for name in pieces:
+        numbered = sorted(int(one.rpartition(".")[2]) for one in arrays if _numbered(one, name))
+        if numbered and numbered != list(range(len(numbered))):
+            raise UnusableCalibration(reason=f"of '{name}' there is no sample {_gap(numbered)}")
+        pieces[name] = pieces[name] or [np.asarray(arrays[f"{name}.{number}"]) for number in numbered]
+    counts = {name: len(found) for name, found in pieces.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
+        raise UnusableCalibration(reason=f"inputs have different numbers of samples: {told}")
+    if not any(counts.values()):
+        raise UnusableCalibration(reason="it holds no sample")
+    found = [{name: one[number] for name, one in pieces.items()} for number in range(max(counts.values()))]
+    return [{name: np.asarray(value) for name, value in check(model, one).items()} for one in found]
+
+
+def _numbered(key: str, name: str) -> bool:
+    stem, _, number = key.rpartition(".")
+    return stem == name and number.isdecimal()
+
+
+def _gap(numbers: Sequence[int]) -> int:
+    return next(at for at, number in enumerate([*numbers, -1]) if at != number)
+
+
+def _pieces(info: TensorInfo | None, array: np.ndarray) -> list[np.ndarray]:
+    """Along the first axis."""
+    if info is None or info.shape is None or array.ndim != len(info.shape) or not array.ndim:
+        return list(array) if array.ndim else [array]
+    size = info.shape[0] if isinstance(info.shape[0], int) else 1
+    if not size or array.shape[0] % size:
+        return [array]  # which is refused for its shape
+    return np.split(array, array.shape[0] // size)
+
+
+def require_telling(found: Sequence[Sample]) -> None:
+    """Refuses samples that say nothing of what the model will see.
+
+    Raises:
+        UnusableCalibration: there are none or one; numbers are not finite; or an input of float numbers is the same everywhere in
+            all samples.
+    """
+    if len(found) < 2:
+        number = "1 sample, and one more is needed to measure errors on" if found else "no sample"
+        raise UnusableCalibration(reason=f"it holds {number}")
+    for name, arrays in _floats(found):
+        for number, array in enumerate(arrays):
+            if not np.isfinite(array).all():
+                raise UnusableCalibration(reason=f"'{name}' of sample {number} holds NaN or infinite numbers")
+        first = arrays[0].flat[0] if arrays[0].size else 0.0
+        if any(array.size > 1 for array in arrays) and all((array == first).all() for array in arrays):
+            raise UnusableCalibration(reason=f"'{name}' is {first:g} everywhere in every sample")
+
+
+def doubts(seen: Sequence[Sample], held: Sequence[Sample]) -> list[str]:
+    """What a user should know of samples that can be used."""
+    count = len(seen) + len(held)
+    found = [f"{count} samples are few: give {FEW} or more"] if count < FEW else []
+    for name, arrays in _floats(seen):
+        if _is_noise(arrays):
+            found.append(
+                f"'{name}' looks drawn at random: neighbours have nothing in common, so that ranges may be wrong"
+            )
+    held_back = dict(_floats(held))
+    for name, arrays in _floats(seen):
+        ends, others = _largest(arrays), _largest(held_back.get(name, []))
+        if others > _WIDER * ends:
+            found.append(f"'{name}' reaches {others:.3g} in samples held back and {ends:.3g} in those calibrated on")
+    same = len({tuple((name, array.tobytes()) for name, array in sorted(one.items())) for one in (*seen, *held)})
+    if same < count:
+        found.append(f"{count - same} samples are the same as others: errors are measured on what calibration has seen")
+    return found
+
+
+def _floats(found: Sequence[Sample]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Inputs of float numbers, as float64."""
+    for name in found[0] if found else ():
+        arrays = [np.asarray(sample[name]) for sample in found]
+        if arrays[0].dtype.kind in "fV":
+            yield name, [array.astype(np.float64) for array in arrays]
+
+
+def _largest(arrays: Sequence[np.ndarray]) -> float:
+    return max((float(np.abs(array).max()) for array in arrays if array.size), default=0.0)
+
+
+def _is_noise(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether neighbours along the last two axes, of images and signals, are as unlike as any two values."""
+    first = arrays[0]
+    if first.ndim < 3 or min(first.shape[-2:]) < _LONG:
+        return False
+    return all(_correlation(array, axis) < _NOISE for array in arrays for axis in (-1, -2))
+
+
+def _correlation(array: np.ndarray, axis: int) -> float:
+    rows = np.moveaxis(array, axis, -1)
+    centred = rows - rows.mean()
+    power = float((centred**2).sum())
+    return abs(float((centred[..., 1:] * centred[..., :-1]).sum())) / power if power else 1.0
+
+
+def split(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], list[Sample]]:
+    """Those that calibration sees, and those that errors are measured on, evenly spread: one of each at least."""
+    count = min(max(1, round(len(samples) * held_back)), len(samples) - 1)
+    picked = (
+        {int(at) for at in np.linspace(0, len(samples) - 1, count + 2)[1:-1].round()}
+        if count > 1
+        else {len(samples) // 2}
+    )
+    seen = [one for number, one in enumerate(samples) if number not in picked]
+    return seen, [samples[number] for number in sorted(picked)]

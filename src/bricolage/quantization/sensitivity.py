@@ -1,0 +1,66 @@
+"""What each operator in integers costs in accuracy, and which stay float for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bricolage.graph.graph import Graph
+from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.outcome import OperatorOutcome
+from bricolage.quantization.products import Product, Unquantised, chosen
+
+_SAMPLES = 2
+"""On which each operator alone is measured; all that are held back judge the whole."""
+
+
+@dataclass(frozen=True)
+class KeptFloat:
+    """What stays float for its error."""
+
+    reasons: Mapping[str, str]
+    """By what a product computes."""
+    errors: Mapping[str, float]
+    """With this product alone in integers."""
+
+    def outcomes(
+        self,
+        graph: Graph,
+        able: Sequence[Product],
+        refused: Sequence[Unquantised],
+        weight_errors: Mapping[str, float],
+        asked_float: Collection[str],
+        bits: int = 8,
+    ) -> tuple[OperatorOutcome, ...]:
+        """Of all operators that were looked at, in the graph's order."""
+        taking_part = {one.output for one in chosen(able, asked_float)}
+        made = [OperatorOutcome(one.name, one.op_type, False, one.reason) for one in refused]
+        for one in able:
+            reason = self.reasons.get(one.output, "") if one.output in taking_part else "asked for"
+            error, weight_error = self.errors.get(one.output), weight_errors.get(one.output)
+            made.append(OperatorOutcome(one.name, one.op_type, not reason, reason, error, weight_error, bits))
+        order = {operator.name: operator.number for operator in graph.operators}
+        return tuple(sorted(made, key=lambda outcome: order[outcome.name]))
+
+
+def kept_float(
+    switched: SwitchedModel, taking_part: Sequence[Product], judge: Judge, limit: float | None, *, each: bool = True
+) -> KeptFloat:
+    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection. Unless
+    `each` is to be known, none is measured where the whole is below the limit."""
+    outputs = [one.output for one in taking_part]
+    if not each and (limit is None or not outputs or judge.error(switched, outputs) <= limit):
+        return KeptFloat({}, {})
+    alone = {one: judge.error(switched, {one}, _SAMPLES) for one in outputs}
+    if limit is None or not outputs or judge.error(switched, outputs) <= limit:
+        return KeptFloat({}, alone)
+    costly = sorted(outputs, key=lambda one: -alone[one])
+    low, high = 0, len(costly)  # so many float are too few, or enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        if judge.error(switched, costly[middle:]) <= limit:
+            high = middle
+        else:
+            low = middle
+    reasons = {one: f"it costs {alone[one]:.1e} by itself, and the whole would miss {limit:g}" for one in costly[:high]}
+    return KeptFloat(reasons, alone)

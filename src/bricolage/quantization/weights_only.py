@@ -1,0 +1,300 @@
+"""Weights alone in 8 or 4 bits, in blocks along k: for models that are bound by reading them. Activations stay float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import NothingToQuantise
+from bricolage.graph.folding import constant_value, known
+from bricolage.graph.graph import Graph
+from bricolage.quantization.blocks import Blocks, corrected, half_quadratic, rounded
+from bricolage.quantization.judge import Judge, SwitchedModel, switches
+from bricolage.quantization.options import BlockMethod, QuantizationOptions
+from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.products import Product, Unquantised, chosen, products, require_float, require_names
+from bricolage.quantization.samples import Sample, doubts, require_telling, split
+from bricolage.quantization.sensitivity import KeptFloat, kept_float
+from bricolage.rewrite.builder import Names
+from bricolage.verify.reference import Evaluator
+
+OPSET_OF_BLOCKS = 21
+"""From which on DequantizeLinear has blocks, and there are integers of 4 bits."""
+_DOMAIN = "com.microsoft"
+_BITS = {"int4": 4, "int8": 8}
+_LARGEST_HESSIAN = 1 << 14
+"""Rows of weights beyond which GPTQ's k³ steps take minutes."""
+
+
+def quantized_weights_only(
+    graph: Graph, samples: Sequence[Sample] | None, options: QuantizationOptions
+) -> QuantizedModel:
+    """Quantises the constant weights of MatMul and Gemm in blocks.
+
+    Args:
+        graph: simplified, in opset 21 at least where the format is `blocks`. It is not changed.
+        samples: inputs by name; None where there are none, so that no error is measured and nothing stays float for it.
+
+    Raises:
+        UnusableCalibration: samples are too few, constant or not finite.
+        AlreadyQuantised, UnknownOperatorName: as for `quantized`.
+        NothingToQuantise: there is no MatMul or Gemm with constant weights, or none within the error that is allowed.
+        NoReference: the model cannot be evaluated.
+    """
+    require_float(graph.model)
+    if samples is not None:
+        require_telling(samples)
+    able, refused = _able(graph, options)
+    require_names(options.keep_float, able, refused)
+    taking_part = list(chosen(able, options.keep_float))
+    if not taking_part:
+        raise NothingToQuantise(
+            reason="it has no MatMul or Gemm with constant weights that may take part, which blocks are for",
+            advice="Leave --weights out: convolutions become bytes with calibration data",
+        )
+    seen, held = split(samples, options.held_back) if samples is not None else ([], [])
+    method = options.block_method or ("gptq" if seen else "hqq")
+    blocks = _rounded(graph, taking_part, seen, method, options)
+    floats = {name: one.floats for name, one in blocks.items()}
+    judge = Judge(graph.model, held) if held else None
+    kept = _kept(graph.model, taking_part, floats, judge, options)
+    taking = [one for one in taking_part if one.output not in kept.reasons]
+    if not taking:
+        raise NothingToQuantise(
+            reason=f"with the weights of any operator in {options.weights} the error is above {options.max_error}",
+            advice="Ask for a larger --max-error, smaller blocks (--block-size), or --weights int8",
+        )
+    model = _with_blocks(graph, taking, blocks, options)
+    judged = judge.of(_with_floats(graph.model, taking, floats)) if judge is not None else None
+    told = (
+        doubts(seen, held)
+        if held
+        else ["no calibration data: the error was not measured, and nothing stayed float for it"]
+    )
+    report = QuantizationReport(
+        _outcomes(graph, able, refused, floats, kept, options),
+        None if judged is None else judged.largest,
+        None if judged is None else judged.typical,
+        None if judged is None else judged.agreement,
+        len(seen),
+        len(held),
+        (weight_bytes(graph.model), weight_bytes(model)),
+        tuple(told),
+    )
+    return QuantizedModel(model, report)
+
+
+def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[Product], list[Unquantised]]:
+    found, refused = products(graph)
+    able: list[Product] = []
+    for one in found:
+        reason = "blocks are for products of matrices" if one.op_type == "Conv" else ""
+        k = _matrix(graph, one).shape[0] if not reason else 0
+        if not reason and options.block_format == "blocks" and k % options.block_size:
+            reason = f"its {k} rows are no whole number of blocks of {options.block_size}"
+        if reason:
+            refused.append(Unquantised(one.name, one.op_type, reason))
+        else:
+            able.append(one)
+    return able, refused
+
+
+def _matrix(graph: Graph, product: Product) -> np.ndarray:
+    """Weights [k, n]."""
+    array = known(graph.constants[product.weight])
+    assert array is not None
+    return array.T if product.transposed else array
+
+
+def _rounded(
+    graph: Graph,
+    taking_part: Sequence[Product],
+    seen: Sequence[Sample],
+    method: BlockMethod,
+    options: QuantizationOptions,
+) -> dict[str, Blocks]:
+    bits, size = _BITS[options.weights or "int4"], options.block_size
+    hessians = _hessians(graph, taking_part, seen) if method == "gptq" else {}
+    found: dict[str, Blocks] = {}
+    for one in taking_part:
+        matrix = _matrix(graph, one)
+        if one.activation in hessians:
+            found[one.output] = corrected(matrix, bits, size, hessians[one.activation])
+        else:
+            found[one.output] = (rounded if method == "rtn" else half_quadratic)(matrix, bits, size)
+    return found
+
+
+def _hessians(graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample]) -> dict[str, np.ndarray]:
+    """Sums of xᵀx over the rows of activations, by name, but of those too wide for it."""
+    names = {one.activation for one in taking_part if _matrix(graph, one).shape[0] <= _LARGEST_HESSIAN}
+    inputs = {value.name or "" for value in graph.model.graph.inputs}
+    evaluate = Evaluator(graph.model, dtype=np.float32, keep=sorted(names - inputs))
+    found: dict[str, np.ndarray] = {}
+    for sample in seen:
+        values = {**sample, **evaluate(sample)}
+        for name in names:
+            array = np.asarray(values[name])
+            rows = array.reshape(-1, array.shape[-1])
+            found[name] = found.get(name, 0.0) + rows.T @ rows
+    return {name: one for name, one in found.items() if np.isfinite(one).all()}
+
+
+def _kept(
+    model: ir.Model,
+    taking_part: Sequence[Product],
+    floats: Mapping[str, np.ndarray],
+    judge: Judge | None,
+    options: QuantizationOptions,
+) -> KeptFloat:
+    if judge is None:
+        return KeptFloat({}, {})
+    switched = SwitchedModel(_with_floats(model, taking_part, floats, switched=True), taking_part)
+    return kept_float(switched, taking_part, judge, options.max_error)
+
+
+def _with_floats(
+    model: ir.Model, taking: Sequence[Product], floats: Mapping[str, np.ndarray], *, switched: bool = False
+) -> ir.Model:
+    """A copy in which weights are what their integers stand for; with `switched`, an input says for each whether."""
+    made = model.clone()
+    names, values = Names(made), {value.name or "": value for node in made.graph for value in node.outputs}
+    truths = switches(made, taking) if switched else {}
+    for one in taking:
+        node = values[one.output].producer()
+        assert node is not None
+        array = floats[one.output].T if one.transposed else floats[one.output]
+        value = constant_value(names.fresh(f"{one.output}.weight"), array)
+        made.graph.register_initializer(value)
+        if switched:
+            choice = ir.node("Where", [truths[one.output], value, node.inputs[1]], name=names.fresh("Where"))
+            choice.outputs[0].name = names.fresh(f"{one.output}.weight.chosen")
+            choice.outputs[0].type, choice.outputs[0].shape = value.type, value.shape
+            made.graph.insert_before(node, [choice])
+            value = choice.outputs[0]
+        node.replace_input_with(1, value)
+    return made
+
+
+def _with_blocks(
+    graph: Graph, taking: Sequence[Product], blocks: Mapping[str, Blocks], options: QuantizationOptions
+) -> ir.Model:
+    """A copy with the operators of the format that was asked for."""
+    made = graph.model.clone()
+    names, values = Names(made), {value.name or "": value for node in made.graph for value in node.outputs}
+    place = _as_blocks if options.block_format == "blocks" else _as_operator
+    for one in taking:
+        node = values[one.output].producer()
+        assert node is not None
+        place(made, node, one, blocks[one.output], _BITS[options.weights or "int4"], options, names)
+    for value in list(made.graph.initializers.values()):
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            del made.graph.initializers[value.name or ""]
+    return made
+
+
+def _constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir.Value:
+    value = constant_value(names.fresh(name), array)
+    model.graph.register_initializer(value)
+    return value
+
+
+def _as_blocks(
+    model: ir.Model,
+    node: ir.Node,
+    product: Product,
+    found: Blocks,
+    bits: int,
+    options: QuantizationOptions,
+    names: Names,
+) -> None:
+    """DequantizeLinear with blocks in front of the product."""
+    kind = ml_dtypes.uint4 if bits == 4 else np.uint8
+    whole = found.integers.reshape(-1, found.integers.shape[-1])
+    arrays = [array.T if product.transposed else array for array in (whole, found.scales, found.zeros)]
+    integers, scales, zeros = arrays[0].astype(kind), arrays[1], arrays[2].astype(kind)
+    stem = f"{product.output}.weight"
+    inputs = [
+        _constant(model, names, stem, integers),
+        _constant(model, names, f"{stem}.scale", np.ascontiguousarray(scales)),
+        _constant(model, names, f"{stem}.zero", zeros),
+    ]
+    attributes = {"axis": 1 if product.transposed else 0, "block_size": options.block_size}
+    dq = ir.node("DequantizeLinear", inputs, attributes, name=names.fresh(f"{stem}.DequantizeLinear"))
+    (result,) = dq.outputs
+    result.name, result.shape = names.fresh(f"{stem}.float"), ir.Shape(integers.shape)
+    result.type = ir.TensorType(ir.DataType.FLOAT)
+    model.graph.insert_before(node, [dq])
+    node.replace_input_with(1, result)
+
+
+def _as_operator(
+    model: ir.Model,
+    node: ir.Node,
+    product: Product,
+    found: Blocks,
+    bits: int,
+    options: QuantizationOptions,
+    names: Names,
+) -> None:
+    """ONNX Runtime's MatMulNBits in the place of the product, and an Add behind it where there is a bias."""
+    count, size, n = found.integers.shape
+    stem = f"{product.output}.weight"
+    inputs = [
+        node.inputs[0],
+        _constant(model, names, stem, packed(np.moveaxis(found.integers, -1, 0), bits)),
+        _constant(model, names, f"{stem}.scale", np.ascontiguousarray(found.scales.T)),
+        _constant(model, names, f"{stem}.zero", packed(np.ascontiguousarray(found.zeros.T), bits)),
+    ]
+    attributes = {"K": found.k, "N": n, "bits": bits, "block_size": size, "accuracy_level": options.accuracy_level}
+    made = ir.node(
+        "MatMulNBits", inputs, attributes, domain=_DOMAIN, name=names.fresh(f"{node.name or product.output}.blocks")
+    )
+    (old,) = node.outputs
+    (result,) = made.outputs
+    result.name, result.shape, result.type = names.fresh(f"{product.output}.product"), old.shape, old.type
+    nodes = [made]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None:
+        added = ir.node("Add", [result, bias], name=names.fresh(f"{product.output}.Add"))
+        added.outputs[0].shape, added.outputs[0].type = old.shape, old.type
+        nodes.append(added)
+        result = added.outputs[0]
+    graph = model.graph
+    graph.insert_before(node, nodes)
+    name = old.name
+    old.replace_all_uses_with(result, replace_graph_outputs=True)
+    old.name = names.fresh(f"{name}.replaced")
+    result.name = name
+    graph.remove(node, safe=True)
+    graph.opset_imports.setdefault(_DOMAIN, 1)
+    del count
+
+
+def packed(integers: np.ndarray, bits: int) -> np.ndarray:
+    """The last axis in bytes, two integers of 4 bits in each, the first one low; an odd end is filled up with zero."""
+    if bits == 8:
+        return np.ascontiguousarray(integers)
+    even = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, integers.shape[-1] % 2)])
+    found: np.ndarray = (even[..., 0::2] | (even[..., 1::2] << 4)).astype(np.uint8)
+    return found
+
+
+def _outcomes(
+    graph: Graph,
+    able: Sequence[Product],
+    refused: Sequence[Unquantised],
+    floats: Mapping[str, np.ndarray],
+    kept: KeptFloat,
+    options: QuantizationOptions,
+) -> tuple[OperatorOutcome, ...]:
+    weight_errors: dict[str, float] = {}
+    for one in able:
+        if one.output in floats:
+            matrix = _matrix(graph, one)
+            norm = float(np.linalg.norm(matrix))
+            weight_errors[one.output] = float(np.linalg.norm(floats[one.output] - matrix)) / norm if norm else 0.0
+    return kept.outcomes(graph, able, refused, weight_errors, options.keep_float, _BITS[options.weights or "int4"])
