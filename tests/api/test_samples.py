@@ -19,7 +19,9 @@ W = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 
 
 def product(rows: int = 2) -> Graph:
-    model: ir.Model = make([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (F, [rows, 6])}, {"y": (F, [rows, 3])}, {"w": W})
+    model: ir.Model = make(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (F, [rows, 6])}, {"y": (F, [rows, 3])}, {"w": W}
+    )
     return prepare(model, {})
 
 

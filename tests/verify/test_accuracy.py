@@ -28,14 +28,18 @@ def off(by: float) -> list[dict[str, np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize("word", ["sqnr=20", "cosine=0.99", "top1=0.5", "relative", "a/b.py:score>=0.9", "m.py:f<=-1e-3"])
+@pytest.mark.parametrize(
+    "word", ["sqnr=20", "cosine=0.99", "top1=0.5", "relative", "a/b.py:score>=0.9", "m.py:f<=-1e-3"]
+)
 def test_words_that_mean_something(word: str) -> None:
     parsed = parse_accuracy(word)
     assert (parsed.limit is None) == (word == "relative")
-    assert parsed.at_least == (">" in word or "=" in word and "<" not in word)
+    assert parsed.at_least == (">" in word or ("=" in word and "<" not in word))
 
 
-@pytest.mark.parametrize("word", ["", "sqnr", "sqnr=nan", "cosine=1.5", "top1=99", "psnr=3", "m.py:f", "m.py:f>=x", "m.py:1f>=2"])
+@pytest.mark.parametrize(
+    "word", ["", "sqnr", "sqnr=nan", "cosine=1.5", "top1=99", "psnr=3", "m.py:f", "m.py:f>=x", "m.py:1f>=2"]
+)
 def test_words_that_mean_nothing_are_refused(word: str) -> None:
     with pytest.raises(BadOption, match="--accuracy"):
         parse_accuracy(word)

@@ -65,6 +65,9 @@ class GivenData:
             )
 
 
+NO_DATA = GivenData()
+
+
 def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | None:
     """Samples that fit a graph; None where nothing is given.
 
@@ -148,12 +151,13 @@ def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:
 
 
 def first_rows(model: ir.Model, given: GivenData) -> dict[str, np.ndarray]:
-    """The first sample of data by the ranks of a model's inputs alone, to read the sizes of open dimensions off. What does not fit is
-    told when samples are made."""
+    """The first sample of data by the ranks of a model's inputs alone, to read the sizes of open dimensions off. What does not
+    fit is told when samples are made."""
     _, arrays = given.named[0]
     found: dict[str, np.ndarray] = {}
     for value in model.graph.inputs:
-        array = np.asarray(arrays.get(value.name or "", 0))
-        if value.name in arrays and value.shape is not None and array.ndim >= len(value.shape):
-            found[value.name] = array[0] if array.ndim == len(value.shape) + 1 and len(array) else array[:1]
+        name = value.name or ""
+        array = np.asarray(arrays.get(name, 0))
+        if name in arrays and value.shape is not None and array.ndim >= len(value.shape):
+            found[name] = array[0] if array.ndim == len(value.shape) + 1 and len(array) else array[:1]
     return found

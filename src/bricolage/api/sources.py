@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage import scratch
-from bricolage.api.samples import GivenData, first_inputs, first_rows
+from bricolage.api.samples import NO_DATA, GivenData, first_inputs, first_rows
 from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
@@ -61,7 +61,7 @@ class Source:
     inputs: Mapping[str, np.ndarray] | None = None
     """By name, where the user gave any: for measuring, or as examples for tracing a module."""
     inputs_from: str = "given"
-    data: GivenData = GivenData()
+    data: GivenData = NO_DATA
     """To calibrate with, and to judge accuracy by."""
     batch: str = ""
     """Where throughput is asked for: the symbolic dimension along which requests are put together; empty where there is none."""
@@ -91,10 +91,11 @@ def open_source(
     dynamic: Any,
     given: Mapping[str, Any] | None,
     believing: bool = True,
-    data: GivenData = GivenData(),
+    data: GivenData = NO_DATA,
 ) -> Source:
     """Loads, checks and prepares a model, and writes it with its weights to `directory`. `believing`: sizes that the model states
-    hold where nothing else says what they are. `data`: of the user's, whose sizes open dimensions take where nothing else says them.
+    hold where nothing else says what they are. `data`: of the user's, whose sizes open dimensions take where nothing else says
+    them.
 
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
@@ -236,8 +237,8 @@ def measuring_inputs(
     opened: Source, graph: Graph, options: Options, evaluate: Evaluate, samples: Samples | None = None
 ) -> tuple[dict[str, np.ndarray], str]:
     """Inputs for measuring and verifying one bucket's graph, and where they come from: the user's for the bucket of
-    their shape, else a sample of the user's data, else generated ones. Where there is no other bucket, inputs given for measuring must fit.
-    Generated ones are chosen by what `evaluate` makes of them.
+    their shape, else a sample of the user's data, else generated ones. Where there is no other bucket, inputs given for
+    measuring must fit. Generated ones are chosen by what `evaluate` makes of them.
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape: the given ones do not fit.

@@ -52,11 +52,8 @@ def optimize(
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = _checked(model, target, report, options)
     inputs = None if data is None else values.read_arrays(data)
-    samples = {
-        name: values.read_arrays(path, f"--{name}")
-        for name, path in (("calibrate", calibrate), ("evaluate", evaluate))
-        if path is not None
-    }
+    scaling = None if calibrate is None else values.read_arrays(calibrate, "--calibrate")
+    judging = None if evaluate is None else values.read_arrays(evaluate, "--evaluate")
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
@@ -70,7 +67,16 @@ def optimize(
         with progress.shown(decided) as shown:
             from bricolage.api.optimize import optimize as run
 
-            executable = run(model, options, inputs=inputs, replan=replan, progress=shown, output=target, **samples)
+            executable = run(
+                model,
+                options,
+                inputs=inputs,
+                replan=replan,
+                progress=shown,
+                output=target,
+                calibrate=scaling,
+                evaluate=judging,
+            )
         plan = executable.plan
         crash.remember(plan)
         if report is not None:

@@ -1,8 +1,8 @@
 """Quantised graphs in a decision: made once the baselines are known, judged twice, and raced on every backend that runs them.
 
 What such a graph computes with exact integers is compared with the float model in float64 on samples that calibration has not seen,
-by the accuracy asked for. What a backend computes of it is compared with exact integers (`bricolage.verify.quantised`), and on these
-samples once more with the float model.
+by the accuracy asked for. What a backend computes of it is compared with exact integers (`bricolage.verify.quantised`), and on
+these samples once more with the float model.
 """
 
 from __future__ import annotations

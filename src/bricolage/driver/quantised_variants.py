@@ -56,9 +56,11 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: Sample
         weights=options.weights if name != CALIBRATED else None,
         seed=abs(options.seed) % 2**31,
     )
-    made = (quantized if name == CALIBRATED else quantized_weights_only)(
-        canonical(graph.model, wanted), calibration, wanted
-    )
+    whole = canonical(graph.model, wanted)
+    if name == CALIBRATED:
+        made = quantized(whole, calibration, wanted)
+    else:
+        made = quantized_weights_only(whole, calibration or None, wanted)
     return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
 
 

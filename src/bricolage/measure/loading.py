@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bricolage.codec import encode
 from bricolage.measure.job import Job
 from bricolage.measure.log import MeasurementLog
@@ -262,7 +264,7 @@ class Loader:
             job.fail("failed", f"it gives no answer to a sample that is held back: {type(error).__name__}: {error}")
             return
         reached = group.judged(
-            [{name: one[own] for name, own in zip(group.names, names, strict=True)} for one in found]
+            [{name: np.asarray(one[own]) for name, own in zip(group.names, names, strict=True)} for one in found]
         )
         group.reached[job.spec] = reached
         before, excess = job.deviation or Deviation(0.0, 0.0), group.excess(reached)

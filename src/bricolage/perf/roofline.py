@@ -31,8 +31,8 @@ def added_ms(peaks: Peaks, flops: float, bytes_: float, start_us: float = _START
 
 
 def least_ms(workload: Workload, on: Setting, *, bfloat16: bool = False, in_bytes: bool = False) -> float:
-    """What a region would take if its backend reached what the device can do at best, in float32, in bfloat16 or in bytes, and moved
-    nothing twice."""
+    """What a region would take if its backend reached what the device can do at best, in float32, in bfloat16 or in bytes, and
+    moved nothing twice."""
     device = on.device
     flops = workload.flops / min(1.0, on.threads / max(1, device.threads))
     if in_bytes:

@@ -46,8 +46,8 @@ class KeptFloat:
 def kept_float(
     switched: SwitchedModel, taking_part: Sequence[Product], judge: Judge, limit: float | None, *, each: bool = True
 ) -> KeptFloat:
-    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection. Unless
-    `each` is to be known, none is measured where the whole is below the limit."""
+    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
+    Unless `each` is to be known, none is measured where the whole is below the limit."""
     outputs = [one.output for one in taking_part]
     if not each and (limit is None or not outputs or judge.error(switched, outputs) <= limit):
         return KeptFloat({}, {})

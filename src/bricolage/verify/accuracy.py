@@ -1,7 +1,7 @@
 """Measures of accuracy that a user may ask for in addition to a precision word, on data that calibration has not seen.
 
-A relative error says little of what a model is for. So accuracy may also be asked for as a signal-to-noise ratio, as a cosine, as the
-share of rows whose largest output is the same one, or as any number that a Python function of the user's makes of the outputs.
+A relative error says little of what a model is for. So accuracy may also be asked for as a signal-to-noise ratio, as a cosine, as
+the share of rows whose largest output is the same one, or as any number that a Python function of the user's makes of outputs.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class AccuracyDemand:
         return Reached(value, met, _relative(outputs, reference), told)
 
     def excess(self, reached: Reached, bound: float) -> float:
-        """An error on the scale of `bound` that says how far an answer missed: what a relative error is, and for other measures more
-        than the bound, but so little that a part of the model may do with it what the whole does not."""
+        """An error on the scale of `bound` that says how far an answer missed: what a relative error is, and for other measures
+        more than the bound, but so little that a part of the model may do with it what the whole does not."""
         if reached.met:
             return 0.0
         if self.measure == "relative":

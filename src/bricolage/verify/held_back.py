@@ -1,4 +1,5 @@
-"""Samples that are held back: what may ship answers them as well, and is judged on all of them together by the accuracy asked for."""
+"""Samples that are held back: what may ship answers them as well, and is judged on all of them together by the accuracy asked
+for."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class Oracle:
         )
 
     def quantised(self, name: str, graph: Graph, made_from: str) -> Oracle:
-        """The oracle of a quantised graph of this model: it is judged by exact integers, its own reference, and on the samples that are
-        held back by this one's. `made_from`: digest of what its scales rest on."""
+        """The oracle of a quantised graph of this model: it is judged by exact integers, its own reference, and on the samples that
+        are held back by this one's. `made_from`: digest of what its scales rest on."""
         oracle = Oracle(
             graph,
             self._inputs,
