@@ -15,6 +15,7 @@ from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
 from bricolage.graph.prepare import simplify
+from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
@@ -70,12 +71,14 @@ def quantize(
 
 def canonical(original: ir.Model, options: QuantizationOptions) -> Graph:
     """A copy, simplified: batch normalisations are in the weights, and normalisations are one operator."""
-    model = original.clone()
+    model, names = original.clone(), names_by_result(original)
     if options.weights is not None and options.block_format == "blocks":
         raise_opset(model, max(OPSET_OF_BLOCKS, model.graph.opset_imports.get("", 0)))
     simplify(model)
     rewrite(model, chosen(generated=False))
-    return simplify(model)
+    graph = simplify(model)
+    give_names(model, names)
+    return graph
 
 
 def _samples(model: ir.Model, calibrate: Calibration) -> list[Mapping[str, np.ndarray]]:

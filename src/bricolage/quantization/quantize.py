@@ -12,6 +12,7 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
@@ -23,6 +24,8 @@ from bricolage.quantization.weights import QuantisedWeights, corrected_bias, qua
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_COMPARED = 2
+"""Samples on which it is seen whether moving outliers helps."""
 _DEFAULT = QuantizationOptions()
 
 
@@ -45,14 +48,14 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     seen, held = split(samples, options.held_back)
     able, refused = products(graph)
     require_names(options.keep_float, able, refused)
-    taking_part = list(chosen(able, options.keep_float))
-    if not taking_part:
+    if not list(chosen(able, options.keep_float)):
         raise NothingToQuantise(
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
             advice="Keep fewer operators float, or leave the model as it is",
         )
-    found = _scaled(graph, taking_part, seen, options)
     judge = Judge(graph.model, held)
+    graph, found = _better(graph, seen, options)
+    able, refused = products(graph)
     switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
     kept = kept_float(switched, found.products, judge, options.max_error)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
@@ -87,6 +90,23 @@ class _Scaled:
     scales: Scales
     useless: dict[str, str]
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
+
+
+def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
+    """The graph as it is, or with outliers moved into weights, whichever is nearer to float on samples that calibration sees."""
+    able = list(chosen(products(graph)[0], options.keep_float))
+    plain = _scaled(graph, able, seen, options)
+    other = migrated(graph, able, seen, options) if options.smooth > 0 or options.equalise else graph
+    if other is graph:
+        return graph, plain
+    moved = _scaled(other, list(chosen(products(other)[0], options.keep_float)), seen, options)
+    judge = Judge(graph.model, seen[:_COMPARED])
+    as_it_is, with_moves = (
+        judge.of(with_pairs(one.model, found.products, found.scales, sums=options.sums)).largest
+        for one, found in ((graph, plain), (other, moved))
+    )
+    better = len(moved.products) >= len(plain.products) and with_moves < as_it_is
+    return (other, moved) if better else (graph, plain)
 
 
 def _scaled(

@@ -1,5 +1,5 @@
-"""Outliers of an activation moved into the weights that read it, so that what is left fits into 8 bits. These equations hold for any
-factors; which are used follows from data, so that the rules are made with them and stand in no catalogue."""
+"""Outliers of an activation moved into the weights that read it, so that what is left fits into 8 bits. These equations hold for
+any factors; which are used follows from data, so that the rules are made with them and stand in no catalogue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class MigrateScaleIntoProduct(Rule):
         Example("float[2,3] x", "y = Gemm(x, w)", {"w": (3, 4)}),
         Example("float[1,3,4] x", "y = Conv<pads=[1,1]>(x, w)", {"w": (2, 3, 3)}),
         Example("float[1,3,4] x", "y = Conv<group=3>(x, w)", {"w": (3, 1, 2)}),
-        Example("float[2,2,3] x", "r = Reshape(x, shape) y = Gemm(r, w, b)", {"w": (3, 4), "b": (4,), "shape": [-1, 3]}),
+        Example(
+            "float[2,2,3] x", "r = Reshape(x, shape) y = Gemm(r, w, b)", {"w": (3, 4), "b": (4,), "shape": [-1, 3]}
+        ),
     )
     counterexamples = (
         Example("float[2,3] x, float[3,4] w", "y = MatMul(x, w)", why="not a constant"),
@@ -63,7 +65,9 @@ class MigrateScaleIntoProduct(Rule):
         assert factors is not None
         require(not integer(node, "transA", 0), "its activation is transposed")
         axis = 1 if node.op_type == "Conv" else -1
-        require(rank(match["x"]) > 1 and shape(match["x"])[axis] == factors.size, "it has not as many channels as factors")
+        require(
+            rank(match["x"]) > 1 and shape(match["x"])[axis] == factors.size, "it has not as many channels as factors"
+        )
         require(rank(match["w"]) > 1, "its weight is a vector")
         if "reshape" in match.nodes:
             require(shape(match.node("reshape").outputs[0])[-1] == factors.size, "the Reshape changes the last axis")
