@@ -11,13 +11,14 @@ _FARTHEST = 4
 
 
 def names_by_result(model: ir.Model) -> dict[str, str]:
-    """Names of operators by what they compute; where an operator has none, that is its name."""
-    return {value.name: node.name or value.name for node in model.graph for value in node.outputs if value.name}
+    """Names of operators by what they compute, where an operator has none its result's; and of constants by themselves."""
+    results = {value.name: node.name or value.name for node in model.graph for value in node.outputs if value.name}
+    return {**{name: name for name in model.graph.initializers}, **results}
 
 
 def give_names(model: ir.Model, known: Mapping[str, str]) -> None:
-    """Names operators that rules made, in place, by the first value that the user knows: their own result, or behind operators that
-    alone read it."""
+    """Names operators that rules made, in place, by what the user knows: their own result, one behind operators that alone read it,
+    or else a constant that they read."""
     taken = set(known.values())
     for node in model.graph:
         if node.name in taken:
@@ -28,12 +29,13 @@ def give_names(model: ir.Model, known: Mapping[str, str]) -> None:
 
 
 def _known_behind(node: ir.Node, known: Mapping[str, str]) -> str | None:
+    constants = [value.name or "" for value in node.inputs if value is not None and value.const_value is not None]
     for _ in range(_FARTHEST):
         (value, *_) = node.outputs
         if value.name in known:
             return known[value.name or ""]
         readers = [usage.node for usage in value.uses()]
         if len(readers) != 1:
-            return None
+            break
         (node,) = readers
-    return None
+    return next((known[name] for name in reversed(constants) if name in known), None)
