@@ -28,6 +28,8 @@ class Scales:
     activations: Mapping[str, AffineScale]
     """By name of a value."""
     weights: Mapping[str, QuantisedWeights]
+    biases: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """In the place of the operators' own, by what their product computes."""
     """By what their product computes."""
 
 
@@ -180,7 +182,8 @@ class _Inserter:
         if bias is None or bias.const_value is None:
             return
         unit = (found.scales * self.scales.activations[product.activation].scale).astype(np.float32)
-        flat = np.broadcast_to(bias.const_value.numpy().reshape(-1), unit.shape)
+        own = self.scales.biases.get(product.output, bias.const_value.numpy())
+        flat = np.broadcast_to(own.reshape(-1), unit.shape)
         whole = np.rint(flat / unit.astype(np.float64)).clip(-(2**31), 2**31 - 1).astype(np.int32)
         units = self.constant(f"{product.output}.bias.scale", unit)
         zeros = self.constant(f"{product.output}.bias.zero", np.zeros(unit.shape, np.int32))

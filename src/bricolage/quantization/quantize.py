@@ -12,6 +12,7 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
@@ -19,10 +20,12 @@ from bricolage.quantization.products import Product, chosen, products, require_f
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
-from bricolage.quantization.weights import QuantisedWeights, quantised_weights
+from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_COMPARED = 2
+"""Samples on which it is seen whether moving outliers helps."""
 _DEFAULT = QuantizationOptions()
 
 
@@ -45,14 +48,14 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     seen, held = split(samples, options.held_back)
     able, refused = products(graph)
     require_names(options.keep_float, able, refused)
-    taking_part = list(chosen(able, options.keep_float))
-    if not taking_part:
+    if not list(chosen(able, options.keep_float)):
         raise NothingToQuantise(
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
             advice="Keep fewer operators float, or leave the model as it is",
         )
-    found = _scaled(graph, taking_part, seen, options)
     judge = Judge(graph.model, held)
+    graph, found = _better(graph, seen, options)
+    able, refused = products(graph)
     switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
     kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
@@ -89,6 +92,23 @@ class _Scaled:
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
 
 
+def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
+    """The graph as it is, or with outliers moved into weights, whichever is nearer to float on samples that calibration sees."""
+    able = list(chosen(products(graph)[0], options.keep_float))
+    plain = _scaled(graph, able, seen, options)
+    other = migrated(graph, able, seen, options) if options.smooth > 0 or options.equalise else graph
+    if other is graph:
+        return graph, plain
+    moved = _scaled(other, list(chosen(products(other)[0], options.keep_float)), seen, options)
+    judge = Judge(graph.model, seen[:_COMPARED])
+    as_it_is, with_moves = (
+        judge.of(with_pairs(one.model, found.products, found.scales, sums=options.sums)).largest
+        for one, found in ((graph, plain), (other, moved))
+    )
+    better = len(moved.products) >= len(plain.products) and with_moves < as_it_is
+    return (other, moved) if better else (graph, plain)
+
+
 def _scaled(
     graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
 ) -> _Scaled:
@@ -111,8 +131,18 @@ def _scaled(
             if name in bad:
                 useless[one.output] = f"'{name}' {bad[name]}"
     fit = [one for one in taking_part if one.output not in useless]
-    weights = {one.output: _weights(graph, one, activations[one.activation], options) for one in fit}
-    return _Scaled(fit, Scales(activations, weights), useless)
+    weights: dict[str, QuantisedWeights] = {}
+    biases: dict[str, np.ndarray] = {}
+    for one in fit:
+        array = known(graph.constants[one.weight])
+        bias = known(graph.constants[one.bias]) if one.bias is not None else None
+        assert array is not None
+        step = float(activations[one.activation].scale)
+        weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
+        means = statistics[one.activation].means
+        if options.correct_bias and bias is not None and means is not None:
+            biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
+    return _Scaled(fit, Scales(activations, weights, biases), useless)
 
 
 def _unfit(found: ActivationStatistics) -> str:
@@ -132,10 +162,3 @@ def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
     if error <= _USELESS:
         return ""
     return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: 8 bits leave an error of {error:.0%} to the rest"
-
-
-def _weights(graph: Graph, product: Product, activation: AffineScale, options: QuantizationOptions) -> QuantisedWeights:
-    array = known(graph.constants[product.weight])
-    bias = known(graph.constants[product.bias]) if product.bias is not None else None
-    assert array is not None
-    return quantised_weights(product, array, bias, float(activation.scale), pair_safe=options.pair_safe)
