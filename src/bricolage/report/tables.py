@@ -117,7 +117,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
         *(words.MISSING if one is None else one.short for one in over),
-        words.error(contestant.error),
+        words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
     ]
     return [*cells, contestant.reason] if wide else cells

@@ -185,6 +185,12 @@ def rewriting(bucket: Bucket) -> str:
     return f"{bucket.variant} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
 
 
+def shown_error(one: Contestant) -> float | None:
+    """How far a contestant is from the float model: on samples that are held back, where there are any. (`Contestant.error` of a
+    quantised graph is that against exact integers.)"""
+    return one.held_back_error if one.held_back_error is not None else one.error
+
+
 def accuracy(bucket: Bucket) -> str:
     """What was asked for on samples that are held back, and what ships reached; empty where there are none."""
     found = bucket.accuracy
