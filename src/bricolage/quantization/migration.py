@@ -1,4 +1,4 @@
-"""Outliers of activations moved into the weights that read them, where the division costs nothing: behind a normalisation, whose
+"""Outliers of activations moved into the weights that read them, where the factor costs nothing: behind a normalisation, whose
 weights take it up (SmoothQuant), and between two products with at most a rectifier between them (cross-layer equalisation)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bricolage.quantization.samples import Sample
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.rules.migration import DivideBeforeRectifier, MigrateScaleIntoProduct
+from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
 
 _NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _RECTIFIERS = frozenset({"Relu", "LeakyRelu"})
@@ -47,14 +47,14 @@ def migrated(graph: Graph, able: Sequence[Product], seen: Sequence[Sample], opti
     if not apply_everywhere(model, rule, lambda node: node.outputs[0].name in factors, lambda _: None):
         return graph
     simplify(model)
-    rewrite(model, [*chosen(generated=False), DivideBeforeRectifier()])
+    rewrite(model, [*chosen(generated=False), ScaleBeforeRectifier()])
     made = simplify(model)
     give_names(model, names)
     return made
 
 
 def _groups(graph: Graph, able: Sequence[Product], options: QuantizationOptions) -> dict[str, list[Product]]:
-    """Products by the value that they all read, where the division can go into what computes it."""
+    """Products by the value that they all read, where the factor can go into what computes it."""
     values = {value.name or "": value for operator in graph.operators for value in operator.outputs}
     found: dict[str, list[Product]] = {}
     for one in able:
@@ -81,7 +81,7 @@ def _takes_up(graph: Graph, value: ir.Value, node: ir.Node, options: Quantizatio
 
 
 def _reached(graph: Graph, value: ir.Value, group: Sequence[Product]) -> bool:
-    """Whether the division reaches what computes the value: all readers are in the group, or a normalisation's others read what it
+    """Whether the factor reaches what computes the value: all readers are in the group, or a normalisation's others read what it
     was."""
     producer = value.producer()
     if producer is not None and producer.op_type in _NORMALISATIONS:
