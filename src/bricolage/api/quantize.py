@@ -62,10 +62,14 @@ def quantize(
     original = to_model(model, example_inputs=example_inputs)
     require_float(original)
     data = None if calibrate is None else _samples(original, calibrate)
-    if data is None and settled.weights is None:
+    if settled.weights is not None:
+        graph = canonical(original, settled)
+        made = quantized_weights_only(graph, data, settled)
+    elif data is None:
         raise UnusableCalibration(reason="there is none, and scales of activations follow from it")
-    graph = canonical(original, settled)
-    made = quantized(graph, data, settled) if settled.weights is None else quantized_weights_only(graph, data, settled)
+    else:
+        graph = canonical(original, settled)
+        made = quantized(graph, data, settled)
     return QuantizedModel(externalised(made.model, graph.model), made.report)
 
 

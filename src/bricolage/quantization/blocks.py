@@ -112,7 +112,8 @@ def _ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
-    return np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+    found: np.ndarray = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+    return found
 
 
 def _block_errors(blocks: np.ndarray, integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:

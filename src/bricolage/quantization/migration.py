@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
@@ -92,12 +92,11 @@ def _reached(graph: Graph, value: ir.Value, group: Sequence[Product]) -> bool:
     return all(one.outputs and one.outputs[0].name in outputs for one in through)
 
 
-def _behind(graph: Graph, operator: object) -> list[object]:
+def _behind(graph: Graph, operator: Operator) -> list[Operator]:
     """The operator, or what reads it where it is a Reshape."""
-    node = operator.node  # type: ignore[attr-defined]
-    if node.op_type != "Reshape":
+    if operator.op_type != "Reshape":
         return [operator]
-    return [graph.operators[number] for number in graph.readers(node.outputs[0])]
+    return [graph.operators[number] for number in graph.readers(operator.outputs[0])]
 
 
 def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alpha: float) -> np.ndarray | None:
@@ -114,15 +113,16 @@ def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alp
     if not useful.any():
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
+        found: np.ndarray = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
     found = found / np.exp(np.nanmean(np.log(found)))  # around one: only ratios of channels matter
-    return np.clip(np.nan_to_num(found, nan=1.0), 1 / _MOST, _MOST)
+    clipped: np.ndarray = np.clip(np.nan_to_num(found, nan=1.0), 1 / _MOST, _MOST)
+    return clipped
 
 
 def _by_input_channel(product: Product, array: np.ndarray, channels: int) -> np.ndarray | None:
     """The largest weight of each input channel."""
     if product.op_type != "Conv":
-        found = np.abs(array).max(axis=0 if product.transposed else 1)
+        found: np.ndarray = np.abs(array).max(axis=0 if product.transposed else 1)
     else:
         groups = channels // array.shape[1] if array.shape[1] else 0
         by_group = np.abs(array).reshape(groups, -1, array.shape[1], int(np.prod(array.shape[2:]))) if groups else None
