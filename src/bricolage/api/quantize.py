@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -29,12 +28,12 @@ Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.n
 
 
 def quantize(
-    model: Any,
+    model: object,
     calibrate: Calibration | None = None,
     options: QuantizationOptions | None = None,
     *,
-    example_inputs: Any = None,
-    **given: Any,
+    example_inputs: object = None,
+    **given: object,
 ) -> QuantizedModel:
     """Makes a model of integers, as standard ONNX that ONNX Runtime and OpenVINO read as it is.
 

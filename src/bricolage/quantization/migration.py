@@ -13,7 +13,7 @@ from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
-from bricolage.quantization.products import Product
+from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.samples import Sample
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
@@ -27,7 +27,9 @@ _MOST = 1e3
 """Times a channel is made smaller or larger, at most."""
 
 
-def migrated(graph: Graph, able: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions) -> Graph:
+def migrated(
+    graph: Graph, able: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
+) -> Graph:
     """An equal graph whose activations have channels of like ranges, where that costs no operator or one for each normalisation;
     the graph itself where there is nothing to move."""
     groups = _groups(graph, able, options)
@@ -53,10 +55,12 @@ def migrated(graph: Graph, able: Sequence[Product], seen: Sequence[Sample], opti
     return made
 
 
-def _groups(graph: Graph, able: Sequence[Product], options: QuantizationOptions) -> dict[str, list[Product]]:
+def _groups(
+    graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
+) -> dict[str, list[WeightedProduct]]:
     """Products by the value that they all read, where the factor can go into what computes it."""
     values = {value.name or "": value for operator in graph.operators for value in operator.outputs}
-    found: dict[str, list[Product]] = {}
+    found: dict[str, list[WeightedProduct]] = {}
     for one in able:
         value = values.get(one.activation)
         node = None if value is None else value.producer()
@@ -80,7 +84,7 @@ def _takes_up(graph: Graph, value: ir.Value, node: ir.Node, options: Quantizatio
     return node.op_type in _PRODUCTS and not node.domain and weight is not None and graph.is_constant(weight)
 
 
-def _reached(graph: Graph, value: ir.Value, group: Sequence[Product]) -> bool:
+def _reached(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) -> bool:
     """Whether the factor reaches what computes the value: all readers are in the group, or a normalisation's others read what it
     was."""
     producer = value.producer()
@@ -99,7 +103,7 @@ def _behind(graph: Graph, operator: Operator) -> list[Operator]:
     return [graph.operators[number] for number in graph.readers(operator.outputs[0])]
 
 
-def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alpha: float) -> np.ndarray | None:
+def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndarray, alpha: float) -> np.ndarray | None:
     """max|x|^α / max|w|^(1 - α) for each channel, of all products' weights together; None where channels do not fit."""
     weights = np.zeros(largest.shape)
     for one in products:
@@ -119,7 +123,7 @@ def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alp
     return clipped
 
 
-def _by_input_channel(product: Product, array: np.ndarray, channels: int) -> np.ndarray | None:
+def _by_input_channel(product: WeightedProduct, array: np.ndarray, channels: int) -> np.ndarray | None:
     """The largest weight of each input channel."""
     if product.op_type != "Conv":
         found: np.ndarray = np.abs(array).max(axis=0 if product.transposed else 1)

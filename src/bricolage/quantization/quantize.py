@@ -16,7 +16,7 @@ from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
-from bricolage.quantization.products import Product, chosen, products, require_float, require_names
+from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
@@ -88,7 +88,7 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
 class _Scaled:
     """Products with their scales."""
 
-    products: list[Product]
+    products: list[WeightedProduct]
     scales: Scales
     useless: dict[str, str]
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
@@ -112,7 +112,7 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
 
 
 def _scaled(
-    graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
+    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
 ) -> _Scaled:
     ranges = quantised_values(graph.model, taking_part, options.sums)
     channels = {one.activation: one.activation_axis for one in taking_part}
