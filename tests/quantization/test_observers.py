@@ -51,7 +51,14 @@ def test_a_tensor_of_zeros_has_a_scale() -> None:
 
 @pytest.mark.parametrize(
     "given_options",
-    [{"percentile": 20.0}, {"smooth": 1.0}, {"held_back": 0.0}, {"max_error": -1.0}, {"block_size": 33}, {"observer": "x"}],
+    [
+        {"percentile": 20.0},
+        {"smooth": 1.0},
+        {"held_back": 0.0},
+        {"max_error": -1.0},
+        {"block_size": 33},
+        {"observer": "x"},
+    ],
 )
 def test_options_out_of_range(given_options: dict[str, object]) -> None:
     with pytest.raises(BadOption):

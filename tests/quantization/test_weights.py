@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.quantization.blocks import corrected, half_quadratic, rounded
-from bricolage.quantization.products import Product
+from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.weights import corrected_bias, quantised_weights
 from bricolage.quantization.weights_only import packed
 
 KINDS = st.sampled_from(["Conv", "MatMul", "Gemm"])
 
 
-def product(kind: str) -> Product:
-    return Product("n", "y", kind, "x", "w", "b", "y", transposed=kind == "Gemm")
+def product(kind: str) -> WeightedProduct:
+    return WeightedProduct("n", "y", kind, "x", "w", "b", "y", transposed=kind == "Gemm")
 
 
 def pairs(columns: np.ndarray) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -25,12 +24,12 @@ Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.n
 
 
 def quantize(
-    model: Any,
+    model: object,
     calibrate: Calibration | None = None,
     options: QuantizationOptions | None = None,
     *,
-    example_inputs: Any = None,
-    **given: Any,
+    example_inputs: object = None,
+    **given: object,
 ) -> QuantizedModel:
     """Makes a model of integers, as standard ONNX that ONNX Runtime and OpenVINO read as it is.
 
@@ -58,10 +57,14 @@ def quantize(
     original = to_model(model, example_inputs=example_inputs)
     require_float(original)
     data = None if calibrate is None else _samples(original, calibrate)
-    if data is None and settled.weights is None:
+    if settled.weights is not None:
+        graph = canonical(original, settled)
+        made = quantized_weights_only(graph, data, settled)
+    elif data is None:
         raise UnusableCalibration(reason="there is none, and scales of activations follow from it")
-    graph = canonical(original, settled)
-    made = quantized(graph, data, settled) if settled.weights is None else quantized_weights_only(graph, data, settled)
+    else:
+        graph = canonical(original, settled)
+        made = quantized(graph, data, settled)
     return QuantizedModel(externalised(made.model, graph.model), made.report)
 
 

@@ -1,4 +1,4 @@
-"""Outliers of activations moved into the weights that read them, where the division costs nothing: behind a normalisation, whose
+"""Outliers of activations moved into the weights that read them, where the factor costs nothing: behind a normalisation, whose
 weights take it up (SmoothQuant), and between two products with at most a rectifier between them (cross-layer equalisation)."""
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
-from bricolage.quantization.products import Product
+from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.samples import Sample
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.rules.migration import DivideBeforeRectifier, MigrateScaleIntoProduct
+from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
 
 _NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _RECTIFIERS = frozenset({"Relu", "LeakyRelu"})
@@ -27,7 +27,9 @@ _MOST = 1e3
 """Times a channel is made smaller or larger, at most."""
 
 
-def migrated(graph: Graph, able: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions) -> Graph:
+def migrated(
+    graph: Graph, able: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
+) -> Graph:
     """An equal graph whose activations have channels of like ranges, where that costs no operator or one for each normalisation;
     the graph itself where there is nothing to move."""
     groups = _groups(graph, able, options)
@@ -47,16 +49,18 @@ def migrated(graph: Graph, able: Sequence[Product], seen: Sequence[Sample], opti
     if not apply_everywhere(model, rule, lambda node: node.outputs[0].name in factors, lambda _: None):
         return graph
     simplify(model)
-    rewrite(model, [*chosen(generated=False), DivideBeforeRectifier()])
+    rewrite(model, [*chosen(generated=False), ScaleBeforeRectifier()])
     made = simplify(model)
     give_names(model, names)
     return made
 
 
-def _groups(graph: Graph, able: Sequence[Product], options: QuantizationOptions) -> dict[str, list[Product]]:
-    """Products by the value that they all read, where the division can go into what computes it."""
+def _groups(
+    graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
+) -> dict[str, list[WeightedProduct]]:
+    """Products by the value that they all read, where the factor can go into what computes it."""
     values = {value.name or "": value for operator in graph.operators for value in operator.outputs}
-    found: dict[str, list[Product]] = {}
+    found: dict[str, list[WeightedProduct]] = {}
     for one in able:
         value = values.get(one.activation)
         node = None if value is None else value.producer()
@@ -80,8 +84,8 @@ def _takes_up(graph: Graph, value: ir.Value, node: ir.Node, options: Quantizatio
     return node.op_type in _PRODUCTS and not node.domain and weight is not None and graph.is_constant(weight)
 
 
-def _reached(graph: Graph, value: ir.Value, group: Sequence[Product]) -> bool:
-    """Whether the division reaches what computes the value: all readers are in the group, or a normalisation's others read what it
+def _reached(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) -> bool:
+    """Whether the factor reaches what computes the value: all readers are in the group, or a normalisation's others read what it
     was."""
     producer = value.producer()
     if producer is not None and producer.op_type in _NORMALISATIONS:
@@ -92,15 +96,14 @@ def _reached(graph: Graph, value: ir.Value, group: Sequence[Product]) -> bool:
     return all(one.outputs and one.outputs[0].name in outputs for one in through)
 
 
-def _behind(graph: Graph, operator: object) -> list[object]:
+def _behind(graph: Graph, operator: Operator) -> list[Operator]:
     """The operator, or what reads it where it is a Reshape."""
-    node = operator.node  # type: ignore[attr-defined]
-    if node.op_type != "Reshape":
+    if operator.op_type != "Reshape":
         return [operator]
-    return [graph.operators[number] for number in graph.readers(node.outputs[0])]
+    return [graph.operators[number] for number in graph.readers(operator.outputs[0])]
 
 
-def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alpha: float) -> np.ndarray | None:
+def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndarray, alpha: float) -> np.ndarray | None:
     """max|x|^α / max|w|^(1 - α) for each channel, of all products' weights together; None where channels do not fit."""
     weights = np.zeros(largest.shape)
     for one in products:
@@ -114,15 +117,16 @@ def _factors(graph: Graph, products: Sequence[Product], largest: np.ndarray, alp
     if not useful.any():
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
+        found: np.ndarray = np.where(useful, largest.astype(np.float64) ** alpha / weights ** (1 - alpha), np.nan)
     found = found / np.exp(np.nanmean(np.log(found)))  # around one: only ratios of channels matter
-    return np.clip(np.nan_to_num(found, nan=1.0), 1 / _MOST, _MOST)
+    clipped: np.ndarray = np.clip(np.nan_to_num(found, nan=1.0), 1 / _MOST, _MOST)
+    return clipped
 
 
-def _by_input_channel(product: Product, array: np.ndarray, channels: int) -> np.ndarray | None:
+def _by_input_channel(product: WeightedProduct, array: np.ndarray, channels: int) -> np.ndarray | None:
     """The largest weight of each input channel."""
     if product.op_type != "Conv":
-        found = np.abs(array).max(axis=0 if product.transposed else 1)
+        found: np.ndarray = np.abs(array).max(axis=0 if product.transposed else 1)
     else:
         groups = channels // array.shape[1] if array.shape[1] else 0
         by_group = np.abs(array).reshape(groups, -1, array.shape[1], int(np.prod(array.shape[2:]))) if groups else None

@@ -16,7 +16,7 @@ from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
-from bricolage.quantization.products import Product, chosen, products, require_float, require_names
+from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
@@ -24,6 +24,8 @@ from bricolage.quantization.weights import QuantisedWeights, corrected_bias, qua
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_GONE = 0.9
+"""Share of an activation's numbers, other than zero, that bytes may make zero."""
 _COMPARED = 2
 """Samples on which it is seen whether moving outliers helps."""
 _DEFAULT = QuantizationOptions()
@@ -86,7 +88,7 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
 class _Scaled:
     """Products with their scales."""
 
-    products: list[Product]
+    products: list[WeightedProduct]
     scales: Scales
     useless: dict[str, str]
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
@@ -110,7 +112,7 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
 
 
 def _scaled(
-    graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
+    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
 ) -> _Scaled:
     ranges = quantised_values(graph.model, taking_part, options.sums)
     channels = {one.activation: one.activation_axis for one in taking_part}
@@ -152,13 +154,14 @@ def _unfit(found: ActivationStatistics) -> str:
 
 
 def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
-    """Why an activation is of no use in bytes: its outliers take all steps; empty where it is."""
+    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is."""
     values = found.values.astype(np.float64)
-    middle = values[np.abs(values) <= np.quantile(np.abs(values), 0.999)]
-    norm = float(np.linalg.norm(middle))
-    if not norm:
+    left = scale.rounded(values)
+    gone = float((left[values != 0] == 0).mean()) if values.any() else 0.0
+    middle = np.abs(values) <= np.quantile(np.abs(values), 0.999)
+    norm = float(np.linalg.norm(values[middle]))
+    error = float(np.linalg.norm((left - values)[middle])) / norm if norm else 0.0
+    if error <= _USELESS and gone <= _GONE:
         return ""
-    error = float(np.linalg.norm(middle - scale.rounded(middle))) / norm
-    if error <= _USELESS:
-        return ""
-    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: 8 bits leave an error of {error:.0%} to the rest"
+    told = f"makes {gone:.0%} of the rest zero" if gone > _GONE else f"leaves an error of {error:.0%} to the rest"
+    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: a scale of 8 bits {told}"
