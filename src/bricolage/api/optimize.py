@@ -16,7 +16,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.deciding import decide_bucket, decision_key, make_plan
-from bricolage.api.samples import GivenData
+from bricolage.api.samples import Data, GivenData
 from bricolage.api.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.api.throughput import Decision, decide
@@ -46,8 +46,8 @@ def optimize(
     progress: Progress | None = None,
     pool: Pool | None = None,
     output: str | Path | None = None,
-    calibrate: Mapping[str, np.ndarray] | None = None,
-    evaluate: Mapping[str, np.ndarray] | None = None,
+    calibrate: Data | None = None,
+    evaluate: Data | None = None,
 ) -> Executable:
     """The fastest verified way to run a model on this machine, as an executable with its plan; for throughput, the way to answer
     the most requests a second, with the operating point at which the executable then serves.
@@ -69,7 +69,8 @@ def optimize(
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
             does not. (`Executable.save` writes it without.)
-        calibrate: samples as the model will see them, for each input an array whose first axis is the sample. At `low` a graph of
+        calibrate: samples as the model will see them, a .npz file or a mapping: for each input an array whose first axis is the
+            sample. At `low` a graph of
             integers takes part whose scales they give. A quarter of them is held back, to judge accuracy by.
         evaluate: likewise, to judge accuracy by instead; with other arrays, labels for example, that a metric of the user's reads.
 
@@ -87,7 +88,7 @@ def optimize(
     if shapes:
         options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
-    data = GivenData(calibrate, evaluate)
+    data = GivenData.of(calibrate, evaluate)
     data.check(options)
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     opening = partial(

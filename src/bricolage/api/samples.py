@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -16,13 +17,14 @@ from bricolage.quantization.products import require_float
 from bricolage.quantization.samples import doubts, require_telling, samples, split
 from bricolage.verify.accuracy import AccuracyDemand
 from bricolage.verify.held_back import HeldBackData, Sample, Samples, most_samples, spread
-from bricolage.verify.inputs import not_finite
+from bricolage.verify.inputs import not_finite, read_arrays
 from bricolage.verify.tensors import digest
 
 _LOG = logging.getLogger(__name__)
 _LEAST = 3
 """Two to calibrate with, one to judge by."""
 Arrays = Mapping[str, np.ndarray]
+Data = Arrays | str | Path
 _HELD_BACK = 0.25
 """Of the samples for calibrating, where there are none for judging."""
 
@@ -35,6 +37,15 @@ class GivenData:
     """For scales."""
     evaluate: Arrays | None = None
     """For judging."""
+
+    @staticmethod
+    def of(calibrate: Data | None, evaluate: Data | None) -> GivenData:
+        """From files or arrays.
+
+        Raises:
+            MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
+        """
+        return GivenData(_read(calibrate, "--calibrate"), _read(evaluate, "--evaluate"))
 
     @property
     def digest(self) -> str:
@@ -66,6 +77,10 @@ class GivenData:
 
 
 NO_DATA = GivenData()
+
+
+def _read(data: Data | None, option: str) -> Arrays | None:
+    return read_arrays(data, option) if isinstance(data, str | Path) else data
 
 
 def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | None:

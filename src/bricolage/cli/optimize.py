@@ -52,8 +52,6 @@ def optimize(
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = _checked(model, target, report, options)
     inputs = None if data is None else values.read_arrays(data)
-    scaling = None if calibrate is None else values.read_arrays(calibrate, "--calibrate")
-    judging = None if evaluate is None else values.read_arrays(evaluate, "--evaluate")
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
@@ -74,8 +72,8 @@ def optimize(
                 replan=replan,
                 progress=shown,
                 output=target,
-                calibrate=scaling,
-                evaluate=judging,
+                calibrate=calibrate,
+                evaluate=evaluate,
             )
         plan = executable.plan
         crash.remember(plan)

@@ -27,7 +27,7 @@ from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
-from bricolage.driver.whole_models import measure_dropped, near_fastest
+from bricolage.driver.whole_models import loosest, measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
 from bricolage.perf.track_record import Tries
@@ -71,6 +71,11 @@ class WholeModelItem(Item):
         data = profile.oracle.data(profile.graph.everything)
         (known,) = session.measurer.cached([(profile.whole_spec(one), data)], profile.oracle.accepted)
         incumbent = state.incumbent_ms
+        if known is not None and known.outcome == "wrong" and incumbent is not None and state.mixing:
+            (timed,) = session.measurer.cached([(profile.whole_spec(one), data)], loosest(profile))
+            ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
+            because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
+            return Promise(1.0 - ms / incumbent, seconds, because)
         if known is not None and incumbent is not None:  # it is taken over without compiling
             return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
         if incumbent is None:
@@ -82,14 +87,14 @@ class WholeModelItem(Item):
             because = f"by its times on {session.record.seen(name, state.kind)} {state.kind} networks"
             gain = 1.0 - expected.least_ms(risk) / incumbent
             return Promise(gain, seconds, because, expected.chance(incumbent))
-        least = least_ms(
-            workload(profile.graph.everything),
-            session.setting,
-            bfloat16=one.config.bfloat16,
-            in_bytes=one.config.in_bytes,
-        )
+        least = self._least_ms(state)
         because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because, Tries(0, ()).chance)
+
+    def _least_ms(self, state: DecisionState) -> float:
+        """By the roofline."""
+        everything, config = workload(state.original.graph.everything), self.implementation.config
+        return least_ms(everything, state.session.setting, bfloat16=config.bfloat16, in_bytes=config.in_bytes)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Compiles, checks and times it."""

@@ -44,7 +44,12 @@ class KeptFloat:
 
 
 def kept_float(
-    switched: SwitchedModel, taking_part: Sequence[WeightedProduct], judge: Judge, limit: float | None, *, each: bool = True
+    switched: SwitchedModel,
+    taking_part: Sequence[WeightedProduct],
+    judge: Judge,
+    limit: float | None,
+    *,
+    each: bool = True,
 ) -> KeptFloat:
     """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
     Unless `each` is to be known, none is measured where the whole is below the limit."""
