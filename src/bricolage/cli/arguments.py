@@ -32,6 +32,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
 ]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrate",
+        metavar="FILE",
+        help="Samples of the inputs (.npz) that give integers their scales; for --precision low.",
+    ),
+]
+Evaluate = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate", metavar="FILE", help="Samples (.npz) to judge accuracy by; default: a quarter of --calibrate."
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=SIZES", help="Sizes of a symbolic dimension: batch=1,8. Repeatable."),
