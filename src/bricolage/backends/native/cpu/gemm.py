@@ -383,8 +383,8 @@ class GemmCodegen:
         """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
         where that spares next to nothing."""
         p, steps, step = self.p, self.packing.steps, self.operand.k_step
-        if p.inside is None or self.packing.direct is not None:
-            return ""
+        if p.inside is None or self.packing.direct is not None or self.operand.scaled:
+            return ""  # in a row of bytes with a zero point of its own, padding is no zero
         table: list[tuple[int, int]] = []
         for t in range(self.tiles):
             own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
