@@ -4,8 +4,8 @@
 
 Rows are kernels: products of square matrices, each a region of its own, then what the native engine makes of ResNet-50, in the
 configuration `int8` beside `f32`. A kernel's time has packing its rows and its epilogue in it, taken inside the network with the
-caches as they are there. The roof is the engine's own micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it,
-`of_roofline` the least time that operations and bytes could take over the time taken. `error` is the relative error of the
+caches as they are there. The roof is the engine's own micro-kernel on operands that stay in the first-level cache: `of_roof` is
+the share of it, `of_roofline` the least time that operations and bytes could take over the time taken. `error` is the relative error of the
 region's output to float64, from the same library.
 """
 
@@ -90,8 +90,8 @@ def measured(name: str, model: ir.Model, threads: int, folder: Path) -> list[Row
     for config in map(KernelConfig, _CONFIGS):
         try:
             report = Native().kernel_report(region, config, resources)
-        except Refused as error:
-            print(f"{name} {config}: {error.sentence}")
+        except Refused as refused:
+            print(f"{name} {config}: {refused.sentence}")
             continue
         error = _error(region, config, resources)
         found += [row for row in _rows(name, str(config), report, error) if row is not None]

@@ -23,6 +23,7 @@ from tests.backends import regions
 from tests.backends.native.cpu.test_byte_products import runnable
 from tests.backends.native.targets import planned_region
 
+
 def apart() -> list[str]:
     """Instruction sets that run here, one of each way to multiply bytes: compiling takes most of the time."""
     ways: dict[tuple[str, int], str] = {}
@@ -326,7 +327,12 @@ def test_any_shape(data: st.DataObject) -> None:
     zero = data.draw(st.integers(0, 255))
     with tempfile.TemporaryDirectory() as folder:
         model = regions.region(
-            Path(folder), "y = MatMulInteger (x, w, z)", f"uint8[{m}, {k}] x", f"int32[{m}, {n}] y", w=w, z=np.uint8(zero)
+            Path(folder),
+            "y = MatMulInteger (x, w, z)",
+            f"uint8[{m}, {k}] x",
+            f"int32[{m}, {n}] y",
+            w=w,
+            z=np.uint8(zero),
         )
         (found,) = regions.answer(Native(), model, x)
     np.testing.assert_array_equal(found, (x.astype(np.int64) - zero) @ w.astype(np.int64))

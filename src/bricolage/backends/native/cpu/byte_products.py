@@ -9,12 +9,13 @@ in int32 are exact, so that
 (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). A packed
 row ends with its scale and zero point, a panel with the scales of its columns and their sums ΣW.
 
-Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those of a column are
-so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the left side have no sign, so
-that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
+Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*: those of a
+column are so large that no two neighbours along k, of one sign, sum to more than 128 = ⌊32767 / 255⌋. The bytes of the left side
+have no sign, so that products of unlike signs cancel, and no pair can reach 2^15: the fast instruction is exact.
 
 Where a graph gives bytes on both sides (`ir.lowerings.integers`), the sums in int32 are the result, and nothing lies behind rows
-and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in int32.
+and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in
+int32.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _one_signed_pairs(weights: np.ndarray) -> np.ndarray:
     even = np.concatenate([weights, np.zeros((batch, k % 2, n), weights.dtype)], axis=1)
     pairs = even.reshape(batch, -1, 2, n)
     positive, negative = np.maximum(pairs, 0).sum(axis=2), np.maximum(-pairs, 0).sum(axis=2)
-    return np.maximum(positive, negative).max(axis=1, initial=0.0)
+    return np.asarray(np.maximum(positive, negative).max(axis=1, initial=0.0))
 
 
 class BytesInFours(ProductOperand):
@@ -239,8 +240,8 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
     ),
     ("plain", 0): ("byte_pointer", "(a + {0})", "(b + {0})", "{0} = plain_dot({0}, {1}, {2});"),
 }
-"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are read,
-and how they are multiplied."""
+"""By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are
+read, and how they are multiplied."""
 
 _WIDENED_ROWS = {8: 4, 16: 12}
 """By lanes: rows of a tile whose sums, with two vectors of the panel and one of the left side, all of them two registers wide,
@@ -290,7 +291,7 @@ static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *
 PACK_BYTES = r"""
 /* To the nearest, to the even one between two; for numbers below 2^22. */
 static inline int32_t nearest(float x) { const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }
-/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is right.
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so padding is right.
    A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
 static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {
   float low = 0, high = 0;

@@ -132,9 +132,9 @@ static inline float nat_steps(float x, float scale, float inverse) {
   return x / scale;
 #endif
 }
-/* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the bits
-   of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are constant, of
-   which it makes no vectors. */
+/* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the
+   bits of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are
+   constant, of which it makes no vectors. */
 static inline int32_t nat_saturate(float x, float zero, float low, float high) {
   const int32_t apart = 0x4b400000 - (int32_t)zero, least = apart + (int32_t)low, most = apart + (int32_t)high;
   int32_t i = nat_int(x + 12582912.0f);

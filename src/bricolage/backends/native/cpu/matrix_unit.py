@@ -72,7 +72,8 @@ class Tiles(ProductOperand):
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         part, adds = tile.part, tile.adds
         kind, in_row, pack = self.element, _ROW_BYTES // self.bytes, self.k_pack
-        name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
+        name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}"
+        name += f"{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         halves = range(2 if rows > _ROWS else 1)
         wide = vectors * lanes

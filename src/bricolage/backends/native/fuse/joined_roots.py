@@ -36,7 +36,11 @@ def attentions(
     So it need not be `stored`."""
     found: dict[Node, FusedProducer] = {}
     for second in region.nodes:
-        if second.dtype != "float32" or not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
+        if (
+            second.dtype != "float32"
+            or not isinstance(second, MatMul)
+            or not isinstance(softmax := second.left, Softmax)
+        ):
             continue
         scores = softmax.source
         first, path = epilogues.get(scores, (scores, ()))

@@ -65,7 +65,7 @@ def dequantize_linear(op: OpContext) -> Node:
     x, rank = op.tensor(0), len(op.tensor(0).shape)
     axis = _axis(op, rank)
     if x.dtype not in _INTEGERS or op.tensor(1).dtype != "float32" or op.get("output_dtype", 1) not in (0, 1):
-        return decomposed(op)[0]
+        raise NoLowering(f"{op.op_type} of such types")
     scales = _spread(op, 1, rank, axis)
     zeros = _spread(op, 2, rank, axis)
     assert scales is not None
@@ -85,14 +85,14 @@ def quantize_linear(op: OpContext) -> Node:
     types = {value.dtype for value in op.node.inputs[:2] if value is not None}
     wanted = _type(op)
     if types != {ir.DataType.FLOAT} or op.get("precision", 1) not in (0, 1) or wanted not in ("uint8", "int8"):
-        return decomposed(op)[0]
+        raise NoLowering(f"{op.op_type} of such types")
     axis = _axis(op, rank)
     scales = _spread(op, 1, rank, axis)
     zeros = _spread(op, 2, rank, axis)
     assert scales is not None
     zeros = np.zeros((1,) * rank, np.int32) if zeros is None else zeros.astype(np.int32)
     if not all(_NORMAL[0] < abs(value) < _NORMAL[1] for value in scales.flat):
-        return decomposed(op)[0]
+        raise NoLowering(f"{op.op_type} of such types")
     if wanted == "int8":
         zeros = zeros + 128
     made = dequantised(x)
@@ -121,7 +121,9 @@ def _saturated(ratio: Node, zero: Node, dtype: str) -> Node:
 @lowering("DynamicQuantizeLinear")
 def dynamic_quantize_linear(op: OpContext) -> tuple[Node, ...]:
     """By its definition, but for the last step."""
-    _, scale, zero = decomposed(op)
+    defined = decomposed(op)
+    assert isinstance(defined, tuple)
+    _, scale, zero = defined
     ratio = pointwise("div", op.tensor(0), scale)
     return _saturated(ratio, pointwise("cast", zero, dtype="float32"), "uint8"), scale, zero
 
@@ -156,9 +158,8 @@ def _right(op: OpContext, position: int, zero_position: int, axis: int) -> Weigh
     w = op.tensor(position)
     if not isinstance(w, Constant) or w.dtype not in ("uint8", "int8") or axis >= len(w.shape):
         raise NoLowering(f"{op.op_type} with computed weights")
-    if op.op_type.endswith("MatMul") or op.op_type == "MatMulInteger":
-        if len(w.shape) != 2:
-            raise NoLowering(f"{op.op_type} with weights of {len(w.shape)} dimensions")
+    if "MatMul" in op.op_type and len(w.shape) != 2:
+        raise NoLowering(f"{op.op_type} with weights of {len(w.shape)} dimensions")
     zero = op.optional(zero_position)
     if zero is not None and not isinstance(zero, Constant):
         raise NoLowering(f"{op.op_type} with computed zero points")
