@@ -21,10 +21,24 @@ from bricolage.backends.native.ir.lowerings.integers import (
     unsigned,
 )
 from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar
-from bricolage.backends.native.ir.tensors import Constant, DequantisedConstant, Node
+from bricolage.backends.native.ir.tensors import (
+    Constant,
+    Conv,
+    DequantisedConstant,
+    MatMul,
+    Node,
+    Normalise,
+    Pointwise,
+    Softmax,
+    View,
+)
 
 _NORMAL = (2.0**-100, 2.0**100)
 """Scales of which a reciprocal, and what is multiplied with it, is neither subnormal nor infinite."""
+_FINITE = frozenset(
+    "add sub mul neg abs relu leaky clip hardsigmoid hardswish sigmoid silu tanh gelu gelu_tanh cast dequantise".split()
+)
+"""Functions of numbers below 2^30 that are below 2^60."""
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
 
 
@@ -101,8 +115,34 @@ def quantize_linear(op: OpContext) -> Node:
         return made.integers if wanted == "uint8" else signed(made.integers)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / scales
-    ratio = pointwise("steps", x, _constant(scales, "float32"), _constant(inverse, "float32"))
+    sources = _leaves(x)
+    if any(isinstance(one, (Conv, MatMul, Normalise, Softmax)) for one in sources):
+        ratio = pointwise("mul", x, _constant(inverse, "float32"))
+    else:
+        finite = all(isinstance(one, Constant) or one.dtype in ("uint8", "int8") for one in sources)
+        function = "finite_steps" if finite else "steps"
+        ratio = pointwise(function, x, _constant(scales, "float32"), _constant(inverse, "float32"))
     return _saturated(ratio, _constant(zeros, "float32"), wanted)
+
+
+def _leaves(x: Node) -> list[Node]:
+    """What a tensor is computed from by element-wise functions that keep what is finite so, and views: bytes, and others.
+
+    They tell how x is divided by a scale. Products, normalisations and softmax are rounded sums, of which where exactly a tie lies
+    says nothing: x times the reciprocal of the scale is no further from what is right, and takes a fifth of the instructions. Of
+    other functions of bytes ties may be many (of sums of two bytes with one scale every other one), and where they lie is what the
+    quotient says; but it is finite.
+    """
+    found: list[Node] = []
+    todo, seen = [x], {x}
+    while todo:
+        node = todo.pop()
+        if isinstance(node, View) or (isinstance(node, Pointwise) and node.function in _FINITE):
+            todo += [one for one in dict.fromkeys(node.sources) if one not in seen]
+            seen.update(node.sources)
+        else:
+            found.append(node)
+    return found
 
 
 def _type(op: OpContext) -> str:
