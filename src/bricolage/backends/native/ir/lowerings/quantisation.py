@@ -36,7 +36,25 @@ from bricolage.backends.native.ir.tensors import (
 _NORMAL = (2.0**-100, 2.0**100)
 """Scales of which a reciprocal, and what is multiplied with it, is neither subnormal nor infinite."""
 _FINITE = frozenset(
-    "add sub mul neg abs relu leaky clip hardsigmoid hardswish sigmoid silu tanh gelu gelu_tanh cast dequantise".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "abs",
+        "relu",
+        "leaky",
+        "clip",
+        "hardsigmoid",
+        "hardswish",
+        "sigmoid",
+        "silu",
+        "tanh",
+        "gelu",
+        "gelu_tanh",
+        "cast",
+        "dequantise",
+    ]
 )
 """Functions of numbers below 2^30 that are below 2^60."""
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int32")
