@@ -229,6 +229,8 @@ def test_precisions_by_structure_are_tried_end_to_end_at_full_effort(tmp_path: P
     found = [one for one in state.challengers if len(one.placement) > 1]
     assert found and {a.implementation.config.name for a in found[0].placement} == {"f32", "bf16"}
     assert state.incumbent_ms is not None and state.incumbent_ms < 72.0
+
+
 def test_what_is_known_to_be_too_inaccurate_is_taken_up_again_for_parts(tmp_path: Path) -> None:
     """A second decision knows the verdict, and would lose the mixtures of the first one otherwise."""
     answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
