@@ -66,9 +66,7 @@ def growth(
     return found
 
 
-def _row(
-    kind: str, operators: int, devices: int, solve: Callable[[], tuple[float, float | None]]
-) -> GrowthRow:
+def _row(kind: str, operators: int, devices: int, solve: Callable[[], tuple[float, float | None]]) -> GrowthRow:
     started = time.monotonic()
     step: float | None
     try:

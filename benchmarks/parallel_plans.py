@@ -106,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inner.add_argument(
         "--whole", type=int, default=200, help="with more layers, all devices are not planned as one group"
     )
-    parser.add_argument("--growth", action="store_true", help="seconds of planning up to 100,000 operators, 4,096 devices")
+    parser.add_argument(
+        "--growth", action="store_true", help="seconds of planning up to 100,000 operators, 4,096 devices"
+    )
     parser.add_argument("--page", type=Path, help="with --growth: an HTML page of the figures")
     parser.add_argument("--sizes", default="", help="with --growth: OPERATORS:DEVICES with commas, as 1000,10000:64")
     given = parser.parse_args(arguments)
@@ -158,7 +160,9 @@ def _growth(given: argparse.Namespace) -> int:
         return 0
     for one in rows:
         told = "nothing fits" if one["step_ms"] is None else f"{one['step_ms']:.1f} ms a step"
-        print(f"{one['kind']:18} {one['operators']:8,} operators {one['devices']:6,} devices {one['seconds']:8.1f} s  {told}")
+        print(
+            f"{one['kind']:18} {one['operators']:8,} operators {one['devices']:6,} devices {one['seconds']:8.1f} s  {told}"
+        )
     return 0
 
 

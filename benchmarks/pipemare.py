@@ -55,9 +55,7 @@ def compare(devices: int, micro_batches: int, batches: int, lr: float, batch_siz
     place = "benchmarks.pipemare"
     spec = StepSpec(f"{place}:deep", f"{place}:taught", batch_size=batch_size, optimiser=Optimiser("sgd", lr=lr))
     ends = [round(_LAYERS * one / devices) for one in range(devices)]
-    plan = PipelinePlan(
-        "pipemare", devices, devices, 1, micro_batches, False, tuple(ends), 1.0, 0.0, 0.0, 0.0, 0.0
-    )
+    plan = PipelinePlan("pipemare", devices, devices, 1, micro_batches, False, tuple(ends), 1.0, 0.0, 0.0, 0.0, 0.0)
     table = table_text(pipemare(devices, micro_batches))
     anneal = micro_batches * batches // 2
     ways = {

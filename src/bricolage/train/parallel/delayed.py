@@ -1,10 +1,10 @@
 """PipeMare: a pipeline that never waits, with one version of the weights, which change between a micro-batch's two passes.
 
 Yang et al., "PipeMare: Asynchronous pipeline parallel DNN training", MLSys 2021. A forward pass and its backward pass use the
-weights that are there, so that gradients are τ updates late: at the first stage of D as many as D - 1. Two of its techniques keep
-that stable. T1 divides the learning rate of a stage by τ^(1 - min(k / K, 1)) at update k. T2 takes for the backward pass the weights
-less τ times the mean of their changes, an estimate of what the forward pass saw; the mean fades by d^(1 / τ), d = e⁻². T3, which
-begins with synchronous steps, is not there.
+weights that are there, so that gradients are τ updates late: at the first stage of D as many as D - 1. Two of its techniques
+keep that stable. T1 divides the learning rate of a stage by τ^(1 - min(k / K, 1)) at update k. T2 takes for the backward pass the
+weights less τ times the mean of their changes, an estimate of what the forward pass saw; the mean fades by d^(1 / τ), d = e⁻². T3,
+which begins with synchronous steps, is not there.
 
 The weights that autograd reads in the backward pass are those that lie in the tensors of the forward pass by then: they are written
 over in place, where autograd does not look.
@@ -73,11 +73,14 @@ class DelayedWeights:
         self._stages, self._remedies, self._delays = stages, remedies, delays(schedule)
         self._optimisers = {number: makes(list(one.parameters())) for number, one in stages.items()}
         self._live: dict[int, Weights] = {
-            number: {name: own.detach().clone().requires_grad_(own.requires_grad) for name, own in one.named_parameters()}
+            number: {
+                name: own.detach().clone().requires_grad_(own.requires_grad) for name, own in one.named_parameters()
+            }
             for number, one in stages.items()
         }
         self._drift: dict[int, Weights] = {
-            number: {name: torch.zeros_like(own) for name, own in one.named_parameters()} for number, one in stages.items()
+            number: {name: torch.zeros_like(own) for name, own in one.named_parameters()}
+            for number, one in stages.items()
         }
         self._updates = dict.fromkeys(stages, 0)
         self._scale = schedule.micro_batches
@@ -137,7 +140,8 @@ def delayed_changes(
         made: torch.Tensor | tuple[torch.Tensor, ...] = ()
         for number, stage in enumerate(stages):
             weights = {
-                name: one.clone().requires_grad_(True) for name, one in history[number][version[number, micro, "F"]].items()
+                name: one.clone().requires_grad_(True)
+                for name, one in history[number][version[number, micro, "F"]].items()
             }
             used.append(weights)
             made = functional_call(stage, weights, made if isinstance(made, tuple) else (made,), batch_names(inputs))
@@ -163,7 +167,10 @@ def _mean_change(history: Sequence[Weights], delay: int) -> Weights:
     count = len(history) - 1
     return {
         name: sum(
-            ((1.0 - fading) * fading ** (count - 1 - at) * (history[at + 1][name] - history[at][name]) for at in range(count)),
+            (
+                (1.0 - fading) * fading ** (count - 1 - at) * (history[at + 1][name] - history[at][name])
+                for at in range(count)
+            ),
             torch.zeros_like(history[0][name]),
         )
         for name in history[0]
@@ -200,9 +207,7 @@ def train_delayed(job: DelayedJob, rank: Rank) -> DelayedAnswer:
     schedule = from_text("pipemare", job.table, 1, synchronous=False)
     division = divide_module(step, job.begins, batches.inputs[0])
     loop = ScheduleLoop(division, schedule, rank.number, range(rank.size), batches, step.loss)
-    weights = DelayedWeights(
-        loop.stages, schedule, lambda some: make_optimiser(step.optimiser, some), job.remedies
-    )
+    weights = DelayedWeights(loop.stages, schedule, lambda some: make_optimiser(step.optimiser, some), job.remedies)
     losses = []
     for number in range(job.batches):
         loop.batches = MicroBatches.of(*call_batch(job.spec, number), job.plan.micro_batches)

@@ -40,8 +40,8 @@ def best_plans(
     """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
     fastest on one device, where they fit.
 
-    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica has
-    at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
+    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica
+    has at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
 
     Raises:
         NoPipelinePlan: none fits into the devices' memory.
@@ -52,7 +52,8 @@ def best_plans(
         found = best_plans(rough, schedules, count=count, max_micro_batches=max_micro_batches)
         begins = [begin for begin, _ in blocks]
         return [
-            replace(one, begins=tuple(begins[stage] for stage in one.begins), bound_ms=problem.bound_ms) for one in found
+            replace(one, begins=tuple(begins[stage] for stage in one.begins), bound_ms=problem.bound_ms)
+            for one in found
         ]
     best: dict[tuple[str, bool, int], PipelinePlan] = {}
     least = math.inf
@@ -155,7 +156,9 @@ class _Cut:
     def times(self, problem: PipelineProblem, samples: int) -> StageTimes:
         """Of micro-batches of so many samples."""
         start, sums = problem.start_ms, self.sums
-        forward = [samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)]
+        forward = [
+            samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)
+        ]
         again = forward if self.recompute else [0.0] * len(forward)
         backward = zip(sums["input_gradient_ms"], sums["backward_start_ms"], again, strict=True)
         divided = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
@@ -231,8 +234,7 @@ class _Choice:
         exchanges = self._exchanges(schedule)
         crowd = max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
         updates = [
-            crowd * math.fsum(self.cut.sums["update_ms"][stage] for stage in _held(row))
-            for row in schedule.rows
+            crowd * math.fsum(self.cut.sums["update_ms"][stage] for stage in _held(row)) for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
         return PipelinePlan(

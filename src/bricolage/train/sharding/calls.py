@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bricolage.device.collective import CallTimes, Ring
 from bricolage.search.sharding.layouts import REPLICATED
@@ -136,9 +137,7 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
             rows = 4 * rank.size
             whole = torch.zeros(rows, max(rank.size, size // 4 // rows // rank.size * rank.size))
             placed = distribute_tensor(whole, mesh, [to_placement(source)])
-            ms = _median(
-                lambda placed=placed, to=to_placement(target): placed.redistribute(placements=[to]), share, rank
-            )  # type: ignore[misc]
+            ms = _median(partial(placed.redistribute, placements=[to_placement(target)]), share, rank)
             seen.append((whole.numel() * 4, ms))
         conversions[kind] = tuple(seen)
     return CallsAnswer(operators, updates, conversions)

@@ -227,9 +227,7 @@ class Described:
             now = held
         if not relays:
             return now, found
-        shared, better = shared_conversions(
-            now, found, lambda one: best_sharding(one, limit_s=0.0), limit_s=_RELAYS_S
-        )
+        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0), limit_s=_RELAYS_S)
         return (shared, better) if self._held(shared, better) is None else (now, found)
 
     def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:
