@@ -1,13 +1,12 @@
 """Runs a plan on the nodes of a Ray cluster: an actor for each of its processes, spread over the nodes, which meet by PyTorch's own
-rendezvous. Ray places and starts them, and nothing else: that is what Ray Train does for PyTorch, whose own package wants libraries
-for data besides."""
+rendezvous. Ray places and starts them, and nothing else. That is what Ray Train does for PyTorch; its package needs libraries for
+data too."""
 
 from __future__ import annotations
 
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 from bricolage.codec import decode, encode
 from bricolage.errors import BricolageError, TrainingWorkerFailed
@@ -70,28 +69,19 @@ def run_on_ray(
     plan, _ = read_plan(folder)
     size = plan.devices.count
     session = RaySession(address)
-    actors: list[Any] = []
     try:
-        ray = session.ray
-        total = float(ray.cluster_resources().get("CPU", 0.0))
+        total = float(session.ray.cluster_resources().get("CPU", 0.0))
         # Processes of one machine share its cores, as they did when they were planned.
         each = min(1.0, available_cores() / size) if address == LOCAL or plan.devices.here else 1.0
         if total < each * size - 1e-9:
             raise TrainingWorkerFailed(
                 reason=f"the Ray cluster has {total:g} processors for {size} processes of the plan"
             )
-        make = ray.remote(PlanActor).options(num_cpus=each, scheduling_strategy="SPREAD")
-        actors = [make.remote() for _ in range(size)]
-        where = ray.get(actors[0].address.remote(), timeout=_PLACED_S)
         options = {"seconds": seconds, "timeout_s": timeout_s, "pipelines": float(pipelines)}
-        place = str(folder.resolve())
-        waiting = [one.run.remote(place, rank, size, where, options) for rank, one in enumerate(actors)]
-        answers = _answers(ray, waiting, _WHOLE * timeout_s + 4 * seconds)
+        answers = _ran(session, folder.resolve(), size, each, options)
     except session.errors as error:
         raise TrainingWorkerFailed(reason=said(error)) from error
     finally:
-        for one in actors:
-            session.ray.kill(one)
         session.close()
     first = next((one for one in answers if isinstance(one, dict)), None)
     if first is None:
@@ -99,14 +89,28 @@ def run_on_ray(
     return decode(PlanResult, first, "result")
 
 
-def _answers(ray: Any, waiting: list[Any], limit_s: float) -> list[object]:
+def _ran(session: RaySession, folder: Path, size: int, cores: float, options: dict[str, float]) -> list[object]:
+    """The answers of actors that have `cores` processors each."""
+    ray = session.ray
+    make = ray.remote(PlanActor).options(num_cpus=cores, scheduling_strategy="SPREAD")
+    actors = [make.remote() for _ in range(size)]
+    try:
+        where = ray.get(actors[0].address.remote(), timeout=_PLACED_S)
+        waiting = [one.run.remote(str(folder), rank, size, where, options) for rank, one in enumerate(actors)]
+        return _answers(session, waiting, _WHOLE * options["timeout_s"] + 4 * options["seconds"])
+    finally:
+        for one in actors:
+            ray.kill(one)
+
+
+def _answers(session: RaySession, waiting: list[object], limit_s: float) -> list[object]:
     """Of all, as soon as they have them. The first that failed ends the others."""
     left, found = list(waiting), []
     while left:
-        ready, left = ray.wait(left, num_returns=1, timeout=limit_s)
+        ready, left = session.ray.wait(left, num_returns=1, timeout=limit_s)
         if not ready:
             raise TrainingWorkerFailed(reason=f"no answer on the Ray cluster for {limit_s:.0f} s")
-        answer = ray.get(ready[0])
+        answer = session.ray.get(ready[0])
         if isinstance(answer, str):
             raise TrainingWorkerFailed(reason=answer)
         found.append(answer)

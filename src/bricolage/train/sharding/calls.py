@@ -1,4 +1,4 @@
-"""What DTensor takes besides computing and sending: measured once on processes of this machine, all at the same time.
+"""What DTensor takes but for computing and sending: measured once on processes of this machine, all at the same time.
 
 A call of an operator passes DTensor's propagation in Python, a conversion also a collective with its wait. With small tensors that
 is all there is; with larger ones the line through their times is that of gloo's own algorithm.
@@ -85,7 +85,7 @@ class DispatchTimes:
 
 
 def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: float) -> DispatchTimes:
-    """On so many processes of this machine.
+    """On a number of processes of this machine.
 
     Args:
         workers: at least 2.
