@@ -6,14 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
-from bricolage import scratch
 from bricolage.errors import BricolageError
-from bricolage.train.parallel.running import PlanResult, run_plan
-from bricolage.train.rank import Rank
-from bricolage.train.step import load_torch
+from bricolage.train.parallel.joining import run_as_rank
+from bricolage.train.parallel.running import PlanResult
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,18 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace, number: int) -> int:
-    dist = load_torch().distributed
-    dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout))
-    folder = scratch.temporary()
-    try:
-        own = Rank(number, dist.get_world_size(), folder)
-        found = run_plan(
-            given.plan, seconds=given.seconds, timeout_s=given.timeout, pipelines=given.pipelines, rank=own
-        )
-    finally:
-        scratch.remove(folder)
-    dist.barrier()
-    dist.destroy_process_group()
+    found = run_as_rank(
+        given.plan, number=number, seconds=given.seconds, timeout_s=given.timeout, pipelines=given.pipelines
+    )
     if found is not None:
         _print(found)
     return 0

@@ -40,6 +40,8 @@ class Rank:
     """Of all; it is deleted with the group."""
     store: NumberStore | None = None
     """None where they have not met."""
+    device: str = "cpu"
+    """Of PyTorch, where its modules and batches lie."""
 
     @property
     def dist(self) -> Any:

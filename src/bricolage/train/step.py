@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -87,6 +88,23 @@ def call_batch(spec: StepSpec, seed: int) -> tuple[Tensors, Tensors]:
         raise BadTrainingCode(place=spec.batch, reason="it returns no pair of inputs and targets")
     inputs, targets = (_tensors(part, spec.batch) for part in batch)
     return inputs, targets
+
+
+def accelerator(kind: str, number: int) -> str:
+    """The device of PyTorch on which a process runs that is the `number`th of its job, for devices of a kind: "cpu"; or its own
+    GPU, where CUDA is and GPUs are wanted."""
+    cuda = load_torch().cuda
+    if kind != "gpu" or not cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', number)) % cuda.device_count()}"
+
+
+def on_device(step: TrainingStep, device: str) -> TrainingStep:
+    """The step with its module and batch on a device of PyTorch."""
+    if device == "cpu":
+        return step
+    inputs, targets = (tuple(one.to(device) for one in some) for some in (step.inputs, step.targets))
+    return replace(step, module=step.module.to(device), inputs=inputs, targets=targets)
 
 
 def find_loss(name: str, folder: str) -> LossFunction:

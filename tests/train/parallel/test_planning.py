@@ -34,8 +34,9 @@ def test_described_devices_take_as_long_as_they_say_and_hold_what_they_hold(tmp_
     assert made.devices.count == 4 and made.devices.names == ("node.0", "node.1", "node.2", "node.3")
     assert [one.name for one in made.layers] == ["", "layers.0", "layers.1", "layers.2", "layers.3"]
     assert made.ring is None and made.devices.cores == 0
-    assert made.bound_ms <= made.chosen.step_ms == made.step_ms
-    assert made.chosen.step_ms <= min(one.step_ms for one in made.runner_ups)
+    assert made.bound_ms <= made.step_ms == min(made.ways_ms.values())
+    assert made.layouts is None or made.layouts.ms >= made.step_ms
+    assert made.chosen is not None and made.chosen.step_ms <= min(one.step_ms for one in made.runner_ups)
     assert all(one.sent_bytes == 8 * 16 * 4 for one in made.layers[1:-1]), "a sample's tokens and their width, float32"
     weights = sum(one.gradient_bytes for one in made.layers)
     assert 0.9 < weights / (4 * 9856) < 1.1, "four bytes for each weight"

@@ -80,6 +80,14 @@ def run(
     pipelines: Annotated[
         int, typer.Option("--pipelines", metavar="N", min=0, help="Pipelines in the race: the fastest as predicted.")
     ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Run its processes on the nodes of this Ray cluster (auto, HOST:6379), or local for one of this machine.",
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Run a plan of a training step on this machine, in turns with plain data parallelism and a single process.
@@ -89,12 +97,17 @@ def run(
     """
     from bricolage.cli import output
     from bricolage.report import parallel
+    from bricolage.train.parallel.ray_launch import run_on_ray
     from bricolage.train.parallel.running import run_plan
     from bricolage.train.plan.document import RESULT, read_plan
 
     output.check_writable(folder / RESULT)
     with output.stdout_kept():
-        done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
+        done: PlanResult | None
+        if ray is not None:
+            done = run_on_ray(folder, ray, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
+        else:
+            done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
     assert done is not None
     made, _ = read_plan(folder)
     output.write_text(folder / "report.html", parallel.page(made, done))

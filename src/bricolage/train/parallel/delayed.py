@@ -1,10 +1,10 @@
 """PipeMare: a pipeline that never waits, with one version of the weights, which change between a micro-batch's two passes.
 
 Yang et al., "PipeMare: Asynchronous pipeline parallel DNN training", MLSys 2021. A forward pass and its backward pass use the
-weights that are there, so that gradients are τ updates late: at the first stage of D as many as D - 1. Two of its techniques keep
-that stable. T1 divides the learning rate of a stage by τ^(1 - min(k / K, 1)) at update k. T2 takes for the backward pass the weights
-less τ times the mean of their changes, an estimate of what the forward pass saw; the mean fades by d^(1 / τ), d = e⁻². T3, which
-begins with synchronous steps, is not there.
+weights that are there, so that gradients are τ updates late: at the first stage of D as many as D - 1. Two of its techniques
+keep that stable. T1 divides the learning rate of a stage by τ^(1 - min(k / K, 1)) at update k. T2 takes for the backward pass the
+weights less τ times the mean of their changes, an estimate of what the forward pass saw; the mean fades by d^(1 / τ), d = e⁻². T3,
+which begins with synchronous steps, is not there.
 
 The weights that autograd reads in the backward pass are those that lie in the tensors of the forward pass by then: they are written
 over in place, where autograd does not look.

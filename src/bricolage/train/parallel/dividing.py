@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from bricolage.device.collective import Ring
@@ -30,12 +31,13 @@ class DividedPlans:
     notes: tuple[str, ...] = ()
 
 
-def divided_plans(work: StepTimings, problem: PipelineProblem) -> DividedPlans:
+def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float = math.inf) -> DividedPlans:
     """Layouts of a step on the devices of a problem; and FSDP2, where plain data parallelism does not fit.
 
     Args:
         work: the step, timed in parts.
         problem: the devices, and what links take.
+        known_ms: of the best other plan. Layouts are not looked for where calling the operators alone takes as long.
 
     Raises:
         TrainingWorkerFailed: a process that takes part in measuring ends.
@@ -51,6 +53,10 @@ def divided_plans(work: StepTimings, problem: PipelineProblem) -> DividedPlans:
     calls = measure_calls(problem.devices if here else 2, work.threads, work.spec.optimiser, work.seconds)
     if here and work.spec.devices is not None and work.spec.devices.gbytes is not None:
         calls = calls.held(problem.devices, work.spec.devices.gbytes)
+    least = calls.operator_ms * len(joint.calls)
+    if least >= known_ms:
+        told = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
+        return _with_weights(work, problem, calls, f"no divided operators: {told}")
     ring = calls.on(problem.ring) if problem.ring is not None else Ring.described(problem.devices, problem.link)
     peaks = share_of_peaks(host(), work.threads)
     group = DeviceGroup(

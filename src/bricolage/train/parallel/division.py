@@ -95,9 +95,9 @@ class Handed:
             size *= one
         return size
 
-    def empty(self) -> torch.Tensor:
+    def empty(self, device: torch.device) -> torch.Tensor:
         """To be received in."""
-        return torch.empty(self.shape, dtype=self.dtype)
+        return torch.empty(self.shape, dtype=self.dtype, device=device)
 
 
 @dataclass(frozen=True)

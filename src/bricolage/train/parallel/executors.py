@@ -15,7 +15,7 @@ from bricolage.train.parallel.division import Division, ModuleStage, batch_names
 from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.spec import StepSpec
-from bricolage.train.step import LossFunction, TrainingStep, build, make_optimiser, users_code
+from bricolage.train.step import LossFunction, TrainingStep, build, make_optimiser, on_device, users_code
 from bricolage.work.pipeline.csv import to_csv
 from bricolage.work.pipeline.table import Pass, PassKind, PipelineSchedule
 
@@ -37,10 +37,10 @@ class StepExecutor(Protocol):
 class SingleProcess:
     """The whole step in the first process, on all cores; the others do nothing."""
 
-    def __init__(self, spec: StepSpec, threads: int, *, takes_part: bool) -> None:
+    def __init__(self, spec: StepSpec, threads: int, *, takes_part: bool, device: str = "cpu") -> None:
         self._takes_part, self._threads = takes_part, threads
         if takes_part:
-            self._step = build(spec)
+            self._step = on_device(build(spec), device)
             trained = [one for one in self._step.module.parameters() if one.requires_grad]
             self._optimiser = make_optimiser(replace(spec.optimiser, lr=0.0), trained)
 
@@ -224,7 +224,7 @@ class _TorchRuntime:
         self._batches = batches
         self._targets = [one for (one,) in batches.targets]
         self._passes: list[tuple[Pass, float, float]] = []
-        device = torch.device("cpu")
+        device = batches.inputs[0][0].device
         count = len(division.stages)
         self._stages = [
             PipelineStage(division.stages[number], number, count, device, group=group)

@@ -173,7 +173,7 @@ class ScheduleLoop:
             return
         boundary = min(one.stage, source[1])
         kinds = [kind for kind in self._division.handed[boundary] if source[0] == "F" or kind.gradient]
-        buffers = [kind.empty() for kind in kinds]
+        buffers = [kind.empty(self.batches.inputs[0][0].device) for kind in kinds]
         tag = self._tag(source[0], one.stage, one.micro_batch)
         dist = torch.distributed
         works = [dist.irecv(some, self._ranks[home], tag=tag + number) for number, some in enumerate(buffers)]

@@ -71,23 +71,16 @@ def plan_step(
     finally:
         torch.set_num_threads(threads)
     shown.start("dividing the step", 1)
-    divided = divided_plans(work, problem)
+    try:
+        found, refused = best_plans(problem, schedules, count=count), None
+    except NoPipelinePlan as error:
+        found, refused = [], error
+    divided = divided_plans(work, problem, min((one.step_ms for one in found), default=math.inf))
+    if refused is not None and divided.layouts is None and divided.fully_sharded is None:
+        raise refused
     shown.advance(1)
     shown.finish()
-    found = _plans(problem, schedules, count, divided)
     return _document(spec, work, problem, found, alone, divided, notes)
-
-
-def _plans(
-    problem: PipelineProblem, schedules: Sequence[str], count: int, divided: DividedPlans
-) -> Sequence[PipelinePlan]:
-    """Of pipelines and replicas; none where only what divides operators or weights fits."""
-    try:
-        return best_plans(problem, schedules, count=count)
-    except NoPipelinePlan:
-        if divided.layouts is None and divided.fully_sharded is None:
-            raise
-        return ()
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:

@@ -29,6 +29,7 @@ from bricolage.train.rank import Rank
 from bricolage.work.pipeline.csv import table_text
 
 PIPELINE = "pipeline"
+_NO_LAUNCHER = "processes of this machine; torchrun starts those of GPUs"
 _WHOLE = 10.0
 """Times what one process waits for another: what all of it may take. One that hangs is found by those that wait for it."""
 
@@ -80,7 +81,7 @@ def run_plan(
     """
     plan, schedule = read_plan(folder)
     count = plan.devices.count
-    _check_devices(plan, count if rank is None else rank.size)
+    _check_devices(plan, count if rank is None else rank.size, rank)
     chosen = plan.pipelines[:pipelines]
     jobs = {
         PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
@@ -131,14 +132,14 @@ def read_result(folder: Path) -> PlanResult | None:
         raise BadPlan(reason=f"'{place}' is damaged: {error}") from error
 
 
-def _check_devices(plan: TrainingPlan, found: int) -> None:
+def _check_devices(plan: TrainingPlan, found: int, rank: Rank | None) -> None:
     """Raises DifferentDevices where the plan is for others."""
     wanted = plan.devices
     here = host()
     if found != wanted.count:
         raise DifferentDevices(wanted=wanted, found=f"{found} processes")
-    if wanted.kind != "cpu":
-        raise DifferentDevices(wanted=wanted, found="processors alone")
+    if wanted.kind != "cpu" and (rank is None or rank.device == "cpu"):
+        raise DifferentDevices(wanted=wanted, found="processors alone" if rank is not None else _NO_LAUNCHER)
     if wanted.here and here.fingerprint() != plan.made.fingerprint:
         raise DifferentDevices(wanted=f"{wanted}, {plan.made.host}", found=here)
     if wanted.here and available_cores() != wanted.cores:

@@ -34,6 +34,8 @@ from bricolage.work.cost import CostModel, Setting
 
 _BUCKET_MB = 25.0
 """DistributedDataParallel's own default."""
+_FEW_DEVICES, _PARTS = 4, 8
+"""On more devices than these the largest micro-batch that is timed is such a part of the batch."""
 _ROUNDS = (3, 40)
 """Of a step, and of its stages, at least and at most."""
 
@@ -55,9 +57,10 @@ class StepTimings:
         self.cores = available_cores()
         self.threads = max(1, self.cores // devices) if described is None else self._described_threads(described)
         """Of each process."""
-        most = max(1, spec.batch_size // 2)
+        # Many devices run small parts of the batch: large ones need not be timed.
+        most = max(1, spec.batch_size // (2 if devices <= _FEW_DEVICES else _PARTS))
         chosen = {one for one in divisors(spec.batch_size) if one <= most} or {1}
-        self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - spec.batch_size / 8))})
+        self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - most / 4))})
         """Samples of the micro-batches that are timed."""
         self.crowding = 1.0
         """A factor of all times where processes run at once, beyond that they share cores."""

@@ -19,7 +19,7 @@ from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.rank import Rank
 from bricolage.train.spec import StepSpec
-from bricolage.train.step import TrainingStep, build
+from bricolage.train.step import TrainingStep, build, on_device
 from bricolage.work.pipeline.csv import from_text
 from bricolage.work.pipeline.table import PipelineSchedule
 
@@ -140,15 +140,19 @@ def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[s
         reason = ""
         try:
             if schedule.synchronous:
-                found[name] = Pipeline(build(job.spec), one.plan, schedule, one.begins, rank.number, job.timeout_s)
+                found[name] = Pipeline(
+                    on_device(build(job.spec), rank.device), one.plan, schedule, one.begins, rank.number, job.timeout_s
+                )
             else:
-                found[name] = VersionedPipeline(build(job.spec), one.plan, schedule, one.begins, rank.number)
+                found[name] = VersionedPipeline(
+                    on_device(build(job.spec), rank.device), one.plan, schedule, one.begins, rank.number
+                )
         except BadPlan as error:
             reason = str(error.facts["reason"])
         if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the module"
             found.pop(name, None)
-    for name, make in _divided(job).items():
+    for name, make in _divided(job, rank).items():
         reason = ""
         try:
             found[name] = make()
@@ -158,18 +162,18 @@ def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[s
             failures[name] = reason or "another process cannot divide the step"
             found.pop(name, None)
     if job.data_parallel:
-        found["data parallel"] = DataParallel(build(job.spec), rank.number, rank.size)
-    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0)
+        found["data parallel"] = DataParallel(on_device(build(job.spec), rank.device), rank.number, rank.size)
+    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0, device=rank.device)
     return found, failures
 
 
-def _divided(job: ParallelJob) -> dict[str, Callable[[], StepExecutor]]:
+def _divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], StepExecutor]]:
     """Ways with divided operators or weights that take part."""
     found: dict[str, Callable[[], StepExecutor]] = {}
     if job.layouts is not None:
-        found[SHARDED] = partial(ShardedOperators, build(job.spec), job.layouts)
+        found[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
     if job.fully_sharded:
-        found[FULLY_SHARDED] = partial(FullyShardedStep, build(job.spec))
+        found[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
     return found
 
 
@@ -260,7 +264,7 @@ def compared(
     errors = torch.full((len(names),), -1.0, dtype=torch.float64)
     for place, name in enumerate(names):
         if name in here:
-            difference = (here[name].double().reshape(-1) - exact[name]).norm()
+            difference = (here[name].detach().cpu().double().reshape(-1) - exact[name]).norm()
             errors[place] = difference if difference.isfinite() else float("inf")
     rank.dist.all_reduce(errors, op=rank.dist.ReduceOp.MAX)
     sizes = torch.stack([exact[name].norm() for name in names])
@@ -290,6 +294,8 @@ def _race(
             rank.dist.barrier()
             at = time.perf_counter()
             passes = executors[name].run()
+            if rank.device != "cpu":
+                torch.cuda.synchronize(rank.device)
             times.append((time.perf_counter() - at) * 1e3)
             last[name] = tuple(
                 MeasuredPass(str(one), (start - at) * 1e3, (end - at) * 1e3) for one, start, end in passes.passes

@@ -222,8 +222,8 @@ def write_plan(plan: TrainingPlan, folder: Path) -> None:
 
 
 def read_plan(folder: Path) -> tuple[TrainingPlan, PipelineSchedule | None]:
-    """A plan and the schedule of the plan that divides the module (that of one device, where none does; None where only what divides
-    operators or weights fits).
+    """A plan and the schedule of the plan that divides the module (that of one device, where none does; None where only what
+    divides operators or weights fits).
 
     Raises:
         MissingFile: a file is not there.

@@ -98,7 +98,7 @@ def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[Planne
 
 
 def even_blocks(weights: Sequence[float], most: int) -> list[tuple[int, int]]:
-    """At most so many runs of neighbours, by first and behind last: each ends where the sum comes closest to its share."""
+    """At most `most` runs of neighbours, by first and behind last: each ends where the sum comes closest to its share."""
     if len(weights) <= most:
         return [(one, one + 1) for one in range(len(weights))]
     sums = np.concatenate([[0.0], np.cumsum(weights)])

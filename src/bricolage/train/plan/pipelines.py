@@ -40,8 +40,8 @@ def best_plans(
     """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
     fastest on one device, where they fit.
 
-    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica has
-    at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
+    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica
+    has at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
 
     Raises:
         NoPipelinePlan: none fits into the devices' memory.

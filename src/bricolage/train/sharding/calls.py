@@ -1,4 +1,4 @@
-"""What DTensor takes besides computing and sending: measured once on processes of this machine, all at the same time.
+"""What DTensor takes but for computing and sending: measured once on processes of this machine, all at the same time.
 
 A call of an operator passes DTensor's propagation in Python, a conversion also a collective with its wait. With small tensors that
 is all there is; with larger ones the line through their times is that of gloo's own algorithm.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bricolage.device.collective import CallTimes, Ring
 from bricolage.search.sharding.layouts import REPLICATED
@@ -84,7 +85,7 @@ class DispatchTimes:
 
 
 def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: float) -> DispatchTimes:
-    """On so many processes of this machine.
+    """On a number of processes of this machine.
 
     Args:
         workers: at least 2.
@@ -136,9 +137,7 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
             rows = 4 * rank.size
             whole = torch.zeros(rows, max(rank.size, size // 4 // rows // rank.size * rank.size))
             placed = distribute_tensor(whole, mesh, [to_placement(source)])
-            ms = _median(
-                lambda placed=placed, to=to_placement(target): placed.redistribute(placements=[to]), share, rank
-            )  # type: ignore[misc]
+            ms = _median(partial(placed.redistribute, placements=[to_placement(target)]), share, rank)
             seen.append((whole.numel() * 4, ms))
         conversions[kind] = tuple(seen)
     return CallsAnswer(operators, updates, conversions)

@@ -50,7 +50,7 @@ class DeviceGroup:
     start_ms: float = 0.002
     """Of each operator, views too: until it runs."""
     update_ms: float = 0.0
-    """Of the update of each parameter, besides its bytes."""
+    """Of the update of each parameter, but for its bytes."""
     slowdown: float = 1.0
     """By which operators take longer than their rooflines."""
 
@@ -99,12 +99,12 @@ def roofline_ms(joint: JointStep, peaks: Peaks) -> float:
 
 
 def share_of_peaks(device: Device, threads: int, workers: int = 1) -> Peaks:
-    """Of one of so many processes on a device, at a number of threads."""
+    """Of one of several processes on a device, at a number of threads."""
     return Peaks(device.peaks.gflops * min(1.0, threads / device.threads), device.peaks.gbytes / workers)
 
 
 def slowdown_of(joint: JointStep, peaks: Peaks, passes_ms: float) -> float:
-    """How much longer than its roofline a step's forward and backward phase takes, which took so many milliseconds."""
+    """How much longer than its roofline a step's forward and backward phase takes, which took `passes_ms` milliseconds."""
     return max(1.0, passes_ms / max(roofline_ms(joint, peaks), 1e-9))
 
 

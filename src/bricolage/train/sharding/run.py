@@ -160,7 +160,7 @@ def _call(
 
 
 def _in_one_piece(value: DTensor) -> DTensor:
-    """With parts that are contiguous: what is cut out of a larger one could not be viewed as the graph views the whole. So could not
+    """With parts that are contiguous: what is cut out of a larger one could not be viewed as the graph views the whole. Nor could
     what a kernel wrote in another order than PyTorch's tracer foresaw, as that of attention does."""
     import torch
     from torch.distributed.tensor import DTensor
