@@ -44,7 +44,7 @@ class Gandiva(Apart):
     def target(self, view: ClusterView) -> Target:
         """Who runs in this slice, and where."""
         for state in view.states:
-            if state.held and state.number not in self._homes:  # it ran before, or was put elsewhere
+            if state.held:  # it may have been put elsewhere, where its node was away
                 self._homes[state.number] = state.held_kind, state.nodes
         self._shrink(view)
         queued = [state for state in view.states if state.number not in self._homes]

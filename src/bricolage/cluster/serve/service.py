@@ -345,7 +345,7 @@ class _AsWritten:
         del now
         turn = self.engine.turn
         stops = [self.states[number] for number in turn.stops if self.states[number].held]
-        starts = [JobStart(self.states[gang.number], gang.kind, gang.devices) for gang in turn.starts]
+        starts = [JobStart(self.states[g.number], g.kind, g.devices, nodes=g.nodes) for g in turn.starts]
         return Changes(stops, starts)
 
 
