@@ -201,7 +201,7 @@ def test_what_targets_have_in_common_is_found_once() -> None:
     from bricolage.verify.reference import evaluate
 
     graph, known = prepare(parse(NET, **weights()), {"batch": 1}), KnownClaims()
-    backends = registry.available(["onnxruntime", "torch"])
+    backends = registry.available(["onnxruntime"])
     claims = known.of(graph, backends)
     assert known.of(graph, backends) is claims and dict(KnownClaims().of(graph, backends)) == claims
     references, asked = KnownReferences(), list[object]()
