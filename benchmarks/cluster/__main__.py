@@ -7,11 +7,13 @@
     python -m benchmarks.cluster --table estimates --rates simulation_throughputs.json --again physical_cluster_throughputs.json
     --json
     python -m benchmarks.cluster --table regret --rates simulation_throughputs.json --json
+    python -m benchmarks.cluster --table synergy --data synergy/models.json --json
 
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
 quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes. `regret` is what
-wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`.
+wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`. `synergy` takes its
+authors' profiles of models.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import estimates, gavel, physical, speed
+from benchmarks.cluster import estimates, gavel, physical, speed, synergy
 from benchmarks.output import keep
 
 
@@ -30,7 +32,7 @@ def main() -> None:
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--table", choices=("gavel", "shockwave", "physical", "speed", "estimates", "regret"), required=True
+        "--table", choices=("gavel", "shockwave", "physical", "speed", "estimates", "regret", "synergy"), required=True
     )
     parser.add_argument("--data", type=Path, help="folder of outcomes")
     parser.add_argument("--trace", type=Path, help="folder with 120_jobs.trace and tacc_throughputs.json")
@@ -90,6 +92,9 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     else:
         if given.data is None:
             parser.error(f"--table {given.table} needs --data")
+        if given.table == "synergy":
+            yield from synergy.rows(given.data, given.jobs or 1500)
+            return
         yield from physical.rows(given.trace or given.data.resolve().parent, given.data, given.restart)
 
 

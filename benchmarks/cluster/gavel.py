@@ -18,8 +18,9 @@ from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop, Scheduler
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy
 from bricolage.cluster.target import TargetScheduler
 

@@ -17,8 +17,9 @@ from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop, Scheduler
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy
 from bricolage.cluster.target import TargetScheduler
 

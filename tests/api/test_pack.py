@@ -18,6 +18,7 @@ from bricolage.api.pack import Packed, pack, read_targets
 from bricolage.cli.main import app
 from bricolage.device.host import host
 from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
+from bricolage.graph.prepare import prepare
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.agenda import AgendaItem
@@ -166,17 +167,41 @@ def test_every_plan_is_explained_reported_and_raced(folder: Path, made: Packed) 
     assert raced["target"] == "one" and "bricolage" in json.dumps(raced)
 
 
+def test_a_described_device_is_predicted_and_taken_by_name(folder: Path, made: Packed) -> None:
+    """With half of this machine's peaks everything takes twice as long; with half of the bandwidth alone, once to twice."""
+    from dataclasses import replace as changed
+
+    from bricolage.api.pack import _elsewhere
+    from bricolage.device.host import selected
+
+    peaks = selected("", None).peaks
+    there = (PackTarget("here"), PackTarget("half", gflops=peaks.gflops / 2, gbytes=peaks.gbytes / 2))
+    found = pack(parse(NET, **weights()), there, folder / "described.pack", OPTIONS)
+    here, half = found.pack.entries
+    assert half.parent == "here" and here.predicted_ms is None and half.predicted_ms is not None
+    assert half.median_ms == pytest.approx(2 * (here.median_ms or 0.0), rel=1e-6)
+    assert half.predicted_ms == pytest.approx((half.median_ms, half.median_ms))
+    slow = changed(there[1], gflops=peaks.gflops)
+    graph = prepare(parse(NET, **weights()), {"batch": 1})
+    predicted = _elsewhere(slow, found.plans[1], [graph])
+    assert predicted is not None and predicted.low_ms == pytest.approx(here.median_ms)
+    assert predicted.low_ms < predicted.ms <= predicted.high_ms == pytest.approx(2 * (here.median_ms or 0.0))
+    loaded = bricolage.load(folder / "described.pack")
+    assert loaded.choice is not None and loaded.choice.entry.target.name == "here"
+    assert "predictions for another device" in loaded.choice.because
+    assert bricolage.load(folder / "described.pack", target="half").choice is not None
+
+
 def test_what_targets_have_in_common_is_found_once() -> None:
     """Claims and references of a graph, found for one device, are there for the next."""
     from bricolage.backends import registry
     from bricolage.driver.candidates import KnownClaims
-    from bricolage.graph.prepare import prepare
     from bricolage.graph.store import Store
     from bricolage.verify.oracle import KnownReferences, Oracle
     from bricolage.verify.reference import evaluate
 
     graph, known = prepare(parse(NET, **weights()), {"batch": 1}), KnownClaims()
-    backends = registry.available(["onnxruntime", "torch"])
+    backends = registry.available(["onnxruntime"])
     claims = known.of(graph, backends)
     assert known.of(graph, backends) is claims and dict(KnownClaims().of(graph, backends)) == claims
     references, asked = KnownReferences(), list[object]()
@@ -218,6 +243,8 @@ def test_targets_of_a_file(folder: Path) -> None:
         ('[[target]]\nname = "a/b"\n', "name"),
         ('[[target]]\nname = "a"\nthreads = 0\n', "threads"),
         ('[[target]]\nname = "a"\nmemory_mb = 16\n', "memory_mb"),
+        ('[[target]]\nname = "a"\ngflops = 9.0\n', "only one of gflops and gbytes"),
+        ('[[target]]\nname = "a"\ngflops = 9.0\ngbytes = 1.0\nscale = 2.0\n', "both scale and gflops"),
         ("[[target", "it is not TOML"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import gavel, physical, speed
+from benchmarks.cluster import gavel, physical, speed, synergy
 from benchmarks.cluster.allox_port import AlloXPort
 from bricolage.cluster.history.rates import RateTable
 from tests.cluster.test_policies import problem
@@ -83,3 +83,15 @@ def test_the_port_of_allox_keeps_what_it_gave() -> None:
 def test_speed_counts_every_event() -> None:
     rows = speed.rows(200, 64, 0.9, ["fifo", "srtf"])
     assert rows[0].events == 400 and rows[1].events >= 400
+
+
+def test_synergy_is_compared_with_parts_on_equal_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node of eight; half of the jobs use twice the processors, half a third: who gives them away loses nothing."""
+    hungry = {"tput": [[0.1, 0.3, 0.3, 0.3, 0.3]] * 2 + [[0.1, 1, 1, 1, 1]] * 3 + [[0.1, 2, 2, 2, 2]] * 4}
+    modest = {"tput": [[1.0] * 5] * 9}
+    models = {name: hungry if kind == 0 else modest for kind, some in enumerate(synergy.MODELS) for name in some}
+    (tmp_path / "models.json").write_text(json.dumps(models))
+    assert synergy.profiles(tmp_path / "models.json")["alexnet_1"].demand == (6.0, 62.5)
+    monkeypatch.setattr(synergy, "LOADS", (9.0,))
+    (row,) = synergy.rows(tmp_path / "models.json", 40, nodes=1, split=(50, 50, 0))
+    assert row.jobs_per_hour == 9.0 and row.ratio > 1.0

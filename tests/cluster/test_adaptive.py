@@ -112,7 +112,7 @@ def test_who_needs_few_processors_leaves_them_to_others() -> None:
     drawn=st.lists(st.tuples(st.sampled_from((1, 1, 2, 4, 6)), st.sampled_from((None, HUNGRY, MODEST))), max_size=9),
     running=st.integers(0, 3),
 )
-def test_shares_fit_and_nobody_is_slower_than_with_its_part(
+def test_shares_fit_and_no_job_is_slower_than_with_its_part(
     drawn: list[tuple[int, HostProfile | None]], running: int
 ) -> None:
     part, states, left = (3.0, 20.0), list[JobState](), 8
@@ -171,7 +171,7 @@ def test_gandiva_migrates_to_fewer_nodes_and_to_better_kinds() -> None:
     assert only.ran == {"a", "b"} and only.finish_s < 0.5 * 5000.0
 
 
-def test_gandiva_grows_when_nobody_waits_and_shrinks_when_somebody_does() -> None:
+def test_gandiva_grows_when_no_job_waits_and_shrinks_when_one_does() -> None:
     jobs = [job(0, 0.0, 2000.0, scaling=((1, 1.0), (2, 1.8), (4, 3.0))), job(1, 600.0, 100.0, 2)]
     loop = gandiva(jobs, one_kind(4))
     mine = [(stay.start_s, stay.devices) for stay in loop.stays if stay.number == 0]

@@ -85,9 +85,10 @@ def test_what_cannot_be_compared() -> None:
 
 def test_a_scheduler_that_starts_nobody_is_noticed() -> None:
     from bricolage.cluster.estimates import ExactLengths
-    from bricolage.cluster.loop import Changes, ReplayLoop
+    from bricolage.cluster.loop import ReplayLoop
     from bricolage.cluster.order import OrderScheduler
     from bricolage.cluster.policies.fifo import Fifo
+    from bricolage.cluster.scheduler import Changes
 
     class Idle(OrderScheduler):
         def decide(self, now: float) -> Changes:

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.jobs import JobState, TrainingJob
-from bricolage.cluster.loop import Changes, ReplayLoop
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order import OrderPolicy, OrderScheduler
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
 from bricolage.cluster.policies.laxity import EarliestDeadline
 from bricolage.cluster.policies.shortest import ShortestJob, ShortestRemaining
 from bricolage.cluster.policies.tiresias import LeastAttained, gittins_index
+from bricolage.cluster.scheduler import Changes
 from tests.cluster.making import job, one_kind, replay, workloads
 
 

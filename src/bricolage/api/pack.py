@@ -24,18 +24,24 @@ from bricolage.api.deciding import Start, decide_bucket, decision_key, make_plan
 from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
+from bricolage.cluster.step_costs import MeasuredSteps
 from bricolage.codec import DecodeError, Length, decode, read_file
+from bricolage.device.description import ScaledTimes
 from bricolage.device.host import selected
 from bricolage.driver.session import ModelFindings
 from bricolage.errors import BadOption, BadTargets, MissingFile
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import workload
 from bricolage.measure.pool import Pool
 from bricolage.options import Options, available_cores, default_isa
+from bricolage.perf.described import Scaled
 from bricolage.plan import artifact
 from bricolage.plan.pack import MOST_TARGETS, Pack, PackEntry, PackTarget, tree
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
-from bricolage.work.cost import Setting
+from bricolage.work.cost import Estimate, Setting, Work
 
+_WHOLE = "plan"
 _AHEAD = 2
 """Targets that are compiled for while another one is decided."""
 
@@ -110,6 +116,7 @@ def pack(
             shared = _Shared(opened, pool, ModelFindings(), replan, progress)
             decided: dict[str, Plan] = {}
             entries: dict[str, PackEntry] = {}
+            graphs = [bucket.graph for bucket in opened.buckets]
             order = tree(tuple(targets))
             for at, (target, parent) in enumerate(order):
                 started = time.monotonic()
@@ -117,11 +124,14 @@ def pack(
                 above = None if parent is None else decided[parent.name]
                 coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
                 then = tuple(_setting(made[one.name]) for one, _ in coming if one.memory_mb is None)
-                plan, held = _decided(shared, target, own, above, then)
+                if parent is not None and own == made[parent.name]:  # its device is described; here they are one
+                    plan, held = decided[parent.name], entries[parent.name].resident_bytes
+                else:
+                    plan, held = _decided(shared, target, own, above, then)
                 decided[target.name] = plan
                 file = "plan.json" if target.name == targets[0].name else f"plan-{target.name}.json"
                 name = parent.name if parent is not None else ""
-                entries[target.name] = _entry(target, file, name, plan, held, time.monotonic() - started)
+                entries[target.name] = _entry(target, file, name, plan, held, time.monotonic() - started, graphs)
             found = Pack(tuple(entries[one.name] for one in targets), seconds)
             plans = tuple(decided[one.name] for one in targets)
             artifact.save(plans[0], directory, Path(output), found, plans)
@@ -211,10 +221,15 @@ def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
     return before.isa == options.isa or not any(region.implementation.config.bfloat16 for region in parent.regions)
 
 
-def _entry(target: PackTarget, file: str, parent: str, plan: Plan, held: int, seconds: float) -> PackEntry:
+def _entry(
+    target: PackTarget, file: str, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
+) -> PackEntry:
     device = selected(plan.provenance.options.isa, plan.provenance.options.cores)
     times = [bucket.winner.median_ms for bucket in plan.buckets]
     median = sum(time for time in times if time is not None) if None not in times else None
+    predicted = None if median is None else _elsewhere(target, plan, graphs)
+    if predicted is not None:
+        median = predicted.ms
     return PackEntry(
         target=target,
         plan=file,
@@ -226,4 +241,23 @@ def _entry(target: PackTarget, file: str, parent: str, plan: Plan, held: int, se
         system=device.system,
         architecture=device.architecture,
         resident_bytes=held,
+        predicted_ms=None if predicted is None else (predicted.low_ms, predicted.high_ms),
+    )
+
+
+def _elsewhere(target: PackTarget, plan: Plan, graphs: Sequence[Graph]) -> Estimate | None:
+    """What a run takes on the device that a target describes, summed over the buckets: each operator's share of what was measured
+    here, by the ratio of the rooflines. None where it describes none."""
+    if target.peaks is None:
+        return None
+    options, found = plan.provenance.options, list[Estimate]()
+    here = selected(options.isa, options.cores)
+    there = replace(here, name=target.name, cores=here.cores[: options.threads], peaks=target.peaks)
+    for bucket, graph in zip(plan.buckets, graphs, strict=True):
+        work = Work(workload(graph.everything), key=_WHOLE)
+        measured = MeasuredSteps({_WHOLE: {here.name: bucket.winner.median_ms or 0.0}})
+        scaled = Scaled(measured, {target.name: ScaledTimes()}, here, (options.threads,))
+        found += [one for one in scaled.estimate([work], Setting(there, options.threads)) if one is not None]
+    return Estimate(
+        sum(one.ms for one in found), sum(one.low_ms for one in found), sum(one.high_ms for one in found), "roofline"
     )

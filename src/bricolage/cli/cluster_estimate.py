@@ -70,6 +70,13 @@ def estimate(
         _show_length(_length(history, spec, user, name, devices), as_json)
         return
     assert step is not None
+    _show_step(step, spec, measured, known, most, seconds, out, name, as_json)
+
+
+def _show_step(
+    step: Path, spec: ClusterSpec, measured: list[str] | None, known: Path | None, most: int, seconds: float,
+    out: Path | None, name: str, as_json: bool,
+) -> None:  # fmt: skip
     from bricolage.api.job_estimates import estimate_job
     from bricolage.cli import output, progress
 

@@ -1,5 +1,5 @@
-"""What a job's speed depends on beside its devices: its batch size (Pollux, Sia) and its share of a node's processors and memory
-(Synergy). Both come from a file of profiles (`history/profiles.py`); jobs without one run as their history says.
+"""What a job's speed depends on apart from its devices: its batch size (Pollux, Sia) and its share of a node's processors and
+memory (Synergy). Both come from a file of profiles (`history/profiles.py`); jobs without one run as their history says.
 
 Goodput is throughput times statistical efficiency (Qiao et al., Pollux, OSDI'21; formulas as in `petuum/adaptdl`, Apache-2.0).
 With M samples a step on K devices, m = M / (K (s + 1)) of them at once and s steps that only accumulate gradients:
@@ -43,8 +43,8 @@ class RunSetting:
 
 @dataclass(frozen=True)
 class HostProfile:
-    """Speed of a job with so many processors and so much host memory for each of its devices (Synergy's sensitivity profile). Any
-    unit: ratios count. Raises ValueError where it contradicts itself."""
+    """Speed of a job with a number of processors and an amount of host memory for each of its devices (Synergy's sensitivity
+    profile). Any unit: ratios count. Raises ValueError where it contradicts itself."""
 
     cpus: Amounts
     gb: Amounts

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from bricolage.cluster.estimates import BlurredRates, Estimator, ExactLengths, Noisy, Rolling
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import Scheduler
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.order import OrderPolicy, OrderScheduler
 from bricolage.cluster.policies import gavel
@@ -30,6 +29,7 @@ from bricolage.cluster.policies.shockwave import Shockwave
 from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
 from bricolage.cluster.policies.synergy import Synergy, by_remaining
 from bricolage.cluster.policies.tiresias import Gittins, LeastAttained
+from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy, ShareRule
 from bricolage.cluster.target import TargetPolicy, TargetScheduler
 from bricolage.errors import UnknownPolicy

@@ -18,7 +18,7 @@ class WorkPhase:
     """Steps a second of the whole gang on each kind of device that the job can use."""
 
 
-_NOBODY: Mapping[str, Mapping[str, float]] = {}
+_ALONE: Mapping[str, Mapping[str, float]] = {}
 """One for all jobs: millions have no other."""
 
 
@@ -41,7 +41,7 @@ class TrainingJob:
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
-    together: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _NOBODY)
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _ALONE)
     """By kind of device, then by the kind of another job: steps a second with it on the same devices. What is not there, or 0,
     cannot share them."""
     after: tuple[str, ...] = ()

@@ -8,7 +8,6 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.admission import Admission
@@ -18,6 +17,7 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.observed import Observations
 from bricolage.cluster.placement import NodePool
+from bricolage.cluster.scheduler import Changes, JobStart, Scheduler
 from bricolage.cluster.standing import Standing, stand
 from bricolage.errors import ClusterStuck, JobFitsNowhere
 
@@ -25,69 +25,6 @@ _END, _FAIL, _REPAIR, _ARRIVE, _TICK = range(5)
 """The order of events at the same time: what is freed comes before who wants it."""
 _DONE = 1e-9
 """Share of a phase below which it counts as finished: sums of floats."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobStart:
-    """A job begins, or goes on, on devices of a kind."""
-
-    state: JobState
-    kind: str
-    devices: int
-    partner: JobState | None = None
-    """On the devices of this job, which runs on as many of that kind, alone."""
-    nodes: tuple[tuple[int, int], ...] = ()
-    """(node, devices) that it is to have; where these are not free, the fewest nodes that there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a scheduler wants now: first the stops, then the starts; `wake_s` is when it wants to be asked again at the latest."""
-
-    stops: Sequence[JobState] = ()
-    starts: Sequence[JobStart] = ()
-    wake_s: float = math.inf
-    settings: Mapping[int, RunSetting] = field(default_factory=dict)
-    """By number, how running jobs run from now on."""
-
-
-class Scheduler(Protocol):
-    """A policy at work. It is told of each event and asked once after all events of a time."""
-
-    preempts: bool
-    """Whether it may stop running jobs."""
-
-    def begin(self, cluster: ClusterSpec) -> None:
-        """Before the first event."""
-        ...
-
-    def arrived(self, state: JobState, now: float) -> None:
-        """A job was submitted. Where a loop begins with running jobs (`Standing`), it may hold devices already."""
-        ...
-
-    def ended(self, state: JobState, now: float) -> None:
-        """A job has finished; its devices are free."""
-        ...
-
-    def evicted(self, state: JobState, now: float) -> None:
-        """A job lost its devices to a failure, and waits."""
-        ...
-
-    def changed(self, state: JobState, now: float) -> None:
-        """A running job has another batch size, and so another rate."""
-        ...
-
-    def withdrawn(self, state: JobState, now: float) -> None:
-        """A job that waits is not wanted any more, or has ended after all."""
-        ...
-
-    def resized(self, kind: str, devices: int, now: float) -> None:
-        """That many devices of a kind are there now, free or not."""
-        ...
-
-    def decide(self, now: float) -> Changes:
-        """Who stops and starts."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

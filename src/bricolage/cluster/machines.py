@@ -229,7 +229,7 @@ class ClusterSpec:
 
 
 def _smaller(group: NodeGroup, devices: int) -> NodeGroup:
-    """One node like those of a group, with so many devices and their part of processors and memory."""
+    """One node like those of a group, with fewer devices and their part of processors and memory."""
     part = devices / group.devices
     cpus, host_gb = (None if one is None else one * part for one in (group.cpus, group.host_gb))
     return replace(group, nodes=1, devices=devices, cpus=cpus, host_gb=host_gb)

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 from bricolage.cluster.backfill import backfilled
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.loop import Changes, JobStart
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.scheduler import Changes, JobStart
 
 BACKFILL_DEPTH = 500
 """Jobs of the queue that are looked at for backfilling, as Slurm's `bf_max_job_test` has it by default."""

@@ -86,7 +86,7 @@ class Prospect:
     reason: str
     """What it waits for, in words; empty where for nothing."""
     change: str
-    """What would let it start now; empty where it runs, or starts now, and where so many come first that none was looked for."""
+    """What would let it start now; empty where it runs, or starts now, and where too many come first for one to be looked for."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def _told(scene: Scene, number: int, ahead: int) -> tuple[WaitsFor, str, str]:
 
 
 def _free(scene: Scene, job: TrainingJob) -> dict[str, int]:
-    """Devices that nobody holds, of each kind that a job can use; mates hold theirs once."""
+    """Devices that no job holds, of each kind that a job can use; mates hold theirs once."""
     free = {kind: scene.cluster.capacity[kind] for kind in job.kinds if kind in scene.cluster.capacity}
     for number, stood in scene.standing.items():
         if stood.kind in free and (stood.mate is None or stood.mate > number):

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 
 from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.loop import Changes, JobStart
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.scheduler import Changes, JobStart
 
 Target = Mapping[int, tuple[str, int]]
 """By number, who runs: the kind and how many devices."""

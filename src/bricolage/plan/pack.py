@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from bricolage.codec import Length, Matching, Within
+from bricolage.device.device import Peaks
 from bricolage.options import BOUNDS, MOST_THREADS, Precision
 from bricolage.plan.field_types import Amount, Duration
 
@@ -34,6 +35,22 @@ class PackTarget:
     """The most that a process may hold that loads and runs the plan; None: no limit."""
     scale: Annotated[float, Within(1e-6, 1e6)] | None = None
     """Of a device that is not here: its times by those here, where they are known."""
+    gflops: Annotated[float, Within(1e-3, 1e12)] | None = None
+    """Of a device that is not here: its peak in float32, 10⁹ operations a second, of the threads that the plan has; with
+    `gbytes`, or neither. Its times are predicted."""
+    gbytes: Annotated[float, Within(1e-3, 1e12)] | None = None
+    """The bandwidth of its memory, 10⁹ bytes a second."""
+
+    def __post_init__(self) -> None:
+        if (self.gflops is None) != (self.gbytes is None):
+            raise ValueError(f"target '{self.name}' has only one of gflops and gbytes; give both, or neither")
+        if self.gflops is not None and self.scale is not None:
+            raise ValueError(f"target '{self.name}' has both scale and gflops; give one of them")
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """Of a device that is not here, where they are given."""
+        return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
 
     def looser(self, other: PackTarget) -> bool:
         """Whether whatever fits the other one fits this one: nothing of it is tighter."""
@@ -71,6 +88,9 @@ class PackEntry:
     """That its kernels may use."""
     system: str
     architecture: str
+    predicted_ms: tuple[Duration, Duration] | None = None
+    """Of a device that is described: `median_ms` is predicted, and lies between these if every operator is bound by computing, or
+    every one by moving. None where it was measured."""
     resident_bytes: Amount = 0
     """Of a fresh process that loaded it and ran once."""
 

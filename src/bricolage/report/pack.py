@@ -36,6 +36,9 @@ def page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> s
 def _cells(entry: PackEntry) -> list[str]:
     target = entry.target
     run = words.MISSING if entry.median_ms is None else f"{entry.median_ms:.3g} ms"
+    if entry.predicted_ms is not None:
+        low, high = entry.predicted_ms
+        run = f"~{run} ({low:.3g}–{high:.3g})"
     held = words.size(entry.resident_bytes) if entry.resident_bytes else words.MISSING
     return [
         target.name, target.precision, str(entry.threads), target.isa or "all", held, entry.parent or words.MISSING, run,

@@ -75,6 +75,8 @@ def choose(
 
 def lacks(entry: PackEntry, here: Device, threads: int, free: int) -> str:
     """Why this machine cannot run an entry as planned; empty where it can."""
+    if entry.predicted_ms is not None:
+        return "its times are predictions for another device: it is taken by name"
     if (entry.system, entry.architecture) != (here.system, here.architecture):
         return f"it is for {entry.system} {entry.architecture}"
     if missing := sorted(set(entry.instructions) - here.instructions):

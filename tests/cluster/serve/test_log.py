@@ -170,7 +170,7 @@ def steps_of(loop: ReplayLoop) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "las-2d", "max-min", "themis"])
+@pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "las-2d", "max-min", "themis", "gandiva"])
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=5, deadline=None)
 def test_a_log_that_is_told_again_brings_the_policy_to_where_it_was(

@@ -159,7 +159,7 @@ def room(record: Record, jobs: int) -> None:
     if jobs >= MOST_JOBS:
         raise record.error(f"there are more than {MOST_JOBS} jobs; {advice}")
     if jobs % _LOOK == 0 and available_bytes() < max(reserve_bytes(), _JOB_BYTES * jobs):
-        raise record.error(f"memory runs out after {jobs} jobs, which a replay needs as much again for; {advice}")
+        raise record.error(f"memory runs out after {jobs} jobs, and a replay needs twice that memory; {advice}")
 
 
 def timed_phases(record: Record, seconds: float, cluster: ClusterSpec, kind: str, column: str) -> tuple[WorkPhase, ...]:

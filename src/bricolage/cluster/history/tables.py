@@ -188,12 +188,12 @@ def _check_order(jobs: Iterable[TrainingJob], waiting: Sequence[tuple[Record, Tr
     for record, job in waiting:
         path = [(job.name, iter(job.after))]
         while path:
-            name = next((one for one in path[-1][1] if one not in over), None)
-            if name is None:
+            before = next((one for one in path[-1][1] if one not in over), None)
+            if before is None:
                 over.add(path.pop()[0])
                 continue
             circle = [one for one, _ in path]
-            if name in circle:
-                told = " after ".join([*circle[circle.index(name) :], name])
+            if before in circle:
+                told = " after ".join([*circle[circle.index(before) :], before])
                 raise record.error(f"it never starts: {told}", column)
-            path.append((name, iter(after.get(name, ()))))
+            path.append((before, iter(after.get(before, ()))))

@@ -9,8 +9,8 @@ jobs take turns. Its affinity is the number of devices of the jobs on it.
 - *Introspective*, in each slice: who is in the queue is assigned first; then one job a slice is migrated, off the node of the
   largest height to one where it takes no turns, or onto fewer nodes, or onto a kind of device with room that it has not run on,
   and back to the best that it has run on. Progress of a job where it has run is all that is known.
-- Jobs that declare other numbers of devices (their scaling) grow inside their node, once nobody has waited for devices for two
-  slices, and shrink to their own number as soon as somebody does.
+- Jobs that declare other numbers of devices (their scaling) grow inside their node, once no job has waited for devices for two
+  slices, and shrink to their own number as soon as one does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bricolage.cluster.policies.elastic import levels
 from bricolage.cluster.target import Apart, ClusterView, Places, Target
 
 _IDLE_SLICES = 2
-"""Without anybody waiting, before jobs grow."""
+"""Without a job that waits, before jobs grow."""
 _BETTER = 1.1
 """Rate on another kind by the present one, from which a migration there is worth it."""
 Home = tuple[str, tuple[tuple[int, int], ...]]
@@ -44,7 +44,7 @@ class Gandiva(Apart):
     def target(self, view: ClusterView) -> Target:
         """Who runs in this slice, and where."""
         for state in view.states:
-            if state.held and state.number not in self._homes:  # it ran before, or was put elsewhere
+            if state.held:  # it may have been put elsewhere, where its node was away
                 self._homes[state.number] = state.held_kind, state.nodes
         self._shrink(view)
         queued = [state for state in view.states if state.number not in self._homes]
@@ -91,7 +91,7 @@ class Gandiva(Apart):
         }
 
     def _affinity(self, kind: str, node: int, gangs: dict[int, int]) -> int:
-        """0 where nobody is."""
+        """0 of a node without jobs."""
         some = [gangs[n] for n, (at, nodes) in self._homes.items() if at == kind and node in {one for one, _ in nodes}]
         return max(some, default=0)
 
@@ -181,7 +181,7 @@ class Gandiva(Apart):
         return max(heights[kind, node] for node, _ in nodes)
 
     def _shrink(self, view: ClusterView) -> None:
-        """Who has grown goes back to its own number, where somebody has no devices."""
+        """Who has grown goes back to its own number, where a job has no devices."""
         if all(state.held for state in view.states):
             return
         for state in view.states:

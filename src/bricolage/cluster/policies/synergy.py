@@ -2,7 +2,7 @@
 node are not divided by devices, but by what jobs make of them. No job is slower than with its devices' part.
 
 Synergy-TUNE: in each round the first jobs of an order that fill the devices run. A job asks for the least processors and memory
-that saturate it (its profile). Where no node has them beside the devices, it asks for its devices' part; where no node has that,
+that saturate it (its profile). Where no node has them with the devices, it asks for its devices' part; where no node has that,
 nodes with the fewest sufficient devices are taken, and the jobs there give back what they have above their own part, most first.
 What is left over stays idle. A job without a profile gets its devices' part.
 """
@@ -31,7 +31,7 @@ class _Host:
     gb: float
 
     def fits(self, devices: int, share: Share) -> bool:
-        """Whether so many devices are free with such a share of each."""
+        """Whether these devices are free, each with such a share."""
         return (
             self.devices >= devices
             and self.cpus * _SLACK >= devices * share[0]
@@ -185,7 +185,7 @@ def _revoke(
     least: Share, part: Share,
 ) -> None:  # fmt: skip
     """Jobs on these nodes give back what they have above their own part, who has most first, until `least`, which is no more than a
-    part, is there for the newcomer: once nobody has more than its part, it is."""
+    part, is there for the newcomer: once none has more than its part, it is."""
     mine = {node for node, _ in nodes}
     peers = [s.number for s in states if s.number in shares and mine & {node for node, _ in places[s.number]}]
     peers.sort(key=lambda number: (-max(shares[number][0] / part[0], shares[number][1] / part[1]), number))

@@ -21,8 +21,9 @@ from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import Changes, JobStart, ReplayLoop
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.scheduler import Changes, JobStart
 from bricolage.cluster.serve.answers import JobRow, Listed, past_of, rows, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
@@ -344,7 +345,7 @@ class _AsWritten:
         del now
         turn = self.engine.turn
         stops = [self.states[number] for number in turn.stops if self.states[number].held]
-        starts = [JobStart(self.states[gang.number], gang.kind, gang.devices) for gang in turn.starts]
+        starts = [JobStart(self.states[g.number], g.kind, g.devices, nodes=g.nodes) for g in turn.starts]
         return Changes(stops, starts)
 
 
