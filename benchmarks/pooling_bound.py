@@ -1,10 +1,11 @@
 """What joining a pooling with the convolution before it could save at most: `python -m benchmarks.pooling_bound [NAME …]`.
 
-The native engine stores what a convolution makes and pools it in a kernel of its own. A kernel of both would save the start of one
-kernel, and writing and reading what lies between. For each network: its kernels, those left if every reduction that alone reads a
-convolution's result were joined with it, and what that saves by the planner's model of memory (`native.fuse.memory_cost`), as a share
-of what the model says of all kernels and of the arithmetic of the products at a core's nominal peak, one thread. Nothing is timed;
-that moving never overlaps with arithmetic, and that the joined kernel multiplies as fast, are assumed in favour of joining.
+The native engine stores what a convolution makes and pools it in a kernel of its own. A kernel of both would save the start of
+one kernel, and writing and reading what lies between. For each network: its kernels, those left if every reduction that alone
+reads a convolution's result, or that a pointwise convolution alone reads, were joined with it, and what that saves by the
+planner's model of memory (`native.fuse.memory_cost`), as a share of what the model says of all kernels and of the arithmetic of
+the products at a core's nominal peak, one thread. Nothing is timed; that moving never overlaps with arithmetic, and that the
+joined kernel multiplies as fast, are assumed in favour of joining.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.native.cpu.target import fusion_target
 from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.joined_roots import is_pointwise
 from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.backends.native.ir.from_onnx import lower
@@ -93,9 +95,14 @@ def _joined(found: FusionPlan, costs: KernelCosts) -> tuple[float, int, int]:
         if not isinstance(kernel.root, Reduce):
             continue
         sources = [buffer for buffer in kernel_reads(kernel, found) if buffer in made]
-        if len(sources) != 1 or readers[sources[0]] != 1 or not isinstance(made[sources[0]].root, Conv):
+        before = len(sources) == 1 and readers[sources[0]] == 1 and isinstance(made[sources[0]].root, Conv)
+        behind = [other.root for other in found.kernels if kernel.target in kernel_reads(other, found)]
+        if before:
+            node = made[sources[0]].result
+        elif len(behind) == 1 and isinstance(behind[0], Conv) and is_pointwise(behind[0]):
+            node = kernel.result
+        else:
             continue
-        node = made[sources[0]].result
         saved += _START_NS + 2 * costs.move(node, node.elements, _WORD)
         moved, count = moved + 2 * _WORD * node.elements, count + 1
     return saved, moved, count

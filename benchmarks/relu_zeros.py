@@ -53,7 +53,7 @@ def measure(name: str, path: Path, inputs: Mapping[str, np.ndarray]) -> Row:
     sizes = {}
     model = to_model(path)
     for value in model.graph.inputs:
-        if value.shape is not None and value.name in inputs:
+        if value.shape is not None and value.name is not None and value.name in inputs:
             sizes.update(
                 {
                     str(d.value): n
@@ -66,13 +66,13 @@ def measure(name: str, path: Path, inputs: Mapping[str, np.ndarray]) -> Row:
     behind = [node for node in nodes if _relu_behind(node) and _plain(node)]
     keep = {value.name or "" for node in behind for value in (node.inputs[0], node.outputs[0]) if value is not None}
     found = Evaluator(graph.model, dtype=np.float32, keep=keep)(dict(inputs))
-    found = {**inputs, **found}
+    held = {**inputs, **found}
     totals = np.zeros(5)
     every = float(sum(_work(node) for node in nodes))
     for node in behind:
         source, kernel = node.inputs[0], node.inputs[1]
         assert source is not None and kernel is not None
-        weight, given = known(kernel), found[source.name or ""]
+        weight, given = known(kernel), np.asarray(held[source.name or ""])
         assert weight is not None
         own, output = window(node, kernel), np.asarray(found[node.outputs[0].name or ""])
         half = max(1, weight.shape[1] // 2)
@@ -96,8 +96,9 @@ def _convolved(own: Window, data: np.ndarray, weight: np.ndarray, bias: np.ndarr
 
     pads = [p for pair in zip(own.before[::-1], own.after[::-1], strict=True) for p in pair]
     padded = torch.nn.functional.pad(torch.from_numpy(np.array(data, np.float64)), pads)
-    tensors = [torch.from_numpy(np.array(each, np.float64)) for each in (weight, bias) if each is not None]
-    made = torch.nn.functional.conv2d(padded, *tensors, stride=own.strides, dilation=own.dilations)
+    kernel = torch.from_numpy(np.array(weight, np.float64))
+    added = None if bias is None else torch.from_numpy(np.array(bias, np.float64))
+    made = torch.nn.functional.conv2d(padded, kernel, added, stride=own.strides, dilation=own.dilations)
     return np.asarray(made)
 
 
