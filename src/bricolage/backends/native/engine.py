@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import inspect_kernels
-from bricolage.backends.native.fuse.layout import LAYOUTS, Layout, lie_otherwise
+from bricolage.backends.native.fuse.layout import LAYOUTS, lie_otherwise
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower_operator
@@ -330,5 +330,5 @@ def _structured(
         kept = numbers(str(given[FUSED])) if FUSED in given else None
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    plan = planned(region, target, arithmetic, origins, kept, waves=waves, layout=cast("Layout", layout))
+    plan = planned(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
     return config.base.tuned(given), plan, target, arithmetic

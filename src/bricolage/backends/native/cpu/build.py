@@ -40,8 +40,8 @@ def planned(
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
-    they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`). `layout`
-    says which images lie with their channels last.
+    they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
+    `layout` says which images lie with their channels last.
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
