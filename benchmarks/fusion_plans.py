@@ -87,7 +87,7 @@ def strategies(graph: Graph, origins: Mapping[Node, str]) -> dict[str, Strategy]
 LAYOUTS: tuple[Layout, ...] = ("dominant", "rows")
 
 
-def compare(name: str, rounds: int, threads: int, layouts: bool) -> list[Row]:
+def compare(name: str, rounds: int, threads: int, layouts: bool = False) -> list[Row]:
     """All plans of a workload, with `layouts` the searched one in other layouts too; timed in so many rounds, if any."""
     graph = prepare(to_model(export(workloads()[name])), {})
     with tempfile.TemporaryDirectory() as folder:

@@ -24,6 +24,7 @@ TABLES = {ROOT / "docs" / "cli.md": ("options", reference), ROOT / "docs" / "tra
 """Page → the name of the table that the code generates in it, and what generates it."""
 ABOUT = {
     "native-engine.md": SOURCES / "backends" / "native",
+    "kernel-compilers.md": SOURCES / "backends" / "native",
     "fusion.md": SOURCES / "backends" / "native",
     "rewriting.md": SOURCES / "rewrite",
     "egraphs.md": SOURCES / "rewrite" / "egraph",

@@ -18,8 +18,12 @@ from bricolage.driver.stages.placing import (
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
 from bricolage.driver.variants import placed
+from bricolage.driver.whole_models import looser_precisions, measure_dropped
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
+from bricolage.graph.work import workload
+from bricolage.perf.roofline import least_ms
+from bricolage.perf.track_record import Tries
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts
@@ -139,7 +143,16 @@ class PrecisionsByStructure(Item):
     def promise(self, state: DecisionState) -> Promise | None:
         """By the time that the fastest lower precision takes for all of it."""
         incumbent, lows = state.incumbent_ms, self._lows(state)
-        if state.session.options.effort != "full" or incumbent is None or not lows or not state.original.times:
+        if state.session.options.effort != "full" or incumbent is None or not state.original.times:
+            return None
+        untried = self._untried(state)
+        if untried:
+            work, setting = workload(state.original.graph.everything), state.session.setting
+            ms = min(least_ms(work, setting, bfloat16=one.config.bfloat16) for one in untried)
+            because = f"by the roofline, since {untried[0]} is not offered for the whole"
+            seconds = _BY_STRUCTURE * state.whole_s
+            return Promise(1.0 - ms / incumbent, seconds, because, Tries(0, ()).chance)
+        if not lows:
             return None
         ms = state.original.dropped[lows[0]].ms or incumbent
         because = f"all of it takes that much less on {lows[0]}, which is too inaccurate for the whole"
@@ -147,7 +160,19 @@ class PrecisionsByStructure(Item):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, as long as it was expected to take at most."""
-        place_by_structure(state, state.original, self._lows(state), deadline.at_most(_BY_STRUCTURE * state.whole_s))
+        part = deadline.at_most(_BY_STRUCTURE * state.whole_s)
+        if untried := self._untried(state):
+            state.original.measure_whole(untried, part)
+            measure_dropped(state.original, part)
+        if lows := self._lows(state):
+            place_by_structure(state, state.original, lows, part)
+
+    @staticmethod
+    def _untried(state: DecisionState) -> list[Implementation]:
+        """Precisions for lower accuracy words, which no decision takes for the whole."""
+        if not state.mixing or not state.original.graph.static:
+            return []
+        return [one for one in looser_precisions(state.original) if one not in state.original.whole]
 
     @staticmethod
     def _lows(state: DecisionState) -> list[Implementation]:

@@ -10,7 +10,7 @@ from functools import partial
 
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.measure.specs import Stop
-from bricolage.options import FAR
+from bricolage.options import FAR, PRECISIONS
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
@@ -141,6 +141,19 @@ def measure_dropped(profile: Profile, stop: Stop) -> None:
     if specs and not stop():
         costs = profile.session.measurer.measure([replace(profile.task(list(specs)), bound=bound)], should_stop=stop)
         profile.dropped.update({specs[spec]: cost for spec, cost in costs.items()})
+
+
+def looser_precisions(profile: Profile) -> list[Implementation]:
+    """Configurations of the fastest backend that are offered for lower accuracy words only. As a whole they are too inaccurate, but
+    for luck; some regions may bear them."""
+    if profile.fastest is None:
+        return []
+    session = profile.session
+    backend = session.backend(profile.fastest[0].backend)
+    words = PRECISIONS[PRECISIONS.index(session.options.precision) + 1 :]
+    configs = dict.fromkeys(config for word in words for config in backend.configs(word, session.device))
+    found = [replace(profile.fastest[0], config=config) for config in configs]
+    return [one for one in found if one not in profile.candidates.whole]
 
 
 def measure_near(profile: Profile, baselines: Mapping[Implementation, float], stop: Stop) -> None:

@@ -33,7 +33,7 @@ class Term:
 
     @property
     def is_variable(self) -> bool:
-        """Whether it stands for any tensor."""
+        """Whether it is any tensor."""
         return not self.numbers and not self.terms and self.name not in _CONSTANTS
 
     @property

@@ -43,6 +43,7 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import inspect_kernels
+from bricolage.backends.native.fuse.layout import LAYOUTS, lie_otherwise
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower_operator
@@ -76,6 +77,8 @@ _ARITHMETICS = {
 _REACHES: Mapping[int, tuple[Precision, ...]] = {0: PRECISIONS, 1: ("medium", "low"), 2: ("high",), 3: ("highest",)}
 """For which precisions a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
+LAYOUT = "layout"
+"""Parameter: which images lie with their channels last, by name (`fuse.layout`); without it all of them."""
 WAVES = "waves"
 """Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
 FUSED = "fused"
@@ -108,7 +111,7 @@ class Native(Backend):
     kind: ClassVar[Kind] = "engine"
     tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
-    structural: ClassVar[frozenset[str]] = frozenset([FUSED, WAVES])
+    structural: ClassVar[frozenset[str]] = frozenset([FUSED, LAYOUT, WAVES])
     travels: ClassVar[Travels] = "anywhere"
     after_fork: ClassVar[AfterFork] = "lives"  # the first call starts the threads again, see cpu/threads.py
 
@@ -158,6 +161,10 @@ class Native(Backend):
         found = [config.base.tuned({FUSED: text}) for text in fusions(plan, target, arithmetic, origins)]
         if target.threads > 1 and any(len(wave) > 1 for wave in in_waves(plan).sections):
             found.append(config.base.tuned({WAVES: True}))
+        dominant = config.base.tuned({LAYOUT: "dominant"})
+        _, other, _, _ = _structured(region, dominant, resources, {})
+        if lie_otherwise(plan, other):
+            found.append(dominant)
         return found
 
     def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
@@ -325,8 +332,12 @@ def _structured(
     waves = given.get(WAVES, False)
     if not isinstance(waves, bool):
         raise Refused(backend=Native.title, reason=f"the parameter '{WAVES}' cannot be {waves!r}")
+    layout = given.get(LAYOUT, LAYOUTS[0])
+    if layout not in LAYOUTS:
+        raise Refused(backend=Native.title, reason=f"the parameter '{LAYOUT}' cannot be {layout!r}")
     try:
         kept = numbers(str(given[FUSED])) if FUSED in given else None
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    return config.base.tuned(given), planned(region, target, arithmetic, origins, kept, waves=waves), target, arithmetic
+    plan = planned(region, target, arithmetic, origins, kept, waves=waves, layout=layout)
+    return config.base.tuned(given), plan, target, arithmetic

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.engine import Native
+from bricolage.backends.native.engine import LAYOUT, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.layout import Layout
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.conformance.regions import answers
+from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.verify.reference import evaluate
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
 
@@ -93,3 +95,33 @@ def test_the_layout_of_an_image_follows_what_is_asked(layout: Layout, last: tupl
         6: last[0],
         32: last[1],
     }
+
+
+def test_a_layout_that_differs_is_a_structure_to_be_measured(tmp_path: Path) -> None:
+    """Where a block's dominant operator is no convolution, its layout is a parameter; elsewhere there is no choice."""
+    k = np.ones((8, 8, 3, 3), np.float32)
+    mixed = regions.region(
+        tmp_path,
+        "a = Conv<pads=[1,1,1,1]>(x, k) \n c = Relu(z) \n d = MatMul(c, c) \n e = MatMul(d, c)",
+        "float[1,8,6,6] x, float[1,8,32,32] z",
+        "float[1,8,6,6] a, float[1,8,32,32] e",
+        k=k,
+    )
+    resources, dominant = Resources(threads=1), KernelConfig("f32", ((LAYOUT, "dominant"),))
+    assert dominant in Native().structures(mixed, regions.F32, resources)
+    plain = regions.region(
+        tmp_path,
+        "a = Conv<pads=[1,1,1,1]>(x, k) \n y = Conv<pads=[1,1,1,1]>(a, k)",
+        "float[1,8,6,6] x",
+        "float[1,8,6,6] y",
+        k=k,
+    )
+    assert dominant not in Native().structures(plain, regions.F32, resources)
+    with pytest.raises(Refused, match="layout"):
+        Native().compile(plain, KernelConfig("f32", ((LAYOUT, "diagonal"),)), resources)
+    found = (
+        Native()
+        .compile(mixed, dominant, resources)
+        .run([np.ones((1, 8, 6, 6), np.float32), np.ones((1, 8, 32, 32), np.float32)])
+    )
+    assert found[1][0, 0, 0, 0] == 32.0 * 32.0 and found[0][0, 0, 3, 3] == 72.0

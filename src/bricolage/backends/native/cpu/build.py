@@ -14,6 +14,7 @@ from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
+from bricolage.backends.native.fuse.layout import Layout
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.strands import in_strands
 from bricolage.backends.native.fuse.waves import in_waves
@@ -35,10 +36,12 @@ def planned(
     *,
     waves: bool = False,
     strands: bool = True,
+    layout: Layout = "channels last",
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
     they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
+    `layout` says which images lie with their channels last.
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
@@ -49,12 +52,12 @@ def planned(
         inputs, outputs = lower(region.model, origins)
     except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
-    found = plan(inputs, outputs, target.fusion, arithmetic.stores)
+    found = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)
     if fused is not None:
         if any(number >= len(found.kernels) for number in fused):
             raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
         blocks = operators_apart(found, origins, fused)
-        found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks)
+        found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
     if arithmetic.in_bytes and not any(map(multiplies_bytes, roots)):
         raise Refused(

@@ -8,9 +8,11 @@ its dominant operator instead; both, and rows of ONNX's order everywhere, can be
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.tensors import (
     ConcatBuffer,
     Conv,
@@ -20,12 +22,14 @@ from bricolage.backends.native.ir.tensors import (
     Normalise,
     Pointwise,
     Reduce,
+    Shape,
     Softmax,
     View,
 )
 
 Layout = Literal["channels last", "dominant", "rows"]
 """Channels last for all images; for those whose dominant operator is a convolution; for none."""
+LAYOUTS: tuple[Layout, ...] = ("channels last", "dominant", "rows")
 _THROUGH = (Pointwise, View, Gather, ConcatBuffer)
 _ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 
@@ -46,6 +50,15 @@ def channels_last(nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], l
         readers = users.get(node, ())
         below[node] = _heaviest(one if isinstance(one, _ROOTS) else below.get(one) for one in readers)
     return {node for node in images if isinstance(_heaviest((above[node], below[node])), Conv)}
+
+
+def lie_otherwise(first: FusionPlan, second: FusionPlan) -> bool:
+    """Whether any tensor of a plan lies otherwise in another plan of the same region."""
+    return _strides(first) != _strides(second)
+
+
+def _strides(plan: FusionPlan) -> Counter[tuple[Shape, Shape]]:
+    return Counter((buffer.shape, buffer.strides) for buffer in plan.buffers.values())
 
 
 def _inside(node: Node) -> Sequence[Node]:
