@@ -38,13 +38,13 @@ _STEPS = 8
 """Products in int16 that are summed before they are widened."""
 
 
-def multiplies_blocks(root: Node | None) -> QuantisedBlocks | None:
+def multiplies_blocks(root: Node | None) -> BlockConstant | None:
     """The weights of a product that multiplies by blocks along k; None where it does not, or where vectors of four neighbours do
     not fill a block."""
     if not isinstance(root, MatMul) or not isinstance(root.right, BlockConstant) or root.right.turned:
         return None
     blocks = root.right.blocks
-    return blocks if blocks.block % (32 // blocks.bits) == 0 and blocks.block <= LONGEST_BLOCK else None
+    return root.right if blocks.block % (32 // blocks.bits) == 0 and blocks.block <= LONGEST_BLOCK else None
 
 
 def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> BlockOperand:
@@ -144,7 +144,7 @@ class BlockOperand(ProductOperand):
         lines += [f"a += {own + _BEHIND}; b += {head + groups * tile.vectors * wide};"]
         return name, "\n".join(
             [
-                f"static __attribute__((noinline, noipa)) void {name}"
+                f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
                 "(long blocks, const uint8_t *restrict a, const uint8_t *restrict b, float *restrict tile) {",
                 f"  vec {', '.join(f't_{r}_{v} = {{0}}' for r in rows for v in vectors)};",
                 "  for (long block = 0; block < blocks; block++) {",
@@ -154,6 +154,10 @@ class BlockOperand(ProductOperand):
                 "}",
             ]
         )
+
+    def attributes(self, _lanes: int) -> list[str]:
+        """Of a micro-kernel, in C."""
+        return []
 
     prefix = ""
     element_bytes = 1
@@ -257,7 +261,11 @@ class BlockBytes(BlockOperand):
 
     @property
     def _vnni(self) -> bool:
-        return self.dot in ("vpdpbusd",)
+        return self.dot == "vpdpbusd"
+
+    def attributes(self, lanes: int) -> list[str]:
+        """An instruction that other code of the file is not compiled for."""
+        return [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
 
     @property
     def _halves(self) -> bool:
