@@ -103,7 +103,7 @@ class Kernels:
 
 
 def _name(operand: BlockOperand) -> str:
-    return f"{operand.prefix}{operand.bits}x{operand.block}{'z' * operand.offsets}"
+    return f"{operand.prefix}{operand.bits}x{operand.block}{'z' * operand.offsets}{'h' * operand.halves}"
 
 
 def _at(array: np.ndarray, offset: int = 0) -> ctypes.c_void_p:

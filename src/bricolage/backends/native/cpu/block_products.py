@@ -34,6 +34,9 @@ LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _BEHIND = 16
 """Bytes behind each block of a packed row: its scale, its scale times its sum, and where the sums of its products start."""
+_AHEAD, _LINE = 4096, 64
+"""Bytes of a panel that are fetched ahead, and of a cache line. A processor's own prefetching ends with a page: without this, one
+thread read at three quarters of what memory gives it."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
 
@@ -50,7 +53,8 @@ def multiplies_blocks(root: Node | None) -> BlockConstant | None:
 def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> BlockOperand:
     """How rows are multiplied with such weights: as bytes or as float32."""
     kind = BlockBytes if in_bytes else BlockFloats
-    per_column = blocks.block * blocks.bits // 8 + (4 if blocks.zeros is None else 8)
+    halves = isa.reads_halves and blocks.in_halves
+    per_column = blocks.block * blocks.bits // 8 + (2 if halves else 4) + (0 if blocks.zeros is None else 4)
     return kind(
         "uint8",
         4,
@@ -60,6 +64,7 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         bits=blocks.bits,
         block=blocks.block,
         offsets=blocks.zeros is not None,
+        halves=halves,
         dot=isa.vector_dot,
     )
 
@@ -72,6 +77,8 @@ class BlockOperand(ProductOperand):
     block: int = 32
     offsets: bool = False
     """Whether there are zero points other than the middle."""
+    halves: bool = False
+    """Whether scales are float16, which then loses nothing and takes less to read."""
     dot: ByteDot = "plain"
 
     def steps(self, k: int) -> int:
@@ -92,17 +99,20 @@ class BlockOperand(ProductOperand):
         grouped = integers.reshape(wide, count, -1, self.group)
         if self.bits == 4:
             grouped = grouped[..., :4] | grouped[..., 4:] << 4
-        heads = np.zeros((1 + self.offsets, wide, count), np.float32)
-        heads[0, :n] = blocks.scales
+        scales = np.zeros((wide, count), np.float16 if self.halves else np.float32)
+        scales[:n] = blocks.scales
+        heads = [scales]
         if blocks.zeros is not None:
-            heads[1, :n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+            offsets = np.zeros((wide, count), np.float32)
+            offsets[:n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+            heads.append(offsets)
         parts: list[np.ndarray] = []
         for start in range(0, wide, 2 * lanes):
             own = slice(start, min(start + 2 * lanes, wide))
-            # [head, column, block] to [block, head, column]; [column, block, group, byte] to [block, group, column, byte].
-            head = np.ascontiguousarray(heads[:, own].transpose(2, 0, 1)).view(np.uint8).reshape(count, -1)
+            # [column, block] to [block, column]; [column, block, group, byte] to [block, group, column, byte].
+            first = [np.ascontiguousarray(each[own].T).view(np.uint8) for each in heads]
             body = np.ascontiguousarray(grouped[own].transpose(1, 2, 0, 3)).reshape(count, -1)
-            parts.append(np.concatenate([head, body], axis=1).reshape(-1))
+            parts.append(np.concatenate([*first, body], axis=1).reshape(-1))
         return np.concatenate(parts)
 
     @property
@@ -117,15 +127,19 @@ class BlockOperand(ProductOperand):
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`."""
         assert not tile.adds and not tile.prefetch, "a panel is read once, and as a stream"
-        name = f"{self.prefix}{self.bits}x{self.block}{'z' * self.offsets}_{tile.rows}x{tile.vectors}_{tile.lda}"
+        kind = f"{self.bits}x{self.block}{'z' * self.offsets}{'h' * self.halves}"
+        name = f"{self.prefix}{kind}_{tile.rows}x{tile.vectors}_{tile.lda}"
         rows, vectors, lanes = range(tile.rows), range(tile.vectors), tile.lanes
         wide = 4 * lanes
-        head = wide * tile.vectors * (1 + self.offsets)
+        scales = (wide // 2 if self.halves else wide) * tile.vectors
+        head = scales + wide * tile.vectors * self.offsets
         groups = self.block // self.group
         step = self.widened_after
-        lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
+        size = head + groups * tile.vectors * wide
+        lines = _fetched("b", head)
+        lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
         if self.offsets:
-            lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
+            lines += [f"const vec offset_{v} = *(const vec *)(b + {scales + v * wide});" for v in vectors]
         lines += self.begin(tile)
         lines += [f"const uint8_t *x = a, *w = b + {head};"]
         whole, rest = divmod(groups, step)
@@ -133,7 +147,7 @@ class BlockOperand(ProductOperand):
             if not count or not times:
                 continue
             ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
-            body = [*self.groups(count, tile), ahead]
+            body = [*_fetched("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
             lines += (
                 ["{", *(f"  {line}" for line in body), "}"]
                 if times == 1
@@ -141,7 +155,7 @@ class BlockOperand(ProductOperand):
             )
         lines += self.end(tile)
         own = self.block * self.element_bytes
-        lines += [f"a += {own + _BEHIND}; b += {head + groups * tile.vectors * wide};"]
+        lines += [f"a += {own + _BEHIND}; b += {size};"]
         return name, "\n".join(
             [
                 f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
@@ -155,9 +169,18 @@ class BlockOperand(ProductOperand):
             ]
         )
 
-    def attributes(self, _lanes: int) -> list[str]:
-        """Of a micro-kernel, in C."""
-        return []
+    def _scale(self, v: int, lanes: int) -> str:
+        """C of a vector of scales."""
+        if not self.halves:
+            return f"*(const vec *)(b + {4 * lanes * v})"
+        at = f"b + {2 * lanes * v}"
+        if lanes == 16:
+            return f"(vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)({at})))"
+        return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)({at})))"
+
+    def attributes(self, lanes: int) -> list[str]:
+        """Of a micro-kernel, in C: instructions that other code of the file is not compiled for."""
+        return ['target("f16c")'] if self.halves and lanes == 8 else []
 
     prefix = ""
     element_bytes = 1
@@ -185,6 +208,11 @@ class BlockOperand(ProductOperand):
         """What zero points add, if there are any."""
         at = f"a + {r * lda + self.block * self.element_bytes + 4}"
         return [f"t_{r}_{v} += *(const float *)({at}) * offset_{v};"] if self.offsets else []
+
+
+def _fetched(at: str, size: int) -> list[str]:
+    """C that brings near what will be read in place of `size` bytes from here."""
+    return [f"__builtin_prefetch({at} + {_AHEAD + line});" for line in range(0, size, _LINE)]
 
 
 @dataclass(frozen=True)
@@ -264,8 +292,9 @@ class BlockBytes(BlockOperand):
         return self.dot == "vpdpbusd"
 
     def attributes(self, lanes: int) -> list[str]:
-        """An instruction that other code of the file is not compiled for."""
-        return [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
+        """See `BlockOperand.attributes`."""
+        own = [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
+        return [*super().attributes(lanes), *own]
 
     @property
     def _halves(self) -> bool:
@@ -349,11 +378,15 @@ class BlockBytes(BlockOperand):
         return lines
 
 
-_INTS = "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));"
+_INTRINSICS = """#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+"""
+
+_INTS = _INTRINSICS + "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));"
 
 _NUMBERS = r"""
 #if defined(__AVX512F__) && LANES == 16
-#include <immintrin.h>
 /* The integer of 4 bits from bit `shift` on, less 8: a table has them all, and the instruction takes no more bits than that. */
 static inline vec block_number4(block_ints w, int shift) {
   const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
@@ -440,7 +473,6 @@ def _intrinsics(dot: ByteDot, lanes: int) -> str:
     mm, si, load = ("_mm512", "si512", "p") if lanes == 16 else ("_mm256", "si256", "(const __m256i *)(p)")
     vector = "__m512i" if lanes == 16 else "__m256i"
     lines = [
-        "#include <immintrin.h>",
         f"typedef {vector} block_bytes, block_four;",
         "typedef block_ints block_sums;",
         f"#define BLOCK_START(n) ((block_sums){mm}_set1_epi32(n))",

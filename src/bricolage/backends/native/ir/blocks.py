@@ -7,6 +7,7 @@ A weight is scale · (integer - zero point). That is what `com.microsoft.MatMulN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -48,6 +49,12 @@ class QuantisedBlocks:
     def middle(self) -> int:
         """Of the integers: what stands for zero unless zero points are given."""
         return 1 << (self.bits - 1)
+
+    @cached_property
+    def in_halves(self) -> bool:
+        """Whether float16 holds every scale as it is."""
+        with np.errstate(over="ignore"):
+            return bool((self.scales.astype(np.float16) == self.scales).all())
 
     @property
     def nbytes(self) -> int:
