@@ -1,14 +1,15 @@
 """Search over rewrites: `python -m benchmarks.searching [NAME …]`.
 
-For each network of TASO and Tensat (or those named): the predicted cost (the roofline estimate, ms) of the graph as exported (none), after
-the fixpoint of `bricolage rewrite`, after backtracking, equality saturation and random keys, with the seconds of each search and those
-after which it met its best graph. `same_cost_s` are the seconds after which saturation met a graph as cheap as backtracking's best.
+For each network of TASO and Tensat (or those named): the predicted cost (the roofline estimate, ms) of the graph as exported
+(none), after the fixpoint of `bricolage rewrite`, after backtracking, equality saturation and random keys, with the seconds of
+each search and those after which it met its best graph. `same_cost_s` are the seconds after which saturation met a graph as
+cheap as backtracking's best.
 
     python -m benchmarks.searching --json
     python -m benchmarks.searching --time --backend onnxruntime squeezenet
 
-With `--time` the graphs that the methods find race on a backend, checked against float64 of the original; the ratio is the original's
-time by the graph's, above 1 where the graph is faster. Without it nothing is measured but the searches themselves.
+With `--time` the graphs that the methods find race on a backend, checked against float64 of the original; the ratio is the
+original's time by the graph's, above 1 where the graph is faster. Without it nothing is measured but the searches themselves.
 """
 
 from __future__ import annotations

@@ -238,12 +238,13 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
     over_float, over_peers = list[float](), list[float]()
     for name in dict.fromkeys(row.network for row in rows):
         own = [row for row in rows if row.network == name and row.ms is not None]
-        ours = [row for row in own if row.contestant.startswith("native int8")]
+        ours = [row for row in own if row.contestant.startswith(("native int8", "ours on "))]
         if not ours:
             continue
         best = min(ours, key=lambda row: row.ms or 0.0)
         over_float.append(best.ratio_to_best_float or 1.0)
-        peers = [row for row in own if " on " in row.contestant and not row.contestant.endswith("native")]
+        others = [row for row in own if " on " in row.contestant and not row.contestant.startswith("ours on ")]
+        peers = [row for row in others if not row.contestant.endswith("native")]
         rivals = [row.ms for row in peers if row.ms and (row.error or 9.0) <= (best.error or 0.0)]
         if rivals and best.ms:
             over_peers.append(min(rivals) / best.ms)

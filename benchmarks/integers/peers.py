@@ -1,4 +1,4 @@
-"""Files of other tools' quantisers, each at the settings that its own documentation advises."""
+"""Files of quantisers: ours, and other tools' at the settings that their own documentation advises."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from bricolage import quantize
 
 Arrays = Mapping[str, np.ndarray]
 Quantiser = Callable[[Path, Sequence[Arrays], Path, bool], None]
@@ -61,4 +63,14 @@ def nncf_static(float32: Path, samples: Sequence[Arrays], to: Path, products_onl
     onnx.save(found, str(to))
 
 
-PEERS: Mapping[str, Quantiser] = {"ort-static": ort_static, "ort-dynamic": ort_dynamic, "nncf": nncf_static}
+def ours(float32: Path, samples: Sequence[Arrays], to: Path, _products_only: bool) -> None:
+    """`bricolage quantize` as it comes, but without a limit of the error: it compares quantisers, not what stays float."""
+    quantize(float32, samples, max_error=None).save(to)
+
+
+PEERS: Mapping[str, Quantiser] = {
+    "ours": ours,
+    "ort-static": ort_static,
+    "ort-dynamic": ort_dynamic,
+    "nncf": nncf_static,
+}

@@ -13,6 +13,7 @@ from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import (
     HIGHEST_CORE,
     SearchMethod,
+    parse_accuracy,
     parse_cores,
     parse_milliseconds,
     parse_seconds,
@@ -36,10 +37,12 @@ _MOST_COUNTED = 4_000
 Precision = Literal["highest", "high", "medium", "low"]
 Effort = Literal["instant", "quick", "full"]
 Objective = Literal["latency", "throughput"]
+Weights = Literal["int4", "int8"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2, "low": 1e-1}
 """Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word; what rounding in float32 does is accepted in any case (see
@@ -215,6 +218,18 @@ class Options:
         metavar="NUMBER",
         help="Accept exactly this relative error; overrides --precision.",
     )
+    accuracy: str = _option(
+        "relative",
+        flag="--accuracy",
+        metavar="METRIC",
+        help="What answers to samples held back must reach as well: sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X.",
+    )
+    weights: Weights | None = _option(
+        None,
+        flag="--weights",
+        metavar="WORD",
+        help="Also try the model's weights in blocks of int4 or int8, accepted as --precision low says.",
+    )
     objective: Objective = _option(
         "latency",
         flag="--objective",
@@ -294,6 +309,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise UnknownPrecision(name=self.precision)
+        parse_accuracy(self.accuracy)
+        if self.weights not in (None, *WEIGHTS):
+            raise BadOption(option="weights", value=self.weights, advice="Use int4 or int8, or leave it out")
         if self.effort not in EFFORTS:
             raise BadOption(option="effort", value=self.effort, advice="Use instant, quick or full")
         if self.objective not in OBJECTIVES:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.verify import inputs as inputs_
-from bricolage.verify.inputs import check, choose, generate, judge, load, not_finite
+from bricolage.verify.inputs import check, choose, generate, judge, not_finite, read_arrays
 from bricolage.verify.roles import role, saturating
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
@@ -216,7 +216,7 @@ def test_good_inputs_pass(tmp_path: Path) -> None:
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3), np.float32)}
     path = tmp_path / "x.npz"
     np.savez(path, **arrays)
-    loaded = load(path, two_inputs())
+    loaded = check(two_inputs(), read_arrays(path))
     assert list(loaded) == ["a", "b"]
     np.testing.assert_array_equal(loaded["a"], arrays["a"])
 
@@ -240,9 +240,8 @@ def test_wrong_inputs_are_refused(change: dict, error: type[Exception], words: s
 
 
 def test_bad_input_files(tmp_path: Path) -> None:
-    model = two_inputs()
     with pytest.raises(errors.MissingFile):
-        load(tmp_path / "nowhere.npz", model)
+        read_arrays(tmp_path / "nowhere.npz")
     (tmp_path / "text.npz").write_text("hello", encoding="utf-8")
     np.save(tmp_path / "single.npy", np.ones(3))
     np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
@@ -251,7 +250,7 @@ def test_bad_input_files(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     for name in ("text.npz", "single.npy", "objects.npz", "cut.npz"):
         with pytest.raises(errors.BadOption, match="savez"):
-            load(tmp_path / name, model)
+            read_arrays(tmp_path / name)
 
 
 def test_bfloat16_survives_a_file(tmp_path: Path) -> None:
@@ -260,7 +259,7 @@ def test_bfloat16_survives_a_file(tmp_path: Path) -> None:
     kind = TensorProto.BFLOAT16
     model = make([helper.make_node("Identity", ["x"], ["y"])], {"x": (kind, [2])}, {"y": (kind, [2])})
     np.savez(tmp_path / "x.npz", x=np.array([1, 2], ml_dtypes.bfloat16))
-    assert load(tmp_path / "x.npz", model)["x"].dtype == ml_dtypes.bfloat16
+    assert check(model, read_arrays(tmp_path / "x.npz"))["x"].dtype == ml_dtypes.bfloat16
 
 
 def test_boolean_inputs_are_drawn_true_and_false() -> None:

@@ -93,7 +93,7 @@ class DecisionContext:
 
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:
         """What a graph is measured with, and where that comes from."""
-        return measuring_inputs(opened, graph, self.options, session.evaluate)
+        return measuring_inputs(opened, graph, self.options, session.evaluate, session.samples)
 
 
 @contextmanager

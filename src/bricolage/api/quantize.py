@@ -5,35 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import UnusableCalibration
-from bricolage.frontends import raise_opset, to_model
-from bricolage.graph.graph import Graph
+from bricolage.frontends import to_model
 from bricolage.graph.interface import externalised
-from bricolage.graph.prepare import simplify
+from bricolage.quantization.canonical import canonical
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
 from bricolage.quantization.quantize import quantized
 from bricolage.quantization.samples import samples
-from bricolage.quantization.weights_only import OPSET_OF_BLOCKS, quantized_weights_only
-from bricolage.rewrite.apply import rewrite
-from bricolage.rewrite.catalogue import chosen
+from bricolage.quantization.weights_only import quantized_weights_only
 
 Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 
 
 def quantize(
-    model: Any,
+    model: object,
     calibrate: Calibration | None = None,
     options: QuantizationOptions | None = None,
     *,
-    example_inputs: Any = None,
-    **given: Any,
+    example_inputs: object = None,
+    **given: object,
 ) -> QuantizedModel:
     """Makes a model of integers, as standard ONNX that ONNX Runtime and OpenVINO read as it is.
 
@@ -61,21 +57,15 @@ def quantize(
     original = to_model(model, example_inputs=example_inputs)
     require_float(original)
     data = None if calibrate is None else _samples(original, calibrate)
-    if data is None and settled.weights is None:
+    if settled.weights is not None:
+        graph = canonical(original, settled)
+        made = quantized_weights_only(graph, data, settled)
+    elif data is None:
         raise UnusableCalibration(reason="there is none, and scales of activations follow from it")
-    graph = canonical(original, settled)
-    made = quantized(graph, data, settled) if settled.weights is None else quantized_weights_only(graph, data, settled)
+    else:
+        graph = canonical(original, settled)
+        made = quantized(graph, data, settled)
     return QuantizedModel(externalised(made.model, graph.model), made.report)
-
-
-def canonical(original: ir.Model, options: QuantizationOptions) -> Graph:
-    """A copy, simplified: batch normalisations are in the weights, and normalisations are one operator."""
-    model = original.clone()
-    if options.weights is not None and options.block_format == "blocks":
-        raise_opset(model, max(OPSET_OF_BLOCKS, model.graph.opset_imports.get("", 0)))
-    simplify(model)
-    rewrite(model, chosen(generated=False))
-    return simplify(model)
 
 
 def _samples(model: ir.Model, calibrate: Calibration) -> list[Mapping[str, np.ndarray]]:

@@ -67,13 +67,13 @@ Error = Annotated[
     ),
 ]
 RateError = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--rate-error",
         metavar="S",
         min=0.0,
         max=5.0,
-        help="So are rates on kinds of device that a job has not run on yet; default: exact.",
+        help="So are rates on kinds of device that a job has not run on yet; default: as the intervals of --rates say, else exact.",
     ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of these errors.")]
@@ -91,7 +91,7 @@ def replay(
     profiles: Profiles = None,
     form: Format = "auto",
     error: Error = 0.0,
-    rate_error: RateError = 0.0,
+    rate_error: RateError = None,
     seeds: Seeds = 1,
     why: Why = None,
     out: Page = None,
@@ -103,7 +103,7 @@ def replay(
     output.check_writable(out)
     spec, found = _read(history, cluster, (rates, profiles), form)
     _check_why(why, found)
-    compared = _compared(found, spec, policy, (error, rate_error), seeds, why)
+    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, why)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -137,7 +137,7 @@ def whatif(
     profiles: Profiles = None,
     form: Format = "auto",
     error: Error = 0.0,
-    rate_error: RateError = 0.0,
+    rate_error: RateError = None,
     seeds: Seeds = 1,
     out: Page = None,
     as_json: a.Json = False,
@@ -156,8 +156,8 @@ def whatif(
     changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
-    before = _compared(found, spec, policy, (error, rate_error), seeds, None)
-    after = _compared(jobs_after, changed, policy, (error, rate_error), seeds, None)
+    before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
+    after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -192,6 +192,21 @@ def _history(history: Path, spec: ClusterSpec, known: tuple[Path | None, Path | 
     found = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
     if profiles is not None:
         found = replace(found, jobs=with_profiles(found.jobs, read_profiles(profiles, spec), spec))
+    return found
+
+
+def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> float:
+    """What the user says, else what the intervals of predicted rates say."""
+    from bricolage.cli import output
+    from bricolage.cluster.history.rates import read_rates
+
+    if given is not None or rates is None:
+        return given or 0.0
+    found = read_rates(rates, spec.kinds).error
+    if found:
+        output.note(
+            f"the rates of {rates.name} are predictions: policies believe them off by exp({found:.2g}) on kinds not run on"
+        )
     return found
 
 

@@ -115,7 +115,7 @@ class StepTimes:
             base, more = (self.network_s, self.network_device_s) if spread else (self.sync_s, self.sync_device_s)
             sync = base + more * max(devices - 2, 0)
         step = max(grad, sync) * (1.0 + (min(grad, sync) / max(grad, sync)) ** self.overlap) ** (1.0 / self.overlap)
-        return devices * local * (accumulated + 1) / (accumulated * grad + step)
+        return float(devices * local * (accumulated + 1) / (accumulated * grad + step))
 
 
 @dataclass(frozen=True)

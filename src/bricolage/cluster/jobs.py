@@ -18,6 +18,10 @@ class WorkPhase:
     """Steps a second of the whole gang on each kind of device that the job can use."""
 
 
+_NOBODY: Mapping[str, Mapping[str, float]] = {}
+"""One for all jobs: millions have no other."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
     """A job as it was submitted: a gang of `devices` equal devices until its steps are done. Times are in seconds."""
@@ -37,9 +41,11 @@ class TrainingJob:
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
-    together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _NOBODY)
     """By kind of device, then by the kind of another job: steps a second with it on the same devices. What is not there, or 0,
     cannot share them."""
+    after: tuple[str, ...] = ()
+    """Names of jobs that have to be over before it can start."""
     host: HostProfile | None = None
     """What processors and host memory are to it; None: it runs as its history says, with its devices' part of a node."""
     batches: BatchProfile | None = None

@@ -149,7 +149,7 @@ class ReplayLoop:
         self.lost_steps = 0.0
         self._events = 0
         self._left = 0
-        self._admission = Admission(self.cluster.quota)
+        self._admission = Admission(self.cluster.quota, self.jobs)
         self._begun = False
         self.observed = Observations(self)
         self._cut: dict[int, float] = {}

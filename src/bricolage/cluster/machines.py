@@ -159,6 +159,14 @@ class ClusterSpec:
                 raise ValueError(f"a failure names node {one.node} of kind '{one.kind}', of which there are {nodes}")
             if one.until_s <= one.at_s:
                 raise ValueError(f"node {one.node} of kind '{one.kind}' is back at {one.until_s:g} s before it fails")
+        self._check_overlaps()
+
+    def _check_overlaps(self) -> None:
+        until: dict[tuple[str, int], float] = {}
+        for one in sorted(self.failure, key=lambda one: one.at_s):
+            if one.at_s < until.get((one.kind, one.node), 0.0):
+                raise ValueError(f"node {one.node} of kind '{one.kind}' fails at {one.at_s:g} s while it is away")
+            until[one.kind, one.node] = one.until_s
 
     @property
     def kinds(self) -> tuple[str, ...]:

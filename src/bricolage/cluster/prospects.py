@@ -24,8 +24,9 @@ from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.standing import Standing
 from bricolage.cluster.why import Expected, lacking
 
-WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
-"""Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
+WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota", "dependency"]
+"""Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have;
+dependency: jobs that it comes after are not over."""
 _TRIES = 30
 _AGAIN = 4
 """Windows of past submissions that are taken for future ones, one after another."""
@@ -225,7 +226,8 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
     for again in range(_AGAIN):
         for job in past:
             at = now + span * (again + draw.random())
-            found.append(replace(job, submit_s=at, deadline_s=job.deadline_s + at - job.submit_s))
+            due = job.deadline_s + at - job.submit_s
+            found.append(replace(job, name="", submit_s=at, deadline_s=due, after=()))
     return sorted(found, key=lambda job: job.submit_s)
 
 
@@ -235,6 +237,9 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
 def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> tuple[WaitsFor, str, str]:
     """What a waiting job waits for, in a word and in a sentence, and what would let it start now."""
     job = scene.jobs[number]
+    before = [n for n, other in enumerate(scene.jobs) if other.name in job.after]
+    if before:
+        return "dependency", f"the end of {_named(scene, before)}", f"the end of {_named(scene, before)}"
     free_of = replace(scene.cluster, quota=tuple(one for one in scene.cluster.quota if one.queue != job.queue))
     everybody = range(len(scene.jobs))
     if len(free_of.quota) < len(scene.cluster.quota) and scene.only(everybody, free_of).starts(number):

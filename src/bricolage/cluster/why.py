@@ -78,6 +78,10 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
 
 def _lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
     """What a job lacks at a time, and what would change that."""
+    before = [one.job.name for one in replayed.states if one.job.name in state.job.after and one.finish_s > at]
+    if before:
+        told = f"the end of {', '.join(before[:3])}" + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+        return told, told
     gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:

@@ -19,7 +19,7 @@ PAIR = 128
 
 @dataclass(frozen=True)
 class QuantisedColumns:
-    """Weights [batch, k, n] as bytes, with what a column's integers stand for."""
+    """Weights [batch, k, n] as bytes, with the scale of each column."""
 
     integers: np.ndarray
     """int8 [batch, k, n], from -127 to 127."""

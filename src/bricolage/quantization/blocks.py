@@ -18,7 +18,7 @@ _TOGETHER = 128
 
 
 @dataclass(frozen=True)
-class Blocks:
+class WeightBlocks:
     """Weights [k, n], k padded to whole blocks: scale · (integer - zero)."""
 
     integers: np.ndarray
@@ -32,20 +32,20 @@ class Blocks:
 
     @property
     def floats(self) -> np.ndarray:
-        """What they stand for, float32 [k, n]."""
+        """The rounded weights, float32 [k, n]."""
         found = (self.integers.astype(np.float32) - self.zeros[:, None]) * self.scales[:, None]
         whole: np.ndarray = found.reshape(-1, found.shape[-1])[: self.k]
         return whole
 
 
-def rounded(weights: np.ndarray, bits: int, size: int) -> Blocks:
+def rounded(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """RTN: each block's range, which holds zero, in equal steps."""
     blocks = _blocks(weights, size)
     scales, zeros = _ranges(blocks, bits)
-    return Blocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
+    return WeightBlocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
 
 
-def half_quadratic(weights: np.ndarray, bits: int, size: int) -> Blocks:
+def half_quadratic(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little;
     the nearest integers to them. No data are needed."""
     blocks = _blocks(weights, size)
@@ -63,10 +63,10 @@ def half_quadratic(weights: np.ndarray, bits: int, size: int) -> Blocks:
         whole = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
         errors = _block_errors(blocks, _nearest(blocks, scales, whole, bits), scales, whole)
         best, lowest = np.where(errors < lowest, whole, best), np.minimum(errors, lowest)
-    return Blocks(_nearest(blocks, scales, best, bits), scales, best, weights.shape[0])
+    return WeightBlocks(_nearest(blocks, scales, best, bits), scales, best, weights.shape[0])
 
 
-def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> Blocks:
+def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:
     """GPTQ.
 
     Args:
@@ -94,7 +94,7 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
             left[row + 1 : end] -= upper[row, row + 1 : end, None] * errors[row - start]
         left[end:] -= upper[start:end, end:].T @ errors
     integers[k:] = np.repeat(zeros[-1:], count * size - k, axis=0)
-    return Blocks(integers.reshape(count, size, n), scales, zeros, k)
+    return WeightBlocks(integers.reshape(count, size, n), scales, zeros, k)
 
 
 def _blocks(weights: np.ndarray, size: int) -> np.ndarray:
@@ -112,7 +112,8 @@ def _ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
-    return np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+    found: np.ndarray = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
+    return found
 
 
 def _block_errors(blocks: np.ndarray, integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:

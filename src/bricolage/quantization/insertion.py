@@ -16,14 +16,14 @@ import onnx_ir as ir
 from bricolage.graph.folding import constant_value
 from bricolage.quantization.judge import switches
 from bricolage.quantization.observers import AffineScale
-from bricolage.quantization.products import ORDER_KEEPING, Product
+from bricolage.quantization.products import ORDER_KEEPING, WeightedProduct
 from bricolage.quantization.weights import QuantisedWeights
 from bricolage.rewrite.builder import Names
 
 
 @dataclass(frozen=True)
 class Scales:
-    """What integers of a model stand for."""
+    """Of all integers of a model."""
 
     activations: Mapping[str, AffineScale]
     """By name of a value."""
@@ -44,7 +44,7 @@ def source_of_range(value: ir.Value, paired: Collection[str]) -> str:
     return found.name or ""
 
 
-def quantised_values(model: ir.Model, products: Sequence[Product], sums: bool) -> dict[str, str]:
+def quantised_values(model: ir.Model, products: Sequence[WeightedProduct], sums: bool) -> dict[str, str]:
     """Names of the activations that become bytes, each with the name of the value whose range it has."""
     values = {value.name or "": value for value in _values(model)}
     names = dict.fromkeys([one.activation for one in products] + [one.end for one in products if one.op_type == "Conv"])
@@ -124,7 +124,12 @@ class _Inserter:
         return self.node("Where", switch, on, off, like=off, dtype=ir.DataType.FLOAT)
 
     def activation(
-        self, name: str, scale: AffineScale, readers: Sequence[Product], maker: Product | None, all_read: bool
+        self,
+        name: str,
+        scale: AffineScale,
+        readers: Sequence[WeightedProduct],
+        maker: WeightedProduct | None,
+        all_read: bool,
     ) -> None:
         """Quantises one activation for the products that read it, or for all readers."""
         value = self.values[name]
@@ -166,7 +171,7 @@ class _Inserter:
         value.name = self.names.fresh(f"{name}.float")
         to.name = name
 
-    def weights(self, product: Product) -> None:
+    def weights(self, product: WeightedProduct) -> None:
         """Puts bytes in the place of a product's weights, and int32 in that of its bias."""
         node = self.values[product.output].producer()
         assert node is not None
@@ -190,7 +195,14 @@ class _Inserter:
         self._constant_input(node, 2, product, self.constant(f"{product.output}.bias", whole), units, zeros, 0)
 
     def _constant_input(
-        self, node: ir.Node, index: int, product: Product, whole: ir.Value, scales: ir.Value, zeros: ir.Value, axis: int
+        self,
+        node: ir.Node,
+        index: int,
+        product: WeightedProduct,
+        whole: ir.Value,
+        scales: ir.Value,
+        zeros: ir.Value,
+        axis: int,
     ) -> None:
         own = node.inputs[index]
         assert own is not None
@@ -205,7 +217,7 @@ class _Inserter:
 
 
 def with_pairs(
-    model: ir.Model, products: Sequence[Product], scales: Scales, *, sums: bool = False, switched: bool = False
+    model: ir.Model, products: Sequence[WeightedProduct], scales: Scales, *, sums: bool = False, switched: bool = False
 ) -> ir.Model:
     """A copy of a model in which `products` compute with bytes.
 

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.quantization.products import Product
+from bricolage.quantization.products import WeightedProduct
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator
 from bricolage.work.values import ModelValue
@@ -44,7 +44,7 @@ class Judge:
         return self._judged([list(evaluate(sample).values()) for sample in self._samples])
 
     def error(self, switched: SwitchedModel, on: Collection[str], most: int | None = None) -> float:
-        """The largest error with some products in integers, on at most so many samples."""
+        """The largest error with some products in integers, on at most `most` samples."""
         pairs = list(zip(self._samples, self._right, strict=True))[:most]
         return max(relative_error(switched(sample, on), right) for sample, right in pairs)
 
@@ -58,7 +58,7 @@ class Judge:
 class SwitchedModel:
     """A model whose products are each switched to integers at run time: prepared once for all subsets."""
 
-    def __init__(self, model: ir.Model, products: Sequence[Product]) -> None:
+    def __init__(self, model: ir.Model, products: Sequence[WeightedProduct]) -> None:
         """`model` has an input for each product, see `switches`."""
         self._switches = {one.output: switch(one) for one in products}
         self._evaluate = Evaluator(model, dtype=np.float32)
@@ -77,12 +77,12 @@ def _agreement(answer: ModelValue, right: ModelValue) -> float | None:
     return float((y.argmax(axis=-1) == r.argmax(axis=-1)).mean())
 
 
-def switch(product: Product) -> str:
+def switch(product: WeightedProduct) -> str:
     """Name of the input that switches a product to bytes."""
     return f"{product.output}.quantised"
 
 
-def switches(model: ir.Model, products: Sequence[Product]) -> dict[str, ir.Value]:
+def switches(model: ir.Model, products: Sequence[WeightedProduct]) -> dict[str, ir.Value]:
     """Adds an input for each product, in place, by what the product computes: a truth, whether it computes in integers."""
     found: dict[str, ir.Value] = {}
     for product in products:

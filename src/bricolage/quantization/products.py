@@ -29,7 +29,7 @@ _LIKE_PRODUCTS = frozenset({"ConvTranspose", "LSTM", "GRU", "RNN", "Einsum", "At
 
 
 @dataclass(frozen=True)
-class Product:
+class WeightedProduct:
     """An operator with an activation and constant weights. Its identity is the name of what it computes."""
 
     name: str
@@ -78,9 +78,9 @@ def require_float(model: ir.Model) -> None:
             )
 
 
-def products(graph: Graph) -> tuple[list[Product], list[Unquantised]]:
+def products(graph: Graph) -> tuple[list[WeightedProduct], list[Unquantised]]:
     """Those that can be quantised, in the graph's order, and those like them that cannot."""
-    found: list[Product] = []
+    found: list[WeightedProduct] = []
     refused: list[Unquantised] = []
     for operator in graph.operators:
         if operator.domain or operator.op_type not in _PRODUCTS | _LIKE_PRODUCTS:
@@ -132,12 +132,12 @@ def _scaled(operator: Operator, bias: ir.Value | None) -> bool:
     return operator.attribute("alpha", 1.0) != 1.0 or (bias is not None and beta != 1.0)
 
 
-def _product(graph: Graph, operator: Operator) -> Product:
+def _product(graph: Graph, operator: Operator) -> WeightedProduct:
     data, weight = operator.node.inputs[:2]
     bias = _bias(operator)
     (result,) = operator.outputs
     assert data is not None and weight is not None
-    return Product(
+    return WeightedProduct(
         operator.name,
         result.name or "",
         operator.op_type,
@@ -162,20 +162,20 @@ def _end(graph: Graph, value: ir.Value) -> ir.Value:
     return behind.outputs[0]
 
 
-def dimension(graph: Graph, product: Product) -> int:
+def dimension(graph: Graph, product: WeightedProduct) -> int:
     """Rank of the weights."""
     array = known(graph.constants[product.weight])
     return 0 if array is None else array.ndim
 
 
-def chosen(products: Collection[Product], kept_float: Collection[str]) -> Iterator[Product]:
+def chosen(products: Collection[WeightedProduct], kept_float: Collection[str]) -> Iterator[WeightedProduct]:
     """Those whose name, result and type are not in `kept_float`."""
     for product in products:
         if not {product.name, product.output, product.op_type} & set(kept_float):
             yield product
 
 
-def require_names(names: Collection[str], able: Sequence[Product], refused: Sequence[Unquantised]) -> None:
+def require_names(names: Collection[str], able: Sequence[WeightedProduct], refused: Sequence[Unquantised]) -> None:
     """Refuses names that no operator has.
 
     Raises:

@@ -12,10 +12,11 @@ from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
-from bricolage.quantization.products import Product, chosen, products, require_float, require_names
+from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
@@ -23,6 +24,10 @@ from bricolage.quantization.weights import QuantisedWeights, corrected_bias, qua
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_GONE = 0.9
+"""Share of an activation's numbers, other than zero, that bytes may make zero."""
+_COMPARED = 2
+"""Samples on which it is seen whether moving outliers helps."""
 _DEFAULT = QuantizationOptions()
 
 
@@ -45,16 +50,16 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     seen, held = split(samples, options.held_back)
     able, refused = products(graph)
     require_names(options.keep_float, able, refused)
-    taking_part = list(chosen(able, options.keep_float))
-    if not taking_part:
+    if not list(chosen(able, options.keep_float)):
         raise NothingToQuantise(
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
             advice="Keep fewer operators float, or leave the model as it is",
         )
-    found = _scaled(graph, taking_part, seen, options)
     judge = Judge(graph.model, held)
+    graph, found = _better(graph, seen, options)
+    able, refused = products(graph)
     switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
-    kept = kept_float(switched, found.products, judge, options.max_error)
+    kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
     taking = [one for one in found.products if one.output not in kept.reasons]
     if not taking:
@@ -83,14 +88,31 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
 class _Scaled:
     """Products with their scales."""
 
-    products: list[Product]
+    products: list[WeightedProduct]
     scales: Scales
     useless: dict[str, str]
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
 
 
+def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
+    """The graph as it is, or with outliers moved into weights, whichever is nearer to float on samples that calibration sees."""
+    able = list(chosen(products(graph)[0], options.keep_float))
+    plain = _scaled(graph, able, seen, options)
+    other = migrated(graph, able, seen, options) if options.smooth > 0 or options.equalise else graph
+    if other is graph:
+        return graph, plain
+    moved = _scaled(other, list(chosen(products(other)[0], options.keep_float)), seen, options)
+    judge = Judge(graph.model, seen[:_COMPARED])
+    as_it_is, with_moves = (
+        judge.of(with_pairs(one.model, found.products, found.scales, sums=options.sums)).largest
+        for one, found in ((graph, plain), (other, moved))
+    )
+    better = len(moved.products) >= len(plain.products) and with_moves < as_it_is
+    return (other, moved) if better else (graph, plain)
+
+
 def _scaled(
-    graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample], options: QuantizationOptions
+    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
 ) -> _Scaled:
     ranges = quantised_values(graph.model, taking_part, options.sums)
     channels = {one.activation: one.activation_axis for one in taking_part}
@@ -132,13 +154,14 @@ def _unfit(found: ActivationStatistics) -> str:
 
 
 def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
-    """Why an activation is of no use in bytes: its outliers take all steps; empty where it is."""
+    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is."""
     values = found.values.astype(np.float64)
-    middle = values[np.abs(values) <= np.quantile(np.abs(values), 0.999)]
-    norm = float(np.linalg.norm(middle))
-    if not norm:
+    left = scale.rounded(values)
+    gone = float((left[values != 0] == 0).mean()) if values.any() else 0.0
+    middle = np.abs(values) <= np.quantile(np.abs(values), 0.999)
+    norm = float(np.linalg.norm(values[middle]))
+    error = float(np.linalg.norm((left - values)[middle])) / norm if norm else 0.0
+    if error <= _USELESS and gone <= _GONE:
         return ""
-    error = float(np.linalg.norm(middle - scale.rounded(middle))) / norm
-    if error <= _USELESS:
-        return ""
-    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: 8 bits leave an error of {error:.0%} to the rest"
+    told = f"makes {gone:.0%} of the rest zero" if gone > _GONE else f"leaves an error of {error:.0%} to the rest"
+    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: a scale of 8 bits {told}"

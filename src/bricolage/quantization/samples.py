@@ -86,8 +86,8 @@ def require_telling(found: Sequence[Sample]) -> None:
             all samples.
     """
     if len(found) < 2:
-        number = "1 sample, and one more is needed to measure errors on" if found else "no sample"
-        raise UnusableCalibration(reason=f"it holds {number}")
+        told = "1 sample, and one more is needed to measure errors on" if found else "no sample"
+        raise UnusableCalibration(reason=f"it holds {told}")
     for name, arrays in _floats(found):
         for number, array in enumerate(arrays):
             if not np.isfinite(array).all():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bricolage.graph.graph import Graph
 from bricolage.quantization.judge import Judge, SwitchedModel
 from bricolage.quantization.outcome import OperatorOutcome
-from bricolage.quantization.products import Product, Unquantised, chosen
+from bricolage.quantization.products import Unquantised, WeightedProduct, chosen
 
 _SAMPLES = 2
 """On which each operator alone is measured; all that are held back judge the whole."""
@@ -26,7 +26,7 @@ class KeptFloat:
     def outcomes(
         self,
         graph: Graph,
-        able: Sequence[Product],
+        able: Sequence[WeightedProduct],
         refused: Sequence[Unquantised],
         weight_errors: Mapping[str, float],
         asked_float: Collection[str],
@@ -43,14 +43,24 @@ class KeptFloat:
         return tuple(sorted(made, key=lambda outcome: order[outcome.name]))
 
 
-def kept_float(switched: SwitchedModel, taking_part: Sequence[Product], judge: Judge, limit: float | None) -> KeptFloat:
-    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection."""
+def kept_float(
+    switched: SwitchedModel,
+    taking_part: Sequence[WeightedProduct],
+    judge: Judge,
+    limit: float | None,
+    *,
+    each: bool = True,
+) -> KeptFloat:
+    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
+    Unless `each` is to be known, none is measured where the whole is below the limit."""
     outputs = [one.output for one in taking_part]
+    if not each and (limit is None or not outputs or judge.error(switched, outputs) <= limit):
+        return KeptFloat({}, {})
     alone = {one: judge.error(switched, {one}, _SAMPLES) for one in outputs}
     if limit is None or not outputs or judge.error(switched, outputs) <= limit:
         return KeptFloat({}, alone)
     costly = sorted(outputs, key=lambda one: -alone[one])
-    low, high = 0, len(costly)  # so many float are too few, or enough
+    low, high = 0, len(costly)  # this many float are too few, and this many enough
     while high - low > 1:
         middle = (low + high) // 2
         if judge.error(switched, costly[middle:]) <= limit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.lowering.byte_columns import quantised_columns
-from bricolage.quantization.products import Product
+from bricolage.quantization.products import WeightedProduct
 
 _CLIPPED = (1.0, 0.95, 0.9, 0.85, 0.8)
 """Shares of a channel's largest weight that are tried as its range."""
@@ -27,7 +27,7 @@ class QuantisedWeights:
     """Relative to the float weights: the norm of the difference."""
 
     def floats(self, axis: int) -> np.ndarray:
-        """What they stand for. `axis`: of the output channels."""
+        """The rounded weights. `axis`: of the output channels."""
         shape = [1] * self.integers.ndim
         shape[axis] = -1
         found: np.ndarray = self.integers.astype(np.float32) * self.scales.reshape(shape)
@@ -35,7 +35,7 @@ class QuantisedWeights:
 
 
 def quantised_weights(
-    product: Product, weights: np.ndarray, bias: np.ndarray | None, activation_scale: float, *, pair_safe: bool
+    product: WeightedProduct, weights: np.ndarray, bias: np.ndarray | None, activation_scale: float, *, pair_safe: bool
 ) -> QuantisedWeights:
     """Each channel with the range, of a few, that has the least square error.
 
@@ -74,7 +74,7 @@ def quantised_weights(
 
 
 def corrected_bias(
-    product: Product, bias: np.ndarray, weights: np.ndarray, found: QuantisedWeights, means: np.ndarray
+    product: WeightedProduct, bias: np.ndarray, weights: np.ndarray, found: QuantisedWeights, means: np.ndarray
 ) -> np.ndarray:
     """The bias that takes up the mean error which rounded weights make (Nagel et al., "Data-Free Quantization Through Weight
     Equalization and Bias Correction", ICCV 2019). What padding adds at borders is left out.
@@ -96,14 +96,14 @@ def corrected_bias(
     return corrected
 
 
-def _columns(product: Product, weights: np.ndarray) -> np.ndarray:
+def _columns(product: WeightedProduct, weights: np.ndarray) -> np.ndarray:
     """[k, n] with channels of a tap side by side, and with an even number of them where there are taps."""
     if product.op_type != "Conv":
         return weights.T if product.transposed else weights
     return np.moveaxis(weights, 1, -1).reshape(weights.shape[0], -1).T
 
 
-def _orders(product: Product, weights: np.ndarray) -> list[np.ndarray]:
+def _orders(product: WeightedProduct, weights: np.ndarray) -> list[np.ndarray]:
     """Columns in every order in which kernels pair neighbours, each with an even number of rows."""
     flat = _columns(product, weights)
     found = [np.pad(flat, ((0, flat.shape[0] % 2), (0, 0)))]
@@ -113,7 +113,7 @@ def _orders(product: Product, weights: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def _shaped(product: Product, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _shaped(product: WeightedProduct, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Columns back in the operator's shape."""
     if product.op_type != "Conv":
         rows = columns[: shape[1] if product.transposed else shape[0]]

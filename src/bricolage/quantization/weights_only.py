@@ -11,11 +11,11 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import constant_value, known
 from bricolage.graph.graph import Graph
-from bricolage.quantization.blocks import Blocks, corrected, half_quadratic, rounded
+from bricolage.quantization.blocks import WeightBlocks, corrected, half_quadratic, rounded
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
-from bricolage.quantization.products import Product, Unquantised, chosen, products, require_float, require_names
+from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, kept_float
 from bricolage.rewrite.builder import Names
@@ -87,9 +87,9 @@ def quantized_weights_only(
     return QuantizedModel(model, report)
 
 
-def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[Product], list[Unquantised]]:
+def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[WeightedProduct], list[Unquantised]]:
     found, refused = products(graph)
-    able: list[Product] = []
+    able: list[WeightedProduct] = []
     for one in found:
         reason = "blocks are for products of matrices" if one.op_type == "Conv" else ""
         k = _matrix(graph, one).shape[0] if not reason else 0
@@ -102,7 +102,7 @@ def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[Product], li
     return able, refused
 
 
-def _matrix(graph: Graph, product: Product) -> np.ndarray:
+def _matrix(graph: Graph, product: WeightedProduct) -> np.ndarray:
     """Weights [k, n]."""
     array = known(graph.constants[product.weight])
     assert array is not None
@@ -111,14 +111,14 @@ def _matrix(graph: Graph, product: Product) -> np.ndarray:
 
 def _rounded(
     graph: Graph,
-    taking_part: Sequence[Product],
+    taking_part: Sequence[WeightedProduct],
     seen: Sequence[Sample],
     method: BlockMethod,
     options: QuantizationOptions,
-) -> dict[str, Blocks]:
+) -> dict[str, WeightBlocks]:
     bits, size = _BITS[options.weights or "int4"], options.block_size
     hessians = _hessians(graph, taking_part, seen) if method == "gptq" else {}
-    found: dict[str, Blocks] = {}
+    found: dict[str, WeightBlocks] = {}
     for one in taking_part:
         matrix = _matrix(graph, one)
         if one.activation in hessians:
@@ -128,7 +128,7 @@ def _rounded(
     return found
 
 
-def _hessians(graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sample]) -> dict[str, np.ndarray]:
+def _hessians(graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]) -> dict[str, np.ndarray]:
     """Sums of xᵀx over the rows of activations, by name, but of those too wide for it."""
     names = {one.activation for one in taking_part if _matrix(graph, one).shape[0] <= _LARGEST_HESSIAN}
     inputs = {value.name or "" for value in graph.model.graph.inputs}
@@ -145,7 +145,7 @@ def _hessians(graph: Graph, taking_part: Sequence[Product], seen: Sequence[Sampl
 
 def _kept(
     model: ir.Model,
-    taking_part: Sequence[Product],
+    taking_part: Sequence[WeightedProduct],
     floats: Mapping[str, np.ndarray],
     judge: Judge | None,
     options: QuantizationOptions,
@@ -157,9 +157,9 @@ def _kept(
 
 
 def _with_floats(
-    model: ir.Model, taking: Sequence[Product], floats: Mapping[str, np.ndarray], *, switched: bool = False
+    model: ir.Model, taking: Sequence[WeightedProduct], floats: Mapping[str, np.ndarray], *, switched: bool = False
 ) -> ir.Model:
-    """A copy in which weights are what their integers stand for; with `switched`, an input says for each whether."""
+    """A copy in which weights are rounded to what their integers mean; with `switched`, an input says for each whether."""
     made = model.clone()
     names, values = Names(made), {value.name or "": value for node in made.graph for value in node.outputs}
     truths = switches(made, taking) if switched else {}
@@ -180,7 +180,7 @@ def _with_floats(
 
 
 def _with_blocks(
-    graph: Graph, taking: Sequence[Product], blocks: Mapping[str, Blocks], options: QuantizationOptions
+    graph: Graph, taking: Sequence[WeightedProduct], blocks: Mapping[str, WeightBlocks], options: QuantizationOptions
 ) -> ir.Model:
     """A copy with the operators of the format that was asked for."""
     made = graph.model.clone()
@@ -205,8 +205,8 @@ def _constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir
 def _as_blocks(
     model: ir.Model,
     node: ir.Node,
-    product: Product,
-    found: Blocks,
+    product: WeightedProduct,
+    found: WeightBlocks,
     bits: int,
     options: QuantizationOptions,
     names: Names,
@@ -234,8 +234,8 @@ def _as_blocks(
 def _as_operator(
     model: ir.Model,
     node: ir.Node,
-    product: Product,
-    found: Blocks,
+    product: WeightedProduct,
+    found: WeightBlocks,
     bits: int,
     options: QuantizationOptions,
     names: Names,
@@ -285,7 +285,7 @@ def packed(integers: np.ndarray, bits: int) -> np.ndarray:
 
 def _outcomes(
     graph: Graph,
-    able: Sequence[Product],
+    able: Sequence[WeightedProduct],
     refused: Sequence[Unquantised],
     floats: Mapping[str, np.ndarray],
     kept: KeptFloat,

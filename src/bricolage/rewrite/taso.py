@@ -6,7 +6,8 @@ Three forms are read (jiazhihao/TASO `graph_subst.pb`, `src/core/rules.proto`; u
     (matmul 0 (matmul 0 ?a ?b) ?c)=>(matmul 0 ?a …)     an equation a line
     TASO's protocol buffer                              a rule has several equations where it has several outputs
 
-Numbers that lead the arguments are attributes: of `conv2d` strides, padding (0 same, 1 valid) and activation, of `concat` axis and rank.
+Numbers that lead the arguments are attributes: of `conv2d` strides, padding (0 same, 1 valid) and activation, of `concat` axis and
+rank.
 """
 
 from __future__ import annotations

@@ -43,6 +43,8 @@ class GraphVariant:
     rewrite_config: RewriteConfig | None = None
     """How to make a variant that was tailored again."""
     predicted_ms: float | None = None
+    quantised: bool = False
+    """Whether it is no equal of the original, but computes about the same with integers."""
 
     @property
     def key(self) -> str:

@@ -1,8 +1,8 @@
 """Devices and order of tasks by a biased random-key genetic algorithm (`work.random_keys`), which begins at HEFT and DPOS.
 
-For graphs on devices as in Paliwal, Gimeno, Nair, Li, Lubin, Kohli and Vinyals, "REGAL", ICLR 2020, whose learnt part, distributions
-of the first keys, is here those of HEFT and DPOS. Keys: for each task and device how much it wants to be there, for each task
-how urgent it is.
+For graphs on devices as in Paliwal, Gimeno, Nair, Li, Lubin, Kohli and Vinyals, "REGAL", ICLR 2020, whose learnt part,
+distributions of the first keys, is here those of HEFT and DPOS. Keys: for each task and device how much it wants to be there,
+for each task how urgent it is.
 """
 
 from __future__ import annotations

@@ -312,25 +312,11 @@ _DRAWS: Mapping[str, Callable[[np.random.Generator, Shape, Role, int], np.ndarra
 # --- the user's own ---------------------------------------------------------------------------------------------
 
 
-def load(path: str | Path, model: ir.Model) -> Inputs:
-    """Inputs from an .npz file, checked against the model.
-
-    Raises:
-        MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
-        MissingInput, UnknownInput, WrongType, WrongShape: see `check`.
-    """
-    return check(model, read_arrays(path))
-
-
 _ADVICE = "Give a file that numpy.savez wrote, with one array for each input and the input's name as its name"
 
 
 def read_arrays(path: str | Path, option: str = "--input") -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name. Pickled objects are refused, since loading them runs code.
-
-    Args:
-        path: of the file.
-        option: that names it, for the error.
+    """The arrays of an .npz file, which an option names, by name. Pickled objects are refused, since loading them runs code.
 
     Raises:
         MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.

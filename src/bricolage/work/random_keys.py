@@ -2,7 +2,8 @@
 optimization", Journal of Heuristics 17, 2011.
 
 An individual is numbers in [0, 1], which a decoder that never varies makes a solution; so any keys are one. The best survive,
-some are drawn near a start that is known to be good, the others inherit each key from one of two parents, more often from the better one.
+some are drawn near a start that is known to be good, the others inherit each key from one of two parents, more often from the
+better one.
 """
 
 from __future__ import annotations

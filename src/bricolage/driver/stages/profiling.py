@@ -25,6 +25,7 @@ from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.options import FAR
 from bricolage.plan.plan import other_tool
+from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation
 
@@ -34,7 +35,7 @@ class Reference(Stage[DecisionState]):
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "sample_s"})
 
     def __init__(self, *, first: Sequence[Implementation] = ()) -> None:
         """`first`: as of `Baselines`: they are compiled ahead."""
@@ -42,7 +43,6 @@ class Reference(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
-        del deadline
         session, first = state.session, state.variants[0]
         options = session.options
         oracle = Oracle(
@@ -61,6 +61,13 @@ class Reference(Stage[DecisionState]):
         oracle.compute(varied=True)
         session.progress.finish()
         self._compile_for_the_next(state)
+        if session.samples is not None:
+            data = session.samples.held_back
+            session.progress.start("float64 reference of held-back samples")
+            began = deadline.clock()
+            oracle.held_back = held_back(first.graph, data, oracle.bound, session.store, session.evaluate)
+            state.sample_s = (deadline.clock() - began) / len(data.samples)
+            session.progress.finish()
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
     def _measured_first(self, state: DecisionState) -> Sequence[Implementation]:
@@ -85,7 +92,7 @@ class Reference(Stage[DecisionState]):
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
         specs = [profile.whole_spec(one) for one in self._measured_first(state)]
-        cached = measurer.cached([(spec, data) for spec in specs], state.session.options.bound)
+        cached = measurer.cached([(spec, data) for spec in specs], state.oracle.accepted)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
 

@@ -1,5 +1,5 @@
-"""Outliers of an activation moved into the weights that read it, so that what is left fits into 8 bits. These equations hold for any
-factors; which are used follows from data, so that the rules are made with them and stand in no catalogue."""
+"""Outliers of an activation moved into the weights that read it, so that what is left fits into 8 bits. These equations hold for
+any factors; which are used follows from data, so that the rules are made with them and stand in no catalogue."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FACTORS = {"y": np.array([2.0, 0.5, 4.0])}
 
 
 class MigrateScaleIntoProduct(Rule):
-    """L(x, w, b) = L(x / s, s · w, b)
+    """L(x, w, b) = L(x · 1/s, s · w, b)
 
     for L a Conv, MatMul or Gemm with constant weight, and s a positive number for each input channel; also where a Reshape that
-    keeps the last axis stands before L. Behind a normalisation or another product the division is in their weights
+    keeps the last axis stands before L. Behind a normalisation or another product the factor is in their weights
     (Xiao et al., "SmoothQuant", ICML 2023; Nagel et al., "Data-Free Quantization Through Weight Equalization", ICCV 2019).
     """
 
@@ -78,16 +78,16 @@ class MigrateScaleIntoProduct(Rule):
         convolution = node.op_type == "Conv"
         taps = [1] * (rank(match["w"]) - 2)
         vector = _vector(op, factors, match["w"])
-        divisor = op.Reshape(vector, op.integers([-1, *taps])) if convolution else vector
-        divided = op.Div(match["x"], divisor)
+        inverse = op.Reciprocal(op.Reshape(vector, op.integers([-1, *taps])) if convolution else vector)
+        smaller = op.Mul(match["x"], inverse)
         if "reshape" in match.nodes:
-            divided = op.copy(match.node("reshape"), divided, match["shape"])
+            smaller = op.copy(match.node("reshape"), smaller, match["shape"])
         scaled = op.Mul(match["w"], _laid_out(op, node, vector, sizes(match["w"])))
-        return op.copy(node, divided, scaled, match.get("b"))
+        return op.copy(node, smaller, scaled, match.get("b"))
 
 
-class DivideBeforeRectifier(Rule):
-    """Relu(x) / c = Relu(x / c), and for LeakyRelu
+class ScaleBeforeRectifier(Rule):
+    """Relu(x) · c = Relu(x · c), and for LeakyRelu
 
     for c a constant of positive numbers.
     """
@@ -95,26 +95,26 @@ class DivideBeforeRectifier(Rule):
     family = "migration"
     enabling = True
     examples = (
-        Example("float[2,3] x", "t = Relu(x) y = Div(t, c)", {"c": [2.0, 0.5, 4.0]}),
-        Example("float[2,3] x", "t = LeakyRelu<alpha=0.5>(x) y = Div(t, c)", {"c": [2.0, 0.5, 4.0]}),
+        Example("float[2,3] x", "t = Relu(x) y = Mul(t, c)", {"c": [2.0, 0.5, 4.0]}),
+        Example("float[2,3] x", "t = LeakyRelu<alpha=0.5>(x) y = Mul(t, c)", {"c": [2.0, 0.5, 4.0]}),
     )
     counterexamples = (
-        Example("float[2,3] x", "t = Relu(x) y = Div(t, c)", {"c": [2.0, -0.5, 4.0]}, why="positive"),
-        Example("float[2,3] x", "t = Relu(x) y = Div(t, c)", {"c": [2.0, 1.0, 1.0]}, outputs="y, t", why="read"),
+        Example("float[2,3] x", "t = Relu(x) y = Mul(t, c)", {"c": [2.0, -0.5, 4.0]}, why="positive"),
+        Example("float[2,3] x", "t = Relu(x) y = Mul(t, c)", {"c": [2.0, 1.0, 1.0]}, outputs="y, t", why="read"),
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Div(op.one_of("Relu", "LeakyRelu")(AnyValue("x"), name="rectifier"), Weight("c"))]
+        return [op.Mul(op.one_of("Relu", "LeakyRelu")(AnyValue("x"), name="rectifier"), Weight("c"))]
 
     def check(self, match: Match) -> None:
-        divisor = known(match["c"])
-        require(divisor is not None and bool((divisor > 0).all()), "the divisor is not positive")
+        factor = known(match["c"])
+        require(factor is not None and bool((factor > 0).all()), "the factor is not positive")
         result = match.node("rectifier").outputs[0]
         require(len(result.uses()) == 1 and not result.is_graph_output(), "the rectifier is read by others")
-        require(rank(match["c"]) <= rank(match["x"]), "the divisor is of higher rank")
+        require(rank(match["c"]) <= rank(match["x"]), "the factor is of higher rank")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.copy(match.node("rectifier"), op.Div(match["x"], match["c"]))
+        return op.copy(match.node("rectifier"), op.Mul(match["x"], match["c"]))
 
 
 def _vector(op: Operators, factors: np.ndarray, like: ir.Value) -> ir.Value:

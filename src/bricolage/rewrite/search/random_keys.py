@@ -1,8 +1,9 @@
 """Random keys over applications of rules (`work.random_keys`; REGAL, ICLR 2020, searches placements and schedules in this way).
 
-Keys say how much each rule is wanted, how much each place, how much the price of the next graph counts against both, and how much
-an application must be wanted at least. The decoder applies what is wanted most, step by step; the cheapest graph on its way counts, and so
-does what the driver's fixpoint makes of the last. A graph is looked at for what may be applied to it once, however many individuals pass it.
+Keys say how much each rule is wanted, how much each place, how much the price of the next graph counts against both, and how
+much an application must be wanted at least. The decoder applies what is wanted most, step by step; the cheapest graph on its
+way counts, and so does what the driver's fixpoint makes of the last. A graph is looked at for what may be applied to it once,
+however many individuals pass it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bricolage.train.plan.layers import PartTimes, joined, planned_layers
 from bricolage.train.plan.problem import PipelineProblem, PlannedLayer, divisors
 from bricolage.train.predict.cost_model import StepCost, StepCostModel
 from bricolage.train.predict.exchange import buckets, overlapped
-from bricolage.train.predict.operators import QUANTILE, OperatorTimings, profile
+from bricolage.train.predict.operators import QUANTILE, OperatorTimings, goes_on, profile
 from bricolage.train.predict.pipeline import StepRow
 from bricolage.train.predict.running import Running, blocks, prepared
 from bricolage.train.predict.variant import Variant
@@ -206,7 +206,7 @@ def _stage_times(
     times: list[list[tuple[float, float, float]]] = []
     end = time.perf_counter() + seconds
     with users_code("the module, divided into stages"):
-        while len(times) <= _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
+        while len(times) < 2 or goes_on(len(times) - 1, end, seconds, _ROUNDS):
             forward, backward = _one_round(division, step, inputs, targets, divided=False)
             _, divided = _one_round(division, step, inputs, targets, divided=True)
             times.append(list(zip(forward, backward, divided, strict=True)))

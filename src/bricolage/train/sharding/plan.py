@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     import torch
 
 
+_RELAYS_S = 10.0
+"""For which graphs with shared conversions are looked for."""
+
+
 @dataclass(frozen=True)
 class DeviceGroup:
     """Alike devices that share one step."""
@@ -70,7 +74,7 @@ def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, 
     described = Described(joint, optimiser, group)
     problem, best = described.best(limit_s)
     try:
-        replicas = described.best(limit_s, described.kept_to(REPLICATED))[1].ms
+        replicas = described.best(limit_s, described.kept_to(REPLICATED), relays=False)[1].ms
     except NoShardingPlan:
         replicas = math.inf
     return described.plan(problem, best, replicas)
@@ -208,10 +212,12 @@ class Described:
             self._names.append("")
             self._nodes.append(None)
 
-    def best(self, limit_s: float, problem: ShardingProblem | None = None) -> tuple[ShardingProblem, ShardingPlan]:
+    def best(
+        self, limit_s: float, problem: ShardingProblem | None = None, *, relays: bool = True
+    ) -> tuple[ShardingProblem, ShardingPlan]:
         """The best choice of signatures that hold: those that do not are left out, and it is chosen again. Returned with what it is
         a choice of: where conversions are shared that has relays. `problem`: with fewer signatures than this one has, as
-        `kept_to` gives it."""
+        `kept_to` gives it; `relays`: whether conversions may be shared."""
         now = problem or self.problem
         while True:
             found = best_sharding(now, limit_s=limit_s)
@@ -219,7 +225,9 @@ class Described:
             if held is None:
                 break
             now = held
-        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0))
+        if not relays:
+            return now, found
+        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0), limit_s=_RELAYS_S)
         return (shared, better) if self._held(shared, better) is None else (now, found)
 
     def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:

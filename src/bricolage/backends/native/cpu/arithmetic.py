@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.backends.native.cpu.block_products import block_operand, multiplies_blocks
-from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand
+from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
 from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, ProductOperand

@@ -13,7 +13,8 @@ Where the only instruction is vpmaddubsw, which adds two products in int16 and s
 (`bricolage.lowering.byte_columns`).
 
 Where a graph gives bytes on both sides (`ir.lowerings.integers`), the sums in int32 are the result, and nothing lies behind rows
-and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in int32.
+and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in
+int32.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ FUNCTIONS: Mapping[str, str] = {
     "identity": "{0}",
     "dequantise": "(((float){0} - {1}) * {2})",
     "steps": "nat_steps({0}, {1}, {2})",
+    "finite_steps": "nat_finite_steps({0}, {1}, {2})",
     "saturate": "nat_saturate({0}, {1}, {p0}, {p1})",
     "flip_sign": "({type})({0} ^ 0x80)",
 }
@@ -123,18 +124,22 @@ static inline int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ?
 /* x / scale with the reciprocal of the scale: a quotient within an ulp, then one step of Newton's method in fused multiply-adds,
    whose rest is exact, makes it the nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
    processor", 1990). Where the first is infinite, so is the second, or there is none. */
-static inline float nat_steps(float x, float scale, float inverse) {
+static inline float nat_finite_steps(float x, float scale, float inverse) {
 #ifdef __FMA__
-  const float q = x * inverse, nearest = __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
-  return nearest == nearest ? nearest : q;
+  const float q = x * inverse;
+  return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
 #else
   (void)inverse;
   return x / scale;
 #endif
 }
-/* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the bits
-   of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are constant, of
-   which it makes no vectors. */
+static inline float nat_steps(float x, float scale, float inverse) {
+  const float nearest = nat_finite_steps(x, scale, inverse);
+  return nearest == nearest ? nearest : x * inverse;
+}
+/* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the
+   bits of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are
+   constant, of which it makes no vectors. */
 static inline int32_t nat_saturate(float x, float zero, float low, float high) {
   const int32_t apart = 0x4b400000 - (int32_t)zero, least = apart + (int32_t)low, most = apart + (int32_t)high;
   int32_t i = nat_int(x + 12582912.0f);

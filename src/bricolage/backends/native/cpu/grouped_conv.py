@@ -252,8 +252,9 @@ class GroupedConvCodegen:
         for test, lines in ways[:-1]:
             work += [f"{'} else ' if work else ''}if ({test}) {{", *indented(lines)]
         work += ["} else {", *indented(ways[-1][1]), "}"] if work else ways[-1][1]
+        start = f"load(starts + {self.c.c()})" if self.root.fill else "{0}"
         return [
-            *(f"vec acc{r} = {'load(starts + c)' if self.root.fill else '{0}'};" for r in range(positions)),
+            *(f"vec acc{r} = {start};" for r in range(positions)),
             *work,
             f"float tile[{positions * lanes}] __attribute__((aligned(64)));",
             *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(positions)),

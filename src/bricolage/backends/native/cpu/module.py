@@ -56,11 +56,7 @@ def generate(
             order.side_by_side(section)
         else:
             order.in_strands(step, strands)
-    given = dict.fromkeys(
-        arithmetic.operand_of(target.isa, kernel.root)
-        for kernel in plan.kernels
-        if kernel.root is not None and kernel.root.dtype == "int32"
-    )
+    given = dict.fromkeys(arithmetic.operand_of(target.isa, kernel.root) for kernel in plan.kernels if kernel.of_bytes)
     return CSource(
         _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
         order.helpers,

@@ -31,7 +31,7 @@ def inspect_kernels(
     return tuple(
         interface.FusedKernel(
             name=f"kernel_{number}",
-            kind=kernel.kind,
+            kind=f"{kernel.kind} of bytes" if kernel.of_bytes else kernel.kind,
             operators=_operators(kernel, plan, origins),
             shape=kernel.result.shape,
             flops=kernel_flops(kernel, plan),

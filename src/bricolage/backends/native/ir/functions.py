@@ -83,6 +83,7 @@ FUNCTIONS: Mapping[str, str] = {
     "identity": "a",
     "dequantise": "(a - b) * c: what an integer stands for, with a zero point and a scale",
     "steps": "a / b, rounded once; c is 1 / b",
+    "finite_steps": "the same of a finite quotient",
     "saturate": "a rounded to the nearest integer, the even one between two, plus b, kept between p0 and p1",
     "flip_sign": "a byte with a sign plus 128 as one without, and back",
 }

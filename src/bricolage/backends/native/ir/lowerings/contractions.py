@@ -133,7 +133,7 @@ def conv(op: OpContext) -> Node:
 
 
 def convolved(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
-    """The convolution of an operator's attributes, without bias: of float32, or of uint8 with int8 into int32, with `fill` around x.
+    """The convolution of an operator's attributes, without bias: of float32, or of uint8 with int8 into int32, `fill` around x.
 
     Raises:
         NoLowering: shapes do not fit.

@@ -13,6 +13,7 @@ Kernels take bytes without a sign on the left. A byte with a sign is kept as its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -119,15 +120,13 @@ class Weights:
     def sums(self) -> np.ndarray:
         """ΣW - z_w of each column, int32."""
         rest = tuple(i for i in range(self.integers.ndim) if i != self.axis)
-        found = self.integers.sum(axis=rest, dtype=np.int32)
-        if self.shifts is not None:
-            found = found + self.shifts * np.int32(self.terms)
-        return found.astype(np.int32)
+        found = np.asarray(self.integers.sum(axis=rest, dtype=np.int32))
+        return found if self.shifts is None else found + self.shifts * np.int32(self.terms)
 
     @property
     def terms(self) -> int:
         """That a sum has."""
-        return self.integers.size // self.integers.shape[self.axis]
+        return math.prod(size for i, size in enumerate(self.integers.shape) if i != self.axis)
 
 
 def weights_of(node: Node, axis: int) -> tuple[Weights, np.ndarray] | None:

@@ -135,8 +135,9 @@ def pool(op: OpContext) -> Node:
     x = op.tensor(0)
     bytes_ = dequantised(x) if op.op_type == "MaxPool" and len(op.shapes) == 1 else None
     if bytes_ is not None and bytes_.positive:
-        found = pool(replace(op, inputs=(bytes_.integers, *op.inputs[1:])))
-        return stands_for(found, bytes_.zero, bytes_.scale)
+        pooled = pool(replace(op, inputs=(bytes_.integers, *op.inputs[1:])))
+        assert isinstance(pooled, Node)
+        return stands_for(pooled, bytes_.zero, bytes_.scale)
     kernel = list(op.get("kernel_shape"))
     spatial = len(kernel)
     strides = list(op.get("strides") or [1] * spatial)
