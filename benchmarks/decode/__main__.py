@@ -42,6 +42,8 @@ _JUDGED = 24
 """Tokens of the text on which contestants are judged."""
 _TOLD = 6
 """Of these, how many llama.cpp is asked about: it tells logarithms of probabilities for one token at a time."""
+_HOPELESS = 10
+"""How many times slower than the fastest a contestant is that writes in one round only."""
 _WARM = 3
 
 
@@ -107,7 +109,10 @@ def decoded(form: weights.Format, settings: _Settings, folder: Path) -> Iterator
     right = reference.logits(decoder, text)
     speeds: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(settings.rounds):
+        best = max((most[0] for most in speeds.values() if most), default=0.0)
         for name, contestant in ready.items():
+            if speeds[name] and speeds[name][0] < best / _HOPELESS:
+                continue
             _, seconds = contestant.written(PROMPT, settings.tokens)
             speeds[name].append((settings.tokens - 1) / seconds)
     for name, contestant in ready.items():

@@ -250,6 +250,11 @@ def test_reasons_against() -> None:
     assert accepts("onnxruntime")(Graph(custom), gizmo) == "mine::Gizmo is a custom operator"
     assert accepts("onnxruntime")(Graph(custom), gelu) is None
     assert accepts("openvino")(Graph(custom), gelu) == "QuickGelu belongs to com.microsoft"
+    few = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (float[1, 32] x, uint8[4, 1, 16] w, float[4] s) '
+    few += "=> (float[1, 4] y) { y = com.microsoft.MatMulNBits <K=32, N=4, block_size=32, bits=4> (x, w, s) }"
+    products = Graph(ir.from_onnx_text(few))
+    assert [reason(products, name) for name in ("native", "onnxruntime")] == [None, None]
+    assert reason(products, "openvino") == "MatMulNBits belongs to com.microsoft"
     assert reason(graph("y = Relu (x)"), "nobody") == "nobody has no capability table"
     strings = graph("y = StringNormalizer (x)", "string[4] x", "string[4] y")
     assert "string" in (accepts("openvino")(strings, strings.operators[0]) or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,3 +68,18 @@ def test_usual_constants_are_far_from_the_limit() -> None:
     steps = folding_steps(next(iter(made.graph)), [np.ones((512, 512), np.float32)] * 2)
     assert steps is not None and steps < MOST_STEPS / 50
     assert fold(made)
+
+
+@pytest.mark.parametrize(("kind", "block"), [("int4", 0), ("int8", 2), ("int8", 0)])
+def test_weights_of_few_bits_stay_integers(kind: str, block: int) -> None:
+    """float32 would be 4 to 8 times as large; products read integers as they are."""
+    scales = np.ones((2, 4) if block else (), np.float32)
+    integers = np.ones((4, 4), np.int8 if kind == "int8" else ml_dtypes.int4)
+    text = '<ir_version: 10, opset_import: ["" : 21]> t (float[4, 4] x) => (float[4, 4] y) '
+    text += (
+        f"{{ f = DequantizeLinear <axis = 0{f', block_size = {block}' if block else ''}> (q, s) y = MatMul (x, f) }}"
+    )
+    made = parse(text, q=integers, s=scales)
+    infer(made)
+    assert not fold(made)
+    assert [node.op_type for node in made.graph] == ["DequantizeLinear", "MatMul"]

@@ -279,6 +279,7 @@ def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: 
         machine.isa.name,
         machine.isa.byte_dot,
         machine.isa.vector_dot,
+        str(machine.isa.reads_halves),
         str(machine.l2_bytes),
         str(machine.threads),
     )

@@ -97,13 +97,13 @@ class Kernels:
                 )
         path = self._folder / f"{instructions}.so"
         head = HEAD.replace("@LANES@", str(isa.lanes))
-        toolchain.build("\n".join([head, *texts.values(), *wrappers]), (*isa.flags, *isa.byte_flags), path, "native")
+        toolchain.build("\n".join([head, *texts.values(), *wrappers]), isa.flags, path, "native")
         made = self._made[instructions] = ctypes.CDLL(str(path))
         return made
 
 
 def _name(operand: BlockOperand) -> str:
-    return f"{operand.prefix}{operand.bits}x{operand.block}{'z' * operand.offsets}"
+    return f"{operand.prefix}{operand.bits}x{operand.block}{'z' * operand.offsets}{'h' * operand.halves}"
 
 
 def _at(array: np.ndarray, offset: int = 0) -> ctypes.c_void_p:
@@ -179,7 +179,16 @@ def test_what_is_not_finite_stays_so(instructions: str, kernels: Kernels) -> Non
 
 
 def few_bits(
-    folder: Path, m: int, k: int, n: int, bits: int = 4, block: int = 32, *, zeros: bool = True, bias: bool = False
+    folder: Path,
+    m: int,
+    k: int,
+    n: int,
+    bits: int = 4,
+    block: int = 32,
+    *,
+    zeros: bool = True,
+    bias: bool = False,
+    level: int = 0,
 ) -> tuple[RegionModel, np.ndarray]:
     """A MatMulNBits, and its weights [k, n] in float64."""
     draw = np.random.default_rng(m + k + n)
@@ -192,7 +201,7 @@ def few_bits(
     given |= {"z": _packed(around, bits).reshape(-1)} if zeros else {}
     given |= {"c": np.arange(n, dtype=np.float32)} if bias else {}
     names = f"x, w, s, {'z' if zeros else ''}{', , c' if bias else ''}".rstrip(", ")
-    text = f"y = com.microsoft.MatMulNBits <K={k}, N={n}, bits={bits}, block_size={block}> ({names})"
+    text = f"y = com.microsoft.MatMulNBits <K={k}, N={n}, bits={bits}, block_size={block}, accuracy_level={level}> ({names})"
     domain = ', "com.microsoft" : 1'
     region = regions.region(folder, text, f"float[{m}, {k}] x", f"float[{m}, {n}] y", domains=domain, **given)
     return region, weights.T[:k]
@@ -257,6 +266,18 @@ def test_dequantize_linear_in_blocks(kind: type, zeros: bool, body: str, tmp_pat
     (found,) = regions.answer(Native(), region, x, resources=Resources(threads=2))
     right = x.astype(float) @ (weights.T if axis else weights) + (weights if "Add" in body else 0)
     assert np.linalg.norm(found - right) <= 1e-6 * np.linalg.norm(right)
+
+
+def test_the_accuracy_level_of_a_model_allows_bytes(tmp_path: Path) -> None:
+    """At level 4 every configuration multiplies bytes; at others only those that are asked to."""
+    x, answers = regions.noise(2, 96), []
+    for level in (0, 4):
+        region, weights = few_bits(tmp_path, 2, 96, 50, level=level)
+        answers += regions.answer(Native(), region, x)
+    (asked,) = regions.answer(Native(), region, x, config=KernelConfig("int8"))
+    errors = [np.linalg.norm(found - x @ weights) / np.linalg.norm(x @ weights) for found in answers]
+    assert errors[0] < 1e-6 < 1e-4 < errors[1] < 1e-2
+    np.testing.assert_array_equal(answers[1], asked)
 
 
 def test_weights_stay_small(tmp_path: Path) -> None:

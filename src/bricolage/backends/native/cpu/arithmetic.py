@@ -31,9 +31,9 @@ class Arithmetic:
         """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
         if isinstance(root, (MatMul, Conv)) and root.dtype == "int32":
             return given_bytes(isa, root)
-        blocks = multiplies_blocks(root)
-        if blocks is not None:
-            return block_operand(isa, blocks, in_bytes=self.in_bytes)
+        right = multiplies_blocks(root)
+        if right is not None:
+            return block_operand(isa, right.blocks, in_bytes=self.in_bytes or right.in_bytes)
         return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:

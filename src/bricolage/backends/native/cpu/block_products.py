@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.native.cpu.block_c import INTS, NUMBERS, PACK_BYTES, PACK_FLOATS, PLAIN, intrinsics
+from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.ir.blocks import QuantisedBlocks
@@ -34,23 +36,27 @@ LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
 _BEHIND = 16
 """Bytes behind each block of a packed row: its scale, its scale times its sum, and where the sums of its products start."""
+_AHEAD, _LINE = 4096, 64
+"""Bytes of a panel that are fetched ahead, and of a cache line. A processor's own prefetching ends with a page: without this, one
+thread read at three quarters of what memory gives it."""
 _STEPS = 8
 """Products in int16 that are summed before they are widened."""
 
 
-def multiplies_blocks(root: Node | None) -> QuantisedBlocks | None:
+def multiplies_blocks(root: Node | None) -> BlockConstant | None:
     """The weights of a product that multiplies by blocks along k; None where it does not, or where vectors of four neighbours do
     not fill a block."""
     if not isinstance(root, MatMul) or not isinstance(root.right, BlockConstant) or root.right.turned:
         return None
     blocks = root.right.blocks
-    return blocks if blocks.block % (32 // blocks.bits) == 0 and blocks.block <= LONGEST_BLOCK else None
+    return root.right if blocks.block % (32 // blocks.bits) == 0 and blocks.block <= LONGEST_BLOCK else None
 
 
 def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> BlockOperand:
     """How rows are multiplied with such weights: as bytes or as float32."""
     kind = BlockBytes if in_bytes else BlockFloats
-    per_column = blocks.block * blocks.bits // 8 + (4 if blocks.zeros is None else 8)
+    halves = isa.reads_halves and blocks.in_halves
+    per_column = blocks.block * blocks.bits // 8 + (2 if halves else 4) + (0 if blocks.zeros is None else 4)
     return kind(
         "uint8",
         4,
@@ -60,6 +66,7 @@ def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> Block
         bits=blocks.bits,
         block=blocks.block,
         offsets=blocks.zeros is not None,
+        halves=halves,
         dot=isa.vector_dot,
     )
 
@@ -72,6 +79,8 @@ class BlockOperand(ProductOperand):
     block: int = 32
     offsets: bool = False
     """Whether there are zero points other than the middle."""
+    halves: bool = False
+    """Whether scales are float16, which then loses nothing and takes less to read."""
     dot: ByteDot = "plain"
 
     def steps(self, k: int) -> int:
@@ -83,6 +92,11 @@ class BlockOperand(ProductOperand):
         """Neighbours along k of which a vector holds the integers."""
         return 32 // self.bits
 
+    def panels_of(self, p: Product, lanes: int) -> np.ndarray:
+        """See `ProductOperand.panels_of`: float32 is not made on the way."""
+        assert p.blocks is not None
+        return self.block_panels(p.blocks, lanes)
+
     def block_panels(self, blocks: QuantisedBlocks, lanes: int) -> np.ndarray:
         """Panels of two vectors of columns, one after another, the last one of one or two; see the head of this file."""
         n, count = blocks.scales.shape
@@ -92,17 +106,20 @@ class BlockOperand(ProductOperand):
         grouped = integers.reshape(wide, count, -1, self.group)
         if self.bits == 4:
             grouped = grouped[..., :4] | grouped[..., 4:] << 4
-        heads = np.zeros((1 + self.offsets, wide, count), np.float32)
-        heads[0, :n] = blocks.scales
+        scales = np.zeros((wide, count), np.float16 if self.halves else np.float32)
+        scales[:n] = blocks.scales
+        heads = [scales]
         if blocks.zeros is not None:
-            heads[1, :n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+            offsets = np.zeros((wide, count), np.float32)
+            offsets[:n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+            heads.append(offsets)
         parts: list[np.ndarray] = []
         for start in range(0, wide, 2 * lanes):
             own = slice(start, min(start + 2 * lanes, wide))
-            # [head, column, block] to [block, head, column]; [column, block, group, byte] to [block, group, column, byte].
-            head = np.ascontiguousarray(heads[:, own].transpose(2, 0, 1)).view(np.uint8).reshape(count, -1)
+            # [column, block] to [block, column]; [column, block, group, byte] to [block, group, column, byte].
+            first = [np.ascontiguousarray(each[own].T).view(np.uint8) for each in heads]
             body = np.ascontiguousarray(grouped[own].transpose(1, 2, 0, 3)).reshape(count, -1)
-            parts.append(np.concatenate([head, body], axis=1).reshape(-1))
+            parts.append(np.concatenate([*first, body], axis=1).reshape(-1))
         return np.concatenate(parts)
 
     @property
@@ -117,15 +134,19 @@ class BlockOperand(ProductOperand):
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`."""
         assert not tile.adds and not tile.prefetch, "a panel is read once, and as a stream"
-        name = f"{self.prefix}{self.bits}x{self.block}{'z' * self.offsets}_{tile.rows}x{tile.vectors}_{tile.lda}"
+        kind = f"{self.bits}x{self.block}{'z' * self.offsets}{'h' * self.halves}"
+        name = f"{self.prefix}{kind}_{tile.rows}x{tile.vectors}_{tile.lda}"
         rows, vectors, lanes = range(tile.rows), range(tile.vectors), tile.lanes
         wide = 4 * lanes
-        head = wide * tile.vectors * (1 + self.offsets)
+        scales = (wide // 2 if self.halves else wide) * tile.vectors
+        head = scales + wide * tile.vectors * self.offsets
         groups = self.block // self.group
         step = self.widened_after
-        lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
+        size = head + groups * tile.vectors * wide
+        lines = _fetched("b", head)
+        lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
         if self.offsets:
-            lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
+            lines += [f"const vec offset_{v} = *(const vec *)(b + {scales + v * wide});" for v in vectors]
         lines += self.begin(tile)
         lines += [f"const uint8_t *x = a, *w = b + {head};"]
         whole, rest = divmod(groups, step)
@@ -133,7 +154,7 @@ class BlockOperand(ProductOperand):
             if not count or not times:
                 continue
             ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
-            body = [*self.groups(count, tile), ahead]
+            body = [*_fetched("w", count * tile.vectors * wide), *self.groups(count, tile), ahead]
             lines += (
                 ["{", *(f"  {line}" for line in body), "}"]
                 if times == 1
@@ -141,10 +162,10 @@ class BlockOperand(ProductOperand):
             )
         lines += self.end(tile)
         own = self.block * self.element_bytes
-        lines += [f"a += {own + _BEHIND}; b += {head + groups * tile.vectors * wide};"]
+        lines += [f"a += {own + _BEHIND}; b += {size};"]
         return name, "\n".join(
             [
-                f"static __attribute__((noinline, noipa)) void {name}"
+                f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
                 "(long blocks, const uint8_t *restrict a, const uint8_t *restrict b, float *restrict tile) {",
                 f"  vec {', '.join(f't_{r}_{v} = {{0}}' for r in rows for v in vectors)};",
                 "  for (long block = 0; block < blocks; block++) {",
@@ -154,6 +175,19 @@ class BlockOperand(ProductOperand):
                 "}",
             ]
         )
+
+    def _scale(self, v: int, lanes: int) -> str:
+        """C of a vector of scales."""
+        if not self.halves:
+            return f"*(const vec *)(b + {4 * lanes * v})"
+        at = f"b + {2 * lanes * v}"
+        if lanes == 16:
+            return f"(vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)({at})))"
+        return f"(vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)({at})))"
+
+    def attributes(self, lanes: int) -> list[str]:
+        """Of a micro-kernel, in C: instructions that other code of the file is not compiled for."""
+        return ['target("f16c")'] if self.halves and lanes == 8 else []
 
     prefix = ""
     element_bytes = 1
@@ -183,6 +217,11 @@ class BlockOperand(ProductOperand):
         return [f"t_{r}_{v} += *(const float *)({at}) * offset_{v};"] if self.offsets else []
 
 
+def _fetched(at: str, size: int) -> list[str]:
+    """C that brings near what will be read in place of `size` bytes from here."""
+    return [f"__builtin_prefetch({at} + {_AHEAD + line});" for line in range(0, size, _LINE)]
+
+
 @dataclass(frozen=True)
 class BlockFloats(BlockOperand):
     """Rows of float32. The middle is taken off each integer, so that nothing large cancels."""
@@ -196,7 +235,7 @@ class BlockFloats(BlockOperand):
 
     def helpers(self, _isa: Isa) -> dict[str, str]:
         """What packs rows and makes numbers of integers."""
-        return {"block_ints": _INTS, "block_numbers": _NUMBERS, "pack_block_floats": _PACK_FLOATS}
+        return {"block_ints": INTS, "block_numbers": NUMBERS, "pack_block_floats": PACK_FLOATS}
 
     def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
         """See `ProductOperand.pack_row`."""
@@ -257,7 +296,12 @@ class BlockBytes(BlockOperand):
 
     @property
     def _vnni(self) -> bool:
-        return self.dot in ("vpdpbusd",)
+        return self.dot == "vpdpbusd"
+
+    def attributes(self, lanes: int) -> list[str]:
+        """See `BlockOperand.attributes`."""
+        own = [f'target("{"avx512vnni" if lanes == 16 else "avxvnni"}")'] if self._vnni else []
+        return [*super().attributes(lanes), *own]
 
     @property
     def _halves(self) -> bool:
@@ -276,8 +320,8 @@ class BlockBytes(BlockOperand):
     def helpers(self, isa: Isa) -> dict[str, str]:
         """What packs rows and multiplies."""
         name = f"block_dot_{self.dot}"
-        text = _PLAIN if self.dot == "plain" else _intrinsics(self.dot, isa.lanes)
-        return {"block_ints": _INTS, name: text, "pack_block_bytes": _PACK_BYTES}
+        text = PLAIN if self.dot == "plain" else intrinsics(self.dot, isa.lanes)
+        return {"block_ints": INTS, name: text, "pack_block_bytes": PACK_BYTES}
 
     def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
         """See `ProductOperand.pack_row`."""
@@ -339,119 +383,3 @@ class BlockBytes(BlockOperand):
                 made = f"__builtin_convertvector((block_ints)({total}), vec)"
                 lines += [f"t_{r}_{v} += {made} * (scale_of_{r} * scale_{v});", *self._of_zero_points(r, v, tile.lda)]
         return lines
-
-
-_INTS = "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));"
-
-_NUMBERS = r"""
-#if defined(__AVX512F__) && LANES == 16
-#include <immintrin.h>
-/* The integer of 4 bits from bit `shift` on, less 8: a table has them all, and the instruction takes no more bits than that. */
-static inline vec block_number4(block_ints w, int shift) {
-  const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-  return (vec)_mm512_permutexvar_ps((__m512i)(w >> shift), table);
-}
-#else
-static inline vec block_number4(block_ints w, int shift) { return __builtin_convertvector(((w >> shift) & 15) - 8, vec); }
-#endif
-static inline vec block_number8(block_ints w, int shift) { return __builtin_convertvector(((w >> shift) & 255) - 128, vec); }
-""".strip()
-
-_PACK_FLOATS = r"""
-/* k numbers in blocks, filled up with zeros; behind each block a word, and its sum. */
-static __attribute__((noinline)) void pack_block_floats(const float *restrict x, uint8_t *restrict to, long k, long block) {
-  for (long from = 0; from < k; from += block, to += 4 * block + 16) {
-    const long some = k - from < block ? k - from : block;
-    float *restrict own = (float *)to;
-    float sum = 0;
-    __builtin_memcpy(own, x + from, 4 * some);
-    for (long i = some; i < block; i++) own[i] = 0;
-    for (long i = 0; i < some; i++) sum += own[i];
-    own[block + 1] = sum;
-  }
-}
-""".strip()
-
-_PACK_BYTES = r"""
-/* k numbers as bytes with a sign in blocks, filled up with zeros. Behind each block lie its scale, that times the sum of its
-   bytes, and that sum times -middle. A number that is not finite makes the scale NaN, and so all that is computed of the row. */
-static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, uint8_t *restrict to, long k, long block,
-                                                       int middle) {
-  for (long from = 0; from < k; from += block, to += block + 16) {
-    const long some = k - from < block ? k - from : block;
-    const float *restrict own = x + from;
-    int8_t *restrict made = (int8_t *)to;
-    int32_t most = 0, sum = 0;  /* sizes of floats are in the order of their bits */
-    for (long i = 0; i < some; i++) {
-      int32_t bits;
-      __builtin_memcpy(&bits, own + i, 4);
-      bits &= 0x7fffffff;
-      most = bits > most ? bits : most;
-    }
-    float largest;
-    __builtin_memcpy(&largest, &most, 4);
-    float scale = largest / 127;
-    if (scale < 1.17549435e-38f) scale = 0;
-    const float inverse = most < 0x7f800000 && scale > 0 ? 1 / scale : 0;
-    if (inverse > 0)
-      for (long i = 0; i < some; i++) {
-        const float rounded = own[i] * inverse + 12582912.0f;  /* to the nearest, to the even one between two */
-        const int32_t q = (int32_t)(rounded - 12582912.0f);
-        made[i] = (int8_t)q;
-        sum += q;
-      }
-    else
-      for (long i = 0; i < some; i++) made[i] = 0;
-    for (long i = some; i < block; i++) made[i] = 0;
-    if (most >= 0x7f800000) scale = __builtin_nanf("");
-    const float scaled = scale * (float)sum;
-    const int32_t start = -middle * sum;
-    __builtin_memcpy(made + block, &scale, 4);
-    __builtin_memcpy(made + block + 4, &scaled, 4);
-    __builtin_memcpy(made + block + 8, &start, 4);
-  }
-}
-""".strip()
-
-_PLAIN = r"""
-typedef block_ints block_bytes, block_sums;
-typedef const int8_t *block_four;
-#define BLOCK_START(n) ((n) - (block_ints){0})
-#define BLOCK_LOAD(p) (*(const block_ints *)(p))
-#define BLOCK_FOUR(p) ((const int8_t *)(p))
-#define BLOCK_LOW(v) ((v) & 0x0f0f0f0f)
-#define BLOCK_HIGH(v) (((v) >> 4) & 0x0f0f0f0f)
-#define BLOCK_BYTE(u, i) (((u) >> 8 * (i)) & 255)
-#define BLOCK_DOT(c, u, s) \
-  c += BLOCK_BYTE(u, 0) * (s)[0] + BLOCK_BYTE(u, 1) * (s)[1] + BLOCK_BYTE(u, 2) * (s)[2] + BLOCK_BYTE(u, 3) * (s)[3]
-""".strip()
-
-
-def _intrinsics(dot: ByteDot, lanes: int) -> str:
-    """The words of micro-kernels in an instruction set's vectors of `lanes` times 32 bits."""
-    mm, si, load = ("_mm512", "si512", "p") if lanes == 16 else ("_mm256", "si256", "(const __m256i *)(p)")
-    vector = "__m512i" if lanes == 16 else "__m256i"
-    lines = [
-        "#include <immintrin.h>",
-        f"typedef {vector} block_bytes, block_four;",
-        "typedef block_ints block_sums;",
-        f"#define BLOCK_START(n) ((block_sums){mm}_set1_epi32(n))",
-        f"#define BLOCK_NONE {mm}_setzero_{si}()",
-        f"#define BLOCK_LOAD(p) {mm}_loadu_{si}({load})",
-        f"#define BLOCK_FOUR(p) {mm}_set1_epi32(*(const int *)(p))",
-        f"#define BLOCK_LOW(v) {mm}_and_{si}(v, {mm}_set1_epi8(15))",
-    ]
-    if dot == "vpdpbusd":
-        name = "_mm512_dpbusd_epi32" if lanes == 16 else "_mm256_dpbusd_avx_epi32"
-        lines += [
-            "/* As they lie, 16 times as large. */",
-            f"#define BLOCK_HIGH(v) {mm}_and_{si}(v, {mm}_set1_epi8(-16))",
-            f"#define BLOCK_DOT(c, u, s) c = (block_sums){name}(({vector})c, u, s)",
-        ]
-    else:
-        lines += [
-            f"#define BLOCK_HIGH(v) {mm}_and_{si}({mm}_srli_epi16(v, 4), {mm}_set1_epi8(15))",
-            f"#define BLOCK_DOT(c, u, s) c = {mm}_add_epi16(c, {mm}_maddubs_epi16(u, s))",
-            f"#define BLOCK_WIDEN(c, s, n) c += (block_sums){mm}_slli_epi32({mm}_madd_epi16(s, {mm}_set1_epi16(1)), n)",
-        ]
-    return "\n".join(lines)

@@ -15,8 +15,6 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from bricolage.backends.native.cpu.block_products import FEW_ROWS, BlockOperand
 from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
@@ -111,16 +109,9 @@ class GemmCodegen:
     def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.target.lanes
-        operand, blocks = self.operand, p.blocks
-
-        def made() -> np.ndarray:
-            if isinstance(operand, BlockOperand):
-                assert blocks is not None
-                return operand.block_panels(blocks, lanes)
-            assert callable(p.right)
-            return operand.panels(p.right(), lanes)
-
-        offset = self.memory.weights.add(("panels", constant_of(self.kernel.root), p.batch, p.k, p.n), made)
+        offset = self.memory.weights.add(
+            ("panels", constant_of(self.kernel.root), p.batch, p.k, p.n), lambda: self.operand.panels_of(p, lanes)
+        )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
         return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"

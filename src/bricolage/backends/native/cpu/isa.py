@@ -39,6 +39,8 @@ class Isa:
     """More compiler flags, for code that multiplies bytes."""
     vector_dot: ByteDot = "plain"
     """What multiplies bytes in vectors, of a few rows that fill no tile."""
+    reads_halves: bool = False
+    """Whether an instruction makes a vector of float32 of float16."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -120,6 +122,8 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 )
 """What multiplies bytes faster than what an instruction set always has, best first: processor flags, lanes, what it is, and
 compiler flags."""
+_HALVES_LANES = 8
+"""Floats of the vectors that are made of float16."""
 FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
 """Never chosen unless asked for."""
 
@@ -143,7 +147,7 @@ def available(device: Device | None = None) -> tuple[Isa, ...]:
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
-    found = isa
+    found = replace(isa, reads_halves=isa.lanes >= _HALVES_LANES and "f16c" in instructions)
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
@@ -113,6 +114,11 @@ class ProductOperand(ABC):
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""
         return lines
+
+    def panels_of(self, p: Product, lanes: int) -> np.ndarray:
+        """The constant right side of a product as `panels`."""
+        assert callable(p.right)
+        return self.panels(p.right(), lanes)
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
         """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two.

@@ -7,6 +7,7 @@ A weight is scale · (integer - zero point). That is what `com.microsoft.MatMulN
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -46,8 +47,14 @@ class QuantisedBlocks:
 
     @property
     def middle(self) -> int:
-        """Of the integers: what stands for zero unless zero points are given."""
+        """Of the integers: the zero point unless others are given."""
         return 1 << (self.bits - 1)
+
+    @cached_property
+    def in_halves(self) -> bool:
+        """Whether float16 holds every scale as it is."""
+        with np.errstate(over="ignore"):
+            return bool((self.scales.astype(np.float16) == self.scales).all())
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +71,7 @@ class QuantisedBlocks:
         return found.reshape(self.n, -1)[:, :wide]
 
     def numbers(self) -> np.ndarray:
-        """float32 [n, k]: what the integers stand for."""
+        """float32 [n, k]: the weights."""
         n, blocks = self.scales.shape
         zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
         found = (self.integers().reshape(n, blocks, self.block).astype(np.float32) - zeros) * self.scales[:, :, None]

@@ -114,10 +114,13 @@ class BlockConstant(Constant):
     blocks: QuantisedBlocks = field(repr=False)
     turned: bool
     """Whether blocks lie along the last dimension: [n, k] instead of [k, n]."""
+    in_bytes: bool
+    """Whether the model lets what it multiplies become bytes."""
 
-    def __init__(self, blocks: QuantisedBlocks, *, turned: bool = False) -> None:
+    def __init__(self, blocks: QuantisedBlocks, *, turned: bool = False, in_bytes: bool = False) -> None:
         shape = (blocks.n, blocks.k) if turned else (blocks.k, blocks.n)
-        for name, value in (("shape", shape), ("dtype", "float32"), ("blocks", blocks), ("turned", turned)):
+        own = {"shape": shape, "dtype": "float32", "blocks": blocks, "turned": turned, "in_bytes": in_bytes}
+        for name, value in own.items():
             object.__setattr__(self, name, value)
 
     @cached_property  # type: ignore[misc]  # the field of `Constant`, made later
@@ -137,7 +140,7 @@ class BlockConstant(Constant):
 
     def transposed(self) -> BlockConstant:
         """The same blocks, with rows for columns."""
-        return BlockConstant(self.blocks, turned=not self.turned)
+        return BlockConstant(self.blocks, turned=not self.turned, in_bytes=self.in_bytes)
 
 
 @dataclass(frozen=True, eq=False)

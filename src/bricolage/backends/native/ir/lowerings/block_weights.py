@@ -11,6 +11,8 @@ from bricolage.backends.native.ir.lowerings.views import pointwise
 from bricolage.backends.native.ir.tensors import BlockConstant, Constant, Node
 from bricolage.lowering.common import PORTABLE, refusal
 
+_IN_BYTES = 4
+"""The `accuracy_level` of a model that lets rows become bytes, each block with a scale of its own."""
 _FULL = 8
 """What the length of a block is made a multiple of where there is one block for a whole column."""
 
@@ -42,7 +44,8 @@ def matmul_n_bits(op: OpContext) -> Node:
     if zeros is not None and (zeros == 1 << (bits - 1)).all():
         zeros = None
     weights = QuantisedBlocks(packed.reshape(n, bytes_), scales.reshape(n, count), zeros, bits, block, k)
-    found = multiplied(op.tensor(0), BlockConstant(weights))
+    coarse = op.get("accuracy_level", 0) == _IN_BYTES
+    found = multiplied(op.tensor(0), BlockConstant(weights, in_bytes=coarse))
     bias = op.optional(5)
     return found if bias is None else pointwise("add", found, bias)
 
