@@ -78,14 +78,15 @@ class QuantisedGraphItem(Item):
         self._measure(profile, deadline)
         challengers = whole_challengers([profile])
         state.challenge(*challengers)
-        if challengers:
-            told = ", ".join(
-                f"{one} {ms:.3g} ms" for one, ms in sorted(profile.times.items(), key=lambda pair: pair[1])
-            )
-            self._note(state, made, "raced", told, error_found)
-        else:
-            told = "; ".join(f"{one}: {cost.reason or cost.outcome}" for one, cost in profile.whole.items())
-            self._note(state, made, "nobody runs it", told or "no backend takes it", error_found)
+        times = sorted(profile.times.items(), key=lambda pair: pair[1])
+        told = ", ".join(f"{one} {ms:.3g} ms" for one, ms in times)
+        failed = [
+            f"{one} {cost.outcome}: {cost.reason}" if cost.reason else f"{one} {cost.outcome}"
+            for one, cost in profile.whole.items()
+            if cost.ms is None
+        ]
+        outcome = "raced" if challengers else "nobody runs it"
+        self._note(state, made, outcome, "; ".join([told] * bool(told) + failed) or "no backend takes it", error_found)
 
     def _seconds(self, state: DecisionState) -> float:
         samples = state.session.samples
