@@ -17,7 +17,7 @@ from bricolage.cli.arguments import decision_options
 from bricolage.codec import decode, encode
 from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import parse_cores, parse_milliseconds, parse_seconds, parse_shapes
-from bricolage.options import BOUNDS, EFFORTS, ISAS, PRECISIONS, PROFILES, Options
+from bricolage.options import BOUNDS, EFFORTS, ISAS, PRECISIONS, PROFILES, WEIGHTS, Options
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789.-", min_size=1, max_size=8)
 distinct = st.lists(st.integers(0, 255), min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))
@@ -25,6 +25,10 @@ options = st.builds(
     Options,
     precision=st.sampled_from(PRECISIONS),
     tolerance=st.none() | st.floats(1e-9, 0.999),
+    accuracy=st.sampled_from(
+        ["relative", "sqnr=20", "cosine=0.99", "top1=1", "a b/metric.py:score>=0.5", "m.py:f<=-1e-3"]
+    ),
+    weights=st.sampled_from([None, *WEIGHTS]),
     objective=st.just("throughput"),
     latency_limit_ms=st.none() | st.floats(1e-3, 1e9),
     effort=st.sampled_from(EFFORTS),
@@ -201,6 +205,8 @@ def test_a_new_option_decides_unless_it_says_otherwise() -> None:
 OTHER: dict[str, Any] = {
     "precision": "medium",
     "tolerance": 0.5,
+    "accuracy": "sqnr=20",
+    "weights": "int4",
     "objective": "throughput",
     "effort": "full",
     "budget_s": 7.0,

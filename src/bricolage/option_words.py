@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from bricolage.errors import BadOption
 
 HIGHEST_CORE = 65_535
+SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys"]
+"""Ways to look for the cheapest of many equal graphs (see `bricolage.rewrite.search`)."""
 
 
 def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
@@ -78,3 +84,46 @@ def parse_milliseconds(text: str) -> float:
         return float(number) * factor
     except ValueError:
         raise BadOption(option="--latency-limit", value=text, advice=advice) from None
+
+
+@dataclass(frozen=True)
+class AccuracyWord:
+    """What `--accuracy` says."""
+
+    measure: str
+    """relative, sqnr, cosine or top1; "function" for one of the user's."""
+    limit: float | None
+    """None: the precision's."""
+    at_least: bool
+    """Whether more is better."""
+    path: str = ""
+    function: str = ""
+
+
+_ACCURACY_ADVICE = "Write relative, sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X (or <=X)"
+_RANGES = {"sqnr": (-300.0, 300.0), "cosine": (-1.0, 1.0), "top1": (0.0, 1.0)}
+_METRIC = re.compile(r"(?P<path>.+\.py):(?P<function>[A-Za-z_]\w*)(?P<sign>>=|<=|=)(?P<limit>[^=<>]+)")
+
+
+def parse_accuracy(word: str) -> AccuracyWord:
+    """`"relative"`, `"top1=0.99"` or `"metric.py:score>=0.98"` → a measure and its limit.
+
+    Raises:
+        BadOption: neither a measure with a limit in its range nor a function with one.
+    """
+    if word == "relative":
+        return AccuracyWord("relative", None, at_least=False)
+    try:
+        if found := _METRIC.fullmatch(word):
+            limit, at_least = float(found["limit"]), found["sign"] != "<="
+            parsed = AccuracyWord("function", limit, at_least, found["path"], found["function"])
+            low, high = -math.inf, math.inf
+        else:
+            name, _, number = word.partition("=")
+            low, high = _RANGES[name]
+            parsed = AccuracyWord(name, float(number), at_least=True)
+        if parsed.limit is None or not low <= parsed.limit <= high or not math.isfinite(parsed.limit):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise BadOption(option="--accuracy", value=word, advice=_ACCURACY_ADVICE) from None
+    return parsed

@@ -10,7 +10,16 @@ from typing import Any, Literal, get_args
 
 from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
-from bricolage.option_words import HIGHEST_CORE, parse_cores, parse_milliseconds, parse_seconds, parse_shapes, sizes_of
+from bricolage.option_words import (
+    HIGHEST_CORE,
+    SearchMethod,
+    parse_accuracy,
+    parse_cores,
+    parse_milliseconds,
+    parse_seconds,
+    parse_shapes,
+    sizes_of,
+)
 from bricolage.shares import Shares
 
 _LOG = logging.getLogger(__name__)
@@ -28,10 +37,12 @@ _MOST_COUNTED = 4_000
 Precision = Literal["highest", "high", "medium", "low"]
 Effort = Literal["instant", "quick", "full"]
 Objective = Literal["latency", "throughput"]
+Weights = Literal["int4", "int8"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2, "low": 1e-1}
 """Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word; what rounding in float32 does is accepted in any case (see
@@ -91,6 +102,8 @@ class EffortProfile:
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
     """Whether that search also takes the rules that were found by enumeration."""
+    search_methods: tuple[SearchMethod, ...]
+    """By which methods it looks, one after another, in equal parts of its time."""
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
@@ -118,6 +131,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=0,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.5,
         baselines=2,
         forgone=0.05,
@@ -137,6 +151,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=2,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.1,
     ),
     "full": EffortProfile(
@@ -154,6 +169,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=2,
         searched=5,
         generated_rules=True,
+        search_methods=("saturate", "backtrack"),
         risk=0.01,
     ),
 }
@@ -201,6 +217,18 @@ class Options:
         flag="--tolerance",
         metavar="NUMBER",
         help="Accept exactly this relative error; overrides --precision.",
+    )
+    accuracy: str = _option(
+        "relative",
+        flag="--accuracy",
+        metavar="METRIC",
+        help="What answers to samples held back must reach as well: sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X.",
+    )
+    weights: Weights | None = _option(
+        None,
+        flag="--weights",
+        metavar="WORD",
+        help="Also try the model's weights in blocks of int4 or int8, accepted as --precision low says.",
     )
     objective: Objective = _option(
         "latency",
@@ -281,6 +309,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise UnknownPrecision(name=self.precision)
+        parse_accuracy(self.accuracy)
+        if self.weights not in (None, *WEIGHTS):
+            raise BadOption(option="weights", value=self.weights, advice="Use int4 or int8, or leave it out")
         if self.effort not in EFFORTS:
             raise BadOption(option="effort", value=self.effort, advice="Use instant, quick or full")
         if self.objective not in OBJECTIVES:

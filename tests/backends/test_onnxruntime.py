@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper
 
 from bricolage.backends import registry
-from bricolage.backends.interface import Resources
+from bricolage.backends.interface import RegionModel, Resources
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.graph.graph import Graph
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
+from tests.verify.models import make
 
 BACKEND = registry.get("onnxruntime")
 
@@ -76,3 +81,61 @@ def test_where_a_graph_branches_operators_run_side_by_side(tmp_path: Path) -> No
     )
     with pytest.raises(Refused, match="same time"):
         BACKEND.compile(chain, parallel, two)
+
+
+def blocks(folder: Path, level: int) -> RegionModel:
+    """A product with weights in blocks of bytes."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node(
+            "MatMulNBits",
+            ["x", "w", "s"],
+            ["y"],
+            "",
+            "",
+            "com.microsoft",
+            K=64,
+            N=16,
+            bits=8,
+            block_size=32,
+            accuracy_level=level,
+        )
+    ]
+    constants = {
+        "w": rng.integers(0, 256, (16, 2, 32)).astype(np.uint8),
+        "s": rng.uniform(0.01, 0.02, (16, 2)).astype(np.float32),
+    }
+    model = make(nodes, {"x": (TensorProto.FLOAT, [3, 64])}, {"y": (TensorProto.FLOAT, [3, 16])}, constants)
+    path = folder / f"blocks-{level}.onnx"
+    ir.save(model, path)
+    return RegionModel(path)
+
+
+def test_products_with_blocks_multiply_bytes_at_low_alone(tmp_path: Path) -> None:
+    config, region = KernelConfig("int8-blocks"), blocks(tmp_path, 0)
+    assert config in BACKEND.configs("low", host()) and config not in BACKEND.configs("medium", host())
+    assert BACKEND.suits(config, Graph(region.model).everything)
+    x = regions.noise(3, 64)
+    wide, bytes_ = (regions.answer(BACKEND, region, x, config=one) for one in (KernelConfig("f32"), config))
+    assert 0.0 < regions.error(bytes_, wide) < 0.1, "coarser, and not wrong"
+    assert [path.name for path in tmp_path.iterdir()] == ["blocks-0.onnx"], "no file is left"
+    already = blocks(tmp_path, 4)
+    assert not BACKEND.suits(config, Graph(already.model).everything)
+    with pytest.raises(Refused, match="no products with blocks"):
+        BACKEND.compile(already, config, regions.ONE_THREAD)
+
+
+def test_bytes_are_widened_where_no_instruction_sums_them(tmp_path: Path) -> None:
+    config, device = KernelConfig("f32-exact-bytes"), host()
+    plain = replace(device, instructions=frozenset({"avx2"}))
+    assert config in BACKEND.configs("highest", plain)
+    assert config not in BACKEND.configs("highest", replace(device, instructions=frozenset({"avx2", "avx_vnni"})))
+    constants = {"s": np.float32(0.01), "z": np.uint8(128), "w": np.full((32, 8), 127, np.int8), "t": np.float32(0.01)}
+    text = "a=QuantizeLinear(x,s,z) b=DequantizeLinear(a,s,z) c=DequantizeLinear(w,t) y=MatMul(b,c)"
+    region = regions.region(tmp_path, text, "float[4,32] x", "float[4,8] y", opset=21, **constants)
+    assert BACKEND.suits(config, Graph(region.model).everything)
+    x = np.full((4, 32), 1.27, np.float32)
+    found = regions.answer(BACKEND, region, x, config=config)
+    assert regions.error(found, regions.reference(region, x)) < 1e-6, "all 255 times all 127"
+    other = regions.region(tmp_path, "y=MatMul(x,w)", "float[4,32] x", "float[4,8] y", w=regions.noise(32, 8))
+    assert not BACKEND.suits(config, Graph(other.model).everything)

@@ -16,10 +16,10 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
-from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.mixture_items import Placements, PrecisionsByStructure, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Operator
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
@@ -206,6 +206,57 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
     assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
     assert item.promise(state) is None and item.again
+
+
+def test_precisions_by_structure_are_tried_end_to_end_at_full_effort(tmp_path: Path) -> None:
+    """Nothing of the segments is measured: parts of the graph run in bfloat16 beside the rest, and the fastest races."""
+    blocks, item = long_chain(), PrecisionsByStructure()
+    for effort in ("quick", "full"):
+        answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
+        options = Options(threads=1, tolerance=1e-6, effort=effort)
+        (folder := tmp_path / effort).mkdir()
+        state, measurer = made_up_state(folder, blocks, [First(), Narrow()], answers, options=options)
+        Baselines().run(state, Deadline(100.0))
+        WholeModelItem(Implementation("narrow", KernelConfig("bf16"))).run(state, Deadline(100.0))
+        if effort == "quick":
+            assert item.promise(state) is None
+    promise = item.promise(state)
+    assert promise is not None and promise.gain == pytest.approx(0.5)
+    measurer.asked.clear()
+    answers.errors = {"narrow bf16": 8e-7}
+    item.run(state, Deadline(100.0))
+    assert measurer.asked and not any(spec.is_region for spec in measurer.asked)
+    found = [one for one in state.challengers if len(one.placement) > 1]
+    assert found and {a.implementation.config.name for a in found[0].placement} == {"f32", "bf16"}
+    assert state.incumbent_ms is not None and state.incumbent_ms < 72.0
+
+
+def test_what_is_known_to_be_too_inaccurate_is_taken_up_again_for_parts(tmp_path: Path) -> None:
+    """A second decision knows the verdict, and would lose the mixtures of the first one otherwise."""
+    answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
+    options = Options(threads=1, tolerance=1e-6)
+    state, measurer = made_up_state(tmp_path, long_chain(), [First(), Narrow()], answers, options=options)
+    Baselines().run(state, Deadline(100.0))
+    low = Implementation("narrow", KernelConfig("bf16"))
+    measurer.on_record[state.original.whole_spec(low)] = Cost("wrong", error=1.2e-6)
+    promise = WholeModelItem(low).promise(state)
+    assert promise is not None and promise.gain > 0.5 and "too inaccurate for the whole" in promise.because
+
+
+def test_weights_in_blocks_that_no_backend_takes_are_told(tmp_path: Path, model: Graph) -> None:
+    class Standard(First):
+        def declines(self, operator: Operator) -> str | None:
+            return operator.op_type if operator.domain else None
+
+    options = Options(threads=1, weights="int4", tolerance=0.5)
+    state, measurer = made_up_state(tmp_path, model, [Standard()], options=options)
+    Baselines().run(state, Deadline(100.0))
+    measurer.asked.clear()
+    (item,) = (one for one in items(state) if one.name == "weights in int4")
+    item.run(state, Deadline(100.0))
+    (found,) = state.quantised
+    assert (found.outcome, found.verdict) == ("nobody runs it", "no backend takes it")
+    assert found.products == 1 and not measurer.asked and not state.challengers
 
 
 def test_a_short_search_for_kernels_is_judged_by_short_ones(tmp_path: Path, model: Graph) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
+from bricolage.api.samples import samples_of
 from bricolage.api.sources import PreparedBucket, Source
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
@@ -29,6 +30,7 @@ from bricolage.perf.track_record import shipped
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.verify.accuracy import AccuracyDemand
 from bricolage.verify.oracle import JUDGEMENT
 from bricolage.verify.tensors import digest
 from bricolage.work.implementation import Implementation
@@ -77,10 +79,10 @@ class Start:
     memory_mb: int | None = None
 
     @staticmethod
-    def after(parent: Bucket, memory_mb: int | None = None, *, same_isa: bool = True) -> Start:
+    def after(parent: Bucket, memory_mb: int | None = None, *, same_device: bool = True) -> Start:
         """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
-        there was no time. What is left needs less of it. Where the instruction set is another, who runs the whole model fastest is
-        measured anew."""
+        there was no time. What is left needs less of it. Where threads or the instruction set are others, who runs the whole model
+        fastest may be another one: all are raced that a decision of its own would race."""
         idle = {item.name for item in parent.agenda if item.outcome == "measured" and not item.gained}
         idle -= {item.name for item in parent.agenda if item.gained}
         alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
@@ -90,7 +92,7 @@ class Start:
         first = tuple(one.implementation for one in near if one.implementation is not None)
         late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
         far = {whole_model(one.implementation) for one in alone if one.implementation and one not in near}
-        if not same_isa:
+        if not same_device:
             idle = {name for name in idle if not name.startswith(WHOLE)}
             return Start(frozenset(idle | late), (), _SHARE, memory_mb)
         return Start(frozenset(idle | far | late), first, _SHARE, memory_mb)
@@ -117,13 +119,14 @@ def decide_bucket(
     Raises:
         As `optimize`.
     """
+    samples = samples_of(bucket.graph, opened.data, context.options)
     key = start.key(decision_key(opened, bucket, context.options, context.backends, context.device))
     known = None if context.replan else _known_decision(context.database, key)
-    if known is not None and (made := made_again(known, bucket.graph)) is not None:
+    if known is not None and (made := made_again(known, bucket.graph, context.options, samples)) is not None:
         if made.name != ORIGINAL:
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
-    session = context.session(opened, bucket.graph, log)
+    session = replace(context.session(opened, bucket.graph, log), samples=samples)
     arrays, origin = context.inputs(opened, bucket.graph, session)
     found = decide(
         session,
@@ -164,6 +167,8 @@ def decision_key(
         "sizes": bucket.sizes,
         "options": encode({**options.deciding(), "shapes": None}),  # of the shapes, this bucket's sizes alone
         "inputs": given,
+        "data": opened.data.digest,
+        "metric": AccuracyDemand(options.accuracy, options.bound).digest,
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
         "device": device.fingerprint(),
         "bricolage": __version__,

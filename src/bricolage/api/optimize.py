@@ -16,6 +16,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.deciding import decide_bucket, decision_key, make_plan
+from bricolage.api.samples import Data, GivenData
 from bricolage.api.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.api.throughput import Decision, decide
@@ -45,6 +46,8 @@ def optimize(
     progress: Progress | None = None,
     pool: Pool | None = None,
     output: str | Path | None = None,
+    calibrate: Data | None = None,
+    evaluate: Data | None = None,
 ) -> Executable:
     """The fastest verified way to run a model on this machine, as an executable with its plan; for throughput, the way to answer
     the most requests a second, with the operating point at which the executable then serves.
@@ -66,9 +69,13 @@ def optimize(
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
             does not. (`Executable.save` writes it without.)
+        calibrate: samples as the model will see them, a .npz file or a mapping: for each input an array whose first axis is the
+            sample. At `low` a graph of
+            integers takes part whose scales they give. A quarter of them is held back, to judge accuracy by.
+        evaluate: likewise, to judge accuracy by instead; with other arrays, labels for example, that a metric of the user's reads.
 
     Raises:
-        UsageError: bad model, input or option.
+        UsageError: bad model, input, data or option.
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing reaches the accuracy asked for.
         LatencyLimit: for throughput, nothing answers within the limit.
@@ -81,8 +88,12 @@ def optimize(
     if shapes:
         options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
+    data = GivenData.of(calibrate, evaluate)
+    data.check(options)
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    opening = partial(open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
+    opening = partial(
+        open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
+    )
     measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
     try:
         plan, directory = _planned(opening, measuring, output)

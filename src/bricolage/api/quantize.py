@@ -10,19 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import UnusableCalibration
-from bricolage.frontends import raise_opset, to_model
-from bricolage.graph.graph import Graph
+from bricolage.frontends import to_model
 from bricolage.graph.interface import externalised
-from bricolage.graph.prepare import simplify
-from bricolage.quantization.names import give_names, names_by_result
+from bricolage.quantization.canonical import canonical
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
 from bricolage.quantization.quantize import quantized
 from bricolage.quantization.samples import samples
-from bricolage.quantization.weights_only import OPSET_OF_BLOCKS, quantized_weights_only
-from bricolage.rewrite.apply import rewrite
-from bricolage.rewrite.catalogue import chosen
+from bricolage.quantization.weights_only import quantized_weights_only
 
 Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 
@@ -70,18 +66,6 @@ def quantize(
         graph = canonical(original, settled)
         made = quantized(graph, data, settled)
     return QuantizedModel(externalised(made.model, graph.model), made.report)
-
-
-def canonical(original: ir.Model, options: QuantizationOptions) -> Graph:
-    """A copy, simplified: batch normalisations are in the weights, and normalisations are one operator."""
-    model, names = original.clone(), names_by_result(original)
-    if options.weights is not None and options.block_format == "blocks":
-        raise_opset(model, max(OPSET_OF_BLOCKS, model.graph.opset_imports.get("", 0)))
-    simplify(model)
-    rewrite(model, chosen(generated=False))
-    graph = simplify(model)
-    give_names(model, names)
-    return graph
 
 
 def _samples(model: ir.Model, calibrate: Calibration) -> list[Mapping[str, np.ndarray]]:

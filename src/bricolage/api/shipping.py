@@ -17,7 +17,9 @@ from bricolage.api.context import DecisionContext
 from bricolage.api.sources import Source, measuring_inputs
 from bricolage.codec import encode
 from bricolage.costs.database import Database
+from bricolage.driver.quantised_variants import QUANTISED_VARIANTS
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
+from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.measure.written import ArtifactRun, run_artifact
@@ -28,6 +30,7 @@ from bricolage.runtime.programs import ranked_baselines
 from bricolage.verify.bound import draws_for, limits, rounding_errors
 from bricolage.verify.compare import deviation, too_far
 from bricolage.verify.inputs import choose
+from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.tensors import load_limits, load_values
 
@@ -57,6 +60,8 @@ class ArtifactTrial:
     """For each output the error that is still float32's own."""
     graph: Graph | None = None
     """Where those limits are not known yet: for which they are measured once they matter."""
+    bound: float | None = None
+    """Of a quantised graph, whose integers are exact whatever the options accept."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def shipped(
     progress.start(_STAGE)
     limit_s = options.compile_limit(len(opened.buckets[0].graph)) + _RUN_S
     evaluate = context.reference(opened, opened.buckets[0].graph)
+    bound = options.bound if options.tolerance is not None else accepted_bound(opened.model, options.bound)
     fresh = [trial for trial in trials if trial.inputs is not None or not known.known(trial.bucket)]
     first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
     compared = fresh and not any(bucket.interrupted for bucket in plan.buckets)
@@ -135,7 +141,11 @@ def shipped(
             runs = run_artifact(context.pool, plan, draft, inputs, opened.store.directory, context.device, limit_s)
             known.held[:] = [run.resident_bytes for run in runs]
             both = zip(tried, runs, strict=True)
-            judged = ((t, run, _too_large(context, run) or _fault(t, run, options, evaluate)) for t, run in both)
+            exact = partial(_exactly, opened, plan, evaluate=evaluate)
+            judged = (
+                (t, run, _too_large(context, run) or _fault(exact(t) or t, run, options, bound, evaluate))
+                for t, run in both
+            )
             found = next((one for one in judged if one[2]), None)
             if found is None:
                 break
@@ -208,20 +218,33 @@ def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluat
         yield ArtifactTrial(f"at {name}={other}", 0, False, sample.inputs, expected, (0.0,) * len(expected), graph)
 
 
-def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, evaluate: Evaluate) -> str:
+def _fault(trial: ArtifactTrial, run: ArtifactRun, options: Options, bound: float, evaluate: Evaluate) -> str:
     """What is wrong with a run; empty where nothing is."""
     if run.failure or trial.expected is None:
         return run.failure
+    bound = bound if trial.bound is None else trial.bound
     found = deviation(run.outputs, trial.expected, trial.limits)
-    if found.excess <= options.bound:
+    if found.excess <= bound:
         return ""
-    if trial.graph is not None and trial.inputs is not None and options.tolerance is None:
+    if trial.graph is not None and trial.inputs is not None and (trial.bound is not None or options.tolerance is None):
         model, names = trial.graph.model, [info.name for info in trial.graph.outputs]
         reference = dict(zip(names, trial.expected, strict=True))
         rounding = rounding_errors(model, trial.inputs, reference, draws_for(trial.graph), evaluate)
-        own = limits(rounding, reference)
+        own = limits(rounding, reference, quantised=is_quantised(model))
         found = deviation(run.outputs, trial.expected, [own[name] for name in names])
-    return "" if found.excess <= options.bound else too_far(found, options.bound)
+    return "" if found.excess <= bound else too_far(found, bound)
+
+
+def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluate) -> ArtifactTrial | None:
+    """A trial of a quantised graph, as that graph with exact integers answers it; None where none ships."""
+    bucket = plan.buckets[trial.bucket]
+    if bucket.variant not in QUANTISED_VARIANTS or not trial.planned or trial.inputs is None:
+        return None
+    graph = graph_of(opened.store.directory / bucket.graph)
+    own = {info.name for info in graph.inputs}
+    found = evaluate(graph.model, {name: array for name, array in trial.inputs.items() if name in own})
+    expected = tuple(found[info.name] for info in graph.outputs)
+    return replace(trial, expected=expected, limits=(0.0,) * len(expected), graph=graph, bound=EXACT_BOUND)
 
 
 def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage import scratch
+from bricolage.api.samples import NO_DATA, GivenData, first_inputs, first_rows
 from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
@@ -31,6 +32,7 @@ from bricolage.plan import artifact
 from bricolage.plan.interface import batch_dimension, default_specs, input_specs, output_specs
 from bricolage.runtime import signature
 from bricolage.verify import inputs
+from bricolage.verify.held_back import Samples
 from bricolage.verify.reference import Evaluate
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ class Source:
     inputs: Mapping[str, np.ndarray] | None = None
     """By name, where the user gave any: for measuring, or as examples for tracing a module."""
     inputs_from: str = "given"
+    data: GivenData = NO_DATA
+    """To calibrate with, and to judge accuracy by."""
     batch: str = ""
     """Where throughput is asked for: the symbolic dimension along which requests are put together; empty where there is none."""
 
@@ -87,9 +91,11 @@ def open_source(
     dynamic: Any,
     given: Mapping[str, Any] | None,
     believing: bool = True,
+    data: GivenData = NO_DATA,
 ) -> Source:
     """Loads, checks and prepares a model, and writes it with its weights to `directory`. `believing`: sizes that the model states
-    hold where nothing else says what they are.
+    hold where nothing else says what they are. `data`: of the user's, whose sizes open dimensions take where nothing else says
+    them.
 
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
@@ -103,12 +109,13 @@ def open_source(
         given = inputs = example_arrays(model, example_inputs)
         origin = "example inputs"
     batch = _batch(model) if options.objective == "throughput" else ""
-    prepared = _prepare_buckets(model, options, given, batch)
+    sized = given if given is not None or not data.named else first_rows(model, data)
+    prepared = _prepare_buckets(model, options, sized, batch)
     _correct_outputs(model, prepared)
     store, written = Store(directory), externalised(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
-    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin, batch)
+    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin, data, batch)
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any]:
@@ -116,7 +123,7 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
     name = ""
     if isinstance(source, str | Path):
         path, name = Path(source), Path(source).stem
-        if path.suffix == artifact.SUFFIX:
+        if artifact.is_named(path):
             plan, directory = artifact.load(path)
             return interface.read(directory / artifact.MODEL), plan.model, example_inputs
     source = opened(source)
@@ -227,11 +234,11 @@ def example_arrays(model: ir.Model, examples: Any) -> dict[str, np.ndarray] | No
 
 
 def measuring_inputs(
-    opened: Source, graph: Graph, options: Options, evaluate: Evaluate
+    opened: Source, graph: Graph, options: Options, evaluate: Evaluate, samples: Samples | None = None
 ) -> tuple[dict[str, np.ndarray], str]:
     """Inputs for measuring and verifying one bucket's graph, and where they come from: the user's for the bucket of
-    their shape, generated ones for the rest. Where there is no other bucket, inputs given for measuring must fit.
-    Generated ones are chosen by what `evaluate` makes of them.
+    their shape, else a sample of the user's data, else generated ones. Where there is no other bucket, inputs given for
+    measuring must fit. Generated ones are chosen by what `evaluate` makes of them.
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape: the given ones do not fit.
@@ -242,6 +249,8 @@ def measuring_inputs(
         checked = inputs.check(graph.model, given)
         names = ", ".join(f"'{name}'" for name in inputs.not_finite(checked))
         return dict(checked), opened.inputs_from + (f"; NaN or infinite values in {names}" if names else "")
+    if samples is not None:
+        return first_inputs(graph, samples)
     sample = inputs.choose(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
     note = f"; {sample.note}" if sample.note else ""
     return dict(sample.inputs), f"generated with seed {options.seed}{note}"

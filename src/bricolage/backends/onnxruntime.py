@@ -6,8 +6,10 @@ content of the weights, and hashing them takes as long as the optimisation that 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +31,7 @@ from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.patterns import LAYER_NORM
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
-from bricolage.graph.graph import TensorInfo
+from bricolage.graph.graph import Region, TensorInfo
 from bricolage.graph.operator_kinds import ANCHORS
 from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
@@ -43,6 +45,14 @@ _FATAL_ONLY = 4
 _PARALLEL = "f32-parallel"
 _UNOPTIMISED = "f32-unoptimised"
 """Every operator as the model has it: nothing is fused, folded or laid out otherwise."""
+_EXACT = "f32-exact-bytes"
+"""Products of bytes are widened to 16 bits before they are summed in pairs: slower, and exact where no instruction of the processor
+sums products of bytes into 32 bits. (There the usual way saturates, in silence.)"""
+_BLOCKS_IN_BYTES = "int8-blocks"
+"""Where weights are stored in blocks (MatMulNBits), activations are multiplied as bytes: accuracy level 4, whatever the model
+says."""
+_SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_IN_BYTES = 4
 _WIDTH = 2
 """Operators that run at a time in parallel execution; the threads are divided among them."""
 
@@ -55,6 +65,12 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
     _LEVEL: ("basic", "extended"),  # without layouts of its own, or without fusions either
 }
 """Session options that a tuner may choose, and their values other than the default ones."""
+
+
+_QUANTISED = frozenset(
+    {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QLinearConv", "QGemm"}
+)
+"""With one of them there are products of bytes."""
 
 
 class OnnxRuntime(Backend):
@@ -76,8 +92,18 @@ class OnnxRuntime(Backend):
         return engine_claims(self, fuses={"layer normalisation": LAYER_NORM})
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        del precision
-        return named("f32", _PARALLEL) if device.threads > 1 else named("f32")
+        own = ["f32", _PARALLEL] if device.threads > 1 else ["f32"]
+        own += [] if device.instructions & _SUMS_BYTES else [_EXACT]
+        own += [_BLOCKS_IN_BYTES] if precision == "low" else []
+        return named(*own)
+
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """Bytes are asked for where there are some."""
+        if config.base.name == _EXACT:
+            return any(one.op_type in _QUANTISED for one in region.operators)
+        if config.base.name == _BLOCKS_IN_BYTES:
+            return any(_in_wider_blocks(one.node) for one in region.operators)
+        return True
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return KernelConfig(_UNOPTIMISED) if config.name != _UNOPTIMISED else None
@@ -135,6 +161,8 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
     options.intra_op_num_threads = resources.threads // width
     options.inter_op_num_threads = width
     options.log_severity_level = _ERRORS_ONLY
+    if config.name == _EXACT:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     # Waiting threads that spin are faster, but they steal the cores from the next runtime.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if resources.alone else "0")
     declined = (
@@ -146,10 +174,11 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
         state.NotImplemented,
         state.RuntimeException,
     )
+    path = _with_blocks_in_bytes(region) if config.name == _BLOCKS_IN_BYTES else region.path
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
     make = partial(
         ort.InferenceSession,
-        str(region.path),
+        str(path),
         options,
         providers=["CPUExecutionProvider"],
         disabled_optimizers=list(without),
@@ -164,6 +193,31 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
             raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
     finally:
         ort.set_default_logger_severity(_ERRORS_ONLY)
+        if path != region.path:
+            path.unlink(missing_ok=True)
+
+
+def _in_wider_blocks(node: ir.Node) -> bool:
+    return node.op_type == "MatMulNBits" and node.attributes.get_int("accuracy_level", 0) != _IN_BYTES
+
+
+def _with_blocks_in_bytes(region: RegionModel) -> Path:
+    """A file of the region, beside its weights, in which products with blocks multiply bytes; to be removed.
+
+    Raises:
+        Refused: it has no such product.
+    """
+    model = ir.load(region.path)
+    found = [node for node in model.graph.all_nodes() if _in_wider_blocks(node)]
+    if not found:
+        raise Refused(
+            backend=OnnxRuntime.title, reason="it has no products with blocks that would multiply wider numbers"
+        )
+    for node in found:
+        node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", _IN_BYTES)
+    path = region.path.with_name(f"{region.path.stem}-{os.getpid()}-bytes.onnx")
+    ir.save(model, path)
+    return path
 
 
 class _Kernel(Kernel):

@@ -23,11 +23,28 @@ if TYPE_CHECKING:
     import numpy as np
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
-Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
-ModelOrArtifact = Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2 or .bricolage file.")]
+Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage or .pack file.", show_default=False)]
+Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack: the plan of this target.")]
+ModelOrArtifact = Annotated[
+    Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2, .bricolage or .pack file.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
+]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrate",
+        metavar="FILE",
+        help="Samples of the inputs (.npz) that give integers their scales; for --precision low.",
+    ),
+]
+Evaluate = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate", metavar="FILE", help="Samples (.npz) to judge accuracy by; default: a quarter of --calibrate."
+    ),
 ]
 Shapes = Annotated[
     list[str] | None,

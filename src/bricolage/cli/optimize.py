@@ -31,6 +31,8 @@ def optimize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
     out: Output = None,
     data: a.Inputs = None,
+    calibrate: a.Calibrate = None,
+    evaluate: a.Evaluate = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if a stored decision exists.")] = False,
     as_json: a.Json = False,
@@ -63,7 +65,16 @@ def optimize(
         with progress.shown(decided) as shown:
             from bricolage.api.optimize import optimize as run
 
-            executable = run(model, options, inputs=inputs, replan=replan, progress=shown, output=target)
+            executable = run(
+                model,
+                options,
+                inputs=inputs,
+                replan=replan,
+                progress=shown,
+                output=target,
+                calibrate=calibrate,
+                evaluate=evaluate,
+            )
         plan = executable.plan
         crash.remember(plan)
         if report is not None:

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-ARTIFACT_SUFFIX = ".bricolage"
+ARTIFACT_SUFFIXES = (".bricolage", ".pack")
 
 
 def is_artifact(path: Path) -> bool:
     """Whether a path names an artifact rather than a model."""
-    return path.suffix == ARTIFACT_SUFFIX
+    return path.suffix in ARTIFACT_SUFFIXES
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:
     """The arrays of a `.npz` file. Pickled objects are refused, since loading them runs code.
 
     Raises:
@@ -28,7 +28,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """
     from bricolage.verify import inputs
 
-    return inputs.read_arrays(path)
+    return inputs.read_arrays(path, option)
 
 
 def write_arrays(path: Path, outputs: Mapping[str, ModelValue]) -> None:

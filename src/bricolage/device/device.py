@@ -22,6 +22,9 @@ _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "a
 _BFLOAT16 = {"avx512_bf16": 2.0, "amx_bf16": 16.0, "bf16": 4.0}
 """Processor flags with native products of bfloat16, and how many of these at best take the time of one of float32: dot products of
 pairs; tiles of AMX against AVX-512 (1,024 and 64 a cycle); Arm's BFMMLA."""
+_BYTES = {"avx512_vnni": 4.0, "avx_vnni": 4.0, "amx_int8": 32.0}
+"""Processor flags with instructions that sum products of bytes into int32, and how many of these at best take the time of one of
+float32. Without them pairs are summed into int16 first, and two take that time."""
 GENERAL_FLAGS = frozenset(
     ["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "avx", "bmi1", "bmi2", "movbe", "abm", "avx512cd"]
 )
@@ -88,6 +91,11 @@ class Device:
     def bfloat16_products(self) -> float:
         """Products of bfloat16 that at best take the time of one of float32; 1 where they are emulated."""
         return max((times for flag, times in _BFLOAT16.items() if flag in self.instructions), default=1.0)
+
+    @property
+    def byte_products(self) -> float:
+        """Products of bytes that at best take the time of one of float32: by the instruction that multiplies them."""
+        return max((times for flag, times in _BYTES.items() if flag in self.instructions), default=2.0)
 
     def fingerprint(self) -> str:
         """Short hash of what changes times: costs measured under another one are not comparable. Threads are a part

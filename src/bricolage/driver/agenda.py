@@ -73,6 +73,7 @@ class Agenda(Stage[DecisionState]):
             "divided",
             "mixtures_ms",
             "profiles",
+            "quantised",
             "searches",
             "tuned",
         }

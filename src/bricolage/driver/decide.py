@@ -18,7 +18,8 @@ from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
-from bricolage.plan.plan import Bucket, ModelUse, Quality
+from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
+from bricolage.plan.quantised import JudgedAccuracy
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation
 
@@ -48,7 +49,7 @@ def decide(
     def left(state: DecisionState) -> list[Item]:
         return [item for item in items(state) if item.name not in without]
 
-    return _conclude(session, [Reference(), Baselines(first=first), Agenda(left)], state)
+    return _conclude(session, [Reference(first=first), Baselines(first=first), Agenda(left)], state)
 
 
 def compete(
@@ -102,7 +103,7 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         regions=planned_regions(
             profile, result.placement, search.predictor if search is not None else None, result.starts_ms
         ),
-        contestants=result.contestants,
+        contestants=tuple(_on_samples(state, one) for one in result.contestants),
         best_baseline=result.best_baseline,
         best_other=result.best_other,
         speedup_vs_baseline=result.speedup.value,
@@ -127,6 +128,8 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         model_use=_model_use(state),
         model_error=state.calibration_error,
         schedule=result.schedule,
+        accuracy=_accuracy(state, result),
+        quantised=tuple(state.quantised),
         attempts=tuple(state.attempts),
         agenda=tuple(state.agenda),
         tuned=tuple(
@@ -134,6 +137,41 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
             for one in dict.fromkeys(assignment.implementation for assignment in result.placement)
             if one in state.tuned
         ),
+    )
+
+
+def _on_samples(state: DecisionState, one: Contestant) -> Contestant:
+    """A contestant with what it reached on samples that are held back."""
+    challenger = next((c for c in state.challengers if c.name == one.name), None)
+    profile = state.original if challenger is None else state.profiles[challenger.variant]
+    held = profile.oracle.held_back
+    if held is None or (challenger is None and one.implementation is None):
+        return one
+    if challenger is not None:
+        spec = profile.placement_spec(challenger.placement, challenger.cores)
+    else:
+        assert one.implementation is not None
+        spec = profile.whole_spec(one.implementation)
+    found = held.reached.get(replace(spec, kept=True)) or held.reached.get(spec)
+    return one if found is None else replace(one, reached=found.value, held_back_error=found.error)
+
+
+def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None:
+    """What was asked for on samples that are held back, and what the one that ships reached."""
+    profile = state.profiles[result.variant]
+    held = profile.oracle.held_back
+    if held is None:
+        return None
+    found = next((_on_samples(state, one) for one in result.contestants if one.name == result.chosen), None)
+    demand = held.data.demand
+    return JudgedAccuracy(
+        state.session.options.accuracy,
+        demand.name,
+        demand.limit,
+        demand.at_least,
+        len(held.reference),
+        held.data.origin,
+        None if found is None else found.reached,
     )
 
 

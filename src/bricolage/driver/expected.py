@@ -37,7 +37,7 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
     unknown: dict[Implementation, float] = {}
     quick = [one for one in profile.candidates.whole if one.backend not in slow]
     asked = [(profile.whole_spec(one), data) for one in quick]
-    for one, cost in zip(quick, session.measurer.cached(asked, session.options.bound), strict=True):
+    for one, cost in zip(quick, session.measurer.cached(asked, profile.oracle.accepted), strict=True):
         if cost is not None and cost.ms is not None:
             known[one] = cost.ms
         elif cost is None and one in profile.forecast.unknown:

@@ -16,7 +16,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race import Race, race
-from bricolage.measure.specs import CandidateSpec
+from bricolage.measure.specs import CandidateSpec, RegionTask
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
@@ -100,7 +100,12 @@ class FinalRace(Stage[DecisionState]):
         )
         specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
         if len(specs) > 1 and not deadline.interrupted:
-            state.race = _race(original, specs, incumbent, lambda: deadline.left)
+            tasks = {
+                c.name: state.profiles[c.variant].task([specs[c.name]])
+                for c in state.challengers
+                if not state.profiles[c.variant].oracle.judges_as(original.oracle)
+            }
+            state.race = _race(original, specs, incumbent, lambda: deadline.left, tasks)
 
 
 # --- what follows from it -------------------------------------------------------------------------------------------
@@ -307,7 +312,13 @@ def _beside_other(one: Contestant, ratio: Ratio | None) -> Contestant:
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
-def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str, left: Callable[[], float]) -> Race:
+def _race(
+    profile: Profile,
+    specs: Mapping[str, CandidateSpec],
+    incumbent: str,
+    left: Callable[[], float],
+    tasks: Mapping[str, RegionTask],
+) -> Race:
     session, effort = profile.session, profile.session.options.profile
     session.progress.start("final race", effort.race_rounds * len(specs))
     inputs, expected, bound = profile.oracle.files(profile.graph.everything)
@@ -324,6 +335,7 @@ def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str, 
         processes=effort.race_processes,
         left=left,
         variations=profile.oracle.variations(),
+        tasks=tasks,
     )
     session.progress.finish()
     return ran

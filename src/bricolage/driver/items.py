@@ -5,7 +5,8 @@ each with the grounds for the most that it could gain.
 |---|---|
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
-| two precisions | what the lower one takes for all of it |
+| quantised graph | how many times as fast as float32 bytes multiply here |
+| two precisions; precisions by structure | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
 | schedules | the exact bound on what running side by side could save |
@@ -18,13 +19,15 @@ import statistics
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
-from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.mixture_items import Placements, PrecisionsByStructure, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.quantised import QuantisedGraphItem
+from bricolage.driver.quantised_variants import CALIBRATED, variant_name
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
-from bricolage.driver.whole_models import measure_dropped, near_fastest
+from bricolage.driver.whole_models import loosest, measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
 from bricolage.perf.track_record import Tries
@@ -42,8 +45,13 @@ def items(state: DecisionState) -> list[Item]:
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
-    mixtures = [TwoPrecisionsItem(), RegionsItem(), Placements()]
-    return [*wholes, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
+    mixtures: list[Item] = [TwoPrecisionsItem(), PrecisionsByStructure(), RegionsItem(), Placements()]
+    quantised: list[Item] = []
+    if state.session.options.precision == "low" and state.session.samples and state.session.samples.calibration:
+        quantised.append(QuantisedGraphItem(CALIBRATED))
+    if state.session.options.weights is not None:
+        quantised.append(QuantisedGraphItem(variant_name(state.session.options)))
+    return [*wholes, *quantised, *variants, *searches, *mixtures, KnownKernels(), KernelsItem(), Schedules()]
 
 
 class WholeModelItem(Item):
@@ -61,8 +69,13 @@ class WholeModelItem(Item):
             return None
         seconds = state.whole_s if not session.backend(one.backend).compiles_slowly else _compile_s(state, one.backend)
         data = profile.oracle.data(profile.graph.everything)
-        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], session.options.bound)
+        (known,) = session.measurer.cached([(profile.whole_spec(one), data)], profile.oracle.accepted)
         incumbent = state.incumbent_ms
+        if known is not None and known.outcome == "wrong" and incumbent is not None and state.mixing:
+            (timed,) = session.measurer.cached([(profile.whole_spec(one), data)], loosest(profile))
+            ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
+            because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
+            return Promise(1.0 - ms / incumbent, seconds, because)
         if known is not None and incumbent is not None:  # it is taken over without compiling
             return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
         if incumbent is None:
@@ -74,9 +87,14 @@ class WholeModelItem(Item):
             because = f"by its times on {session.record.seen(name, state.kind)} {state.kind} networks"
             gain = 1.0 - expected.least_ms(risk) / incumbent
             return Promise(gain, seconds, because, expected.chance(incumbent))
-        least = least_ms(workload(profile.graph.everything), session.setting, bfloat16=one.config.bfloat16)
+        least = self._least_ms(state)
         because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because, Tries(0, ()).chance)
+
+    def _least_ms(self, state: DecisionState) -> float:
+        """By the roofline."""
+        everything, config = workload(state.original.graph.everything), self.implementation.config
+        return least_ms(everything, state.session.setting, bfloat16=config.bfloat16, in_bytes=config.in_bytes)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Compiles, checks and times it."""

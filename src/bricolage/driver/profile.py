@@ -52,6 +52,7 @@ class Profile:
             session.options.precision,
             session.device,
             slow_per_region=session.options.profile.slow_compilers_per_region,
+            known=session.findings.claims,
         )
         return Profile(variant, oracle, candidates, session)
 

@@ -106,7 +106,7 @@ def measure_groups(
     device, threads = profile.session.device, profile.session.options.threads
     if cores is not None and cores < threads:
         device, threads = device.group(device.cores[:cores]), cores
-    options, measurer = profile.session.options, profile.session.measurer
+    measurer = profile.session.measurer
     asked: list[tuple[int, CandidateSpec, str]] = []
     regions = [Region(profile.graph, group.regions[0]) for group in groups]
     for number, (group, region) in enumerate(zip(groups, regions, strict=True)):
@@ -115,7 +115,7 @@ def measure_groups(
         for one in filter(partial(_promising, profile), group.implementations):
             spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
             asked.append((number, spec, data))
-    known = measurer.cached([(spec, data) for _, spec, data in asked], options.bound)
+    known = measurer.cached([(spec, data) for _, spec, data in asked], profile.oracle.accepted)
     found: dict[CandidateSpec, Cost] = {}
     missing: dict[int, list[CandidateSpec]] = {}
     for (number, spec, _), cost in zip(asked, known, strict=True):

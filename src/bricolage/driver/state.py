@@ -14,6 +14,7 @@ from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.race import Race
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.plan.quantised import QuantisedGraph
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
@@ -81,6 +82,10 @@ class DecisionState:
     """Variants whose regions have been measured, and not only the segments of two precisions."""
     mixtures_ms: list[float] = field(default_factory=list)
     """Of everything that was measured end to end, whole graphs aside."""
+    quantised: list[QuantisedGraph] = field(default_factory=list)
+    """Quantised graphs that were tried, and what became of them."""
+    sample_s: float = 0.1
+    """Seconds that a reference of one sample takes."""
     race: Race | None = None
     """The final one; None where none was held."""
     whole_s: float = 3.0

@@ -6,15 +6,18 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from bricolage.driver.profile import Profile
+from bricolage.driver.quantised_variants import QUANTISED_VARIANTS, remade
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.graph.work import workload
+from bricolage.options import Options
 from bricolage.perf.calibrated import CalibrationSample
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.plan.ranges import numbers
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
+from bricolage.verify.held_back import Samples
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Placement
 
@@ -35,9 +38,16 @@ def write(variant: GraphVariant, store: Store) -> str:
     return store.graph(variant.graph)
 
 
-def made_again(bucket: Bucket, graph: Graph) -> GraphVariant | None:
-    """The variant of a graph that a decision places, from its record; None where the rules do not make it any more."""
-    variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
+def made_again(
+    bucket: Bucket, graph: Graph, options: Options | None = None, samples: Samples | None = None
+) -> GraphVariant | None:
+    """The variant of a graph that a decision places, from its record; None where the rules do not make it any more. A quantised one
+    needs the `options` and `samples` of the decision."""
+    variant: GraphVariant | None
+    if bucket.variant in QUANTISED_VARIANTS:
+        variant = None if options is None else remade(graph, bucket.variant, options, samples)
+    else:
+        variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
     if variant is None or len(variant.graph) != bucket.operators:
         return None
     identities = Identities(variant.graph)

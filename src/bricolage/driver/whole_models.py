@@ -118,23 +118,28 @@ def _measure_unoptimised(profile: Profile) -> None:
             profile.whole[wrong] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
 
 
+def loosest(profile: Profile) -> float:
+    """The error within which a whole model that is too inaccurate is timed."""
+    return max(FAR, _WIDER * profile.oracle.accepted)
+
+
 def measure_dropped(profile: Profile, stop: Stop) -> None:
     """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling
     them is quick: so that the user can be told what a wider tolerance buys, and since what is too inaccurate for the whole may
     suit some regions."""
-    loosest = max(FAR, _WIDER * profile.session.options.bound)
+    bound = loosest(profile)
     wrong = [
         one
         for one, cost in profile.whole.items()
         if cost.outcome == "wrong"
         and one not in profile.dropped
         and cost.deviation is not None
-        and 0.0 < cost.deviation.excess < loosest
+        and 0.0 < cost.deviation.excess < bound
         and not profile.session.backend(one.backend).compiles_slowly
     ]
     specs = {profile.whole_spec(one): one for one in wrong}
     if specs and not stop():
-        costs = profile.session.measurer.measure([replace(profile.task(list(specs)), bound=loosest)], should_stop=stop)
+        costs = profile.session.measurer.measure([replace(profile.task(list(specs)), bound=bound)], should_stop=stop)
         profile.dropped.update({specs[spec]: cost for spec, cost in costs.items()})
 
 

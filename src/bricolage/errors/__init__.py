@@ -7,6 +7,7 @@ be imported from here.
 
 from __future__ import annotations
 
+from bricolage.errors.accuracy import *
 from bricolage.errors.artifacts import *
 from bricolage.errors.backends import *
 from bricolage.errors.base import *

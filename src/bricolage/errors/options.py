@@ -17,7 +17,7 @@ class UnknownBackend(UsageError):
 
 class UnknownPrecision(UsageError):
     what = "there is no precision '{name}'"
-    hint = "Use one of: highest, high, medium"
+    hint = "Use one of: highest, high, medium, low"
 
 
 class NotWritable(UsageError):

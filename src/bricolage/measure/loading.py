@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bricolage.codec import encode
 from bricolage.measure.job import Job
 from bricolage.measure.log import MeasurementLog
@@ -16,6 +18,7 @@ from bricolage.measure.specs import Limits, Regime, Stop, never
 from bricolage.measure.worker_process import Answer, WorkerProcess
 from bricolage.options import BOUNDS
 from bricolage.verify.compare import Deviation, deviation, too_far
+from bricolage.verify.held_back import HeldBackSample
 from bricolage.verify.tensors import load_limits, load_values
 from bricolage.verify.variations import Allowance, Variation
 
@@ -210,6 +213,8 @@ class Loader:
         """Compares the answers to variations; while `doubting`, False where it has to be known first what rounding does there."""
         names = job.spec.outputs
         for variation in job.variations if job.state != "failed" else ():
+            if isinstance(variation, HeldBackSample):
+                continue
             if not self._outputs(job, variation).exists():
                 continue  # the candidate refused these inputs
             try:
@@ -238,7 +243,35 @@ class Loader:
                 job.fail("wrong", f"{too_far(worst, job.bound)} on other inputs ({variation.kind})")
                 _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
                 break
+        if job.state != "failed":
+            self._judge_held_back(job)
         return True
+
+    def _judge_held_back(self, job: Job) -> None:
+        """Compares the answers to the samples that are held back, all together.
+
+        Raises:
+            MetricFails: the user's measure of accuracy does.
+        """
+        samples = [one for one in job.variations if isinstance(one, HeldBackSample)]
+        group = samples[0].group if samples else None
+        if group is None:
+            return
+        names = job.spec.outputs
+        try:
+            found = [load_values(self._outputs(job, one), names) for one in samples]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            job.fail("failed", f"it gives no answer to a sample that is held back: {type(error).__name__}: {error}")
+            return
+        reached = group.judged(
+            [{name: np.asarray(one[own]) for name, own in zip(group.names, names, strict=True)} for one in found]
+        )
+        group.reached[job.spec] = reached
+        before, excess = job.deviation or Deviation(0.0, 0.0), group.excess(reached)
+        job.compared(Deviation(before.error, max(before.excess, excess)))
+        if excess > job.bound:
+            job.fail("wrong", f"{reached.told} ({group.data.origin})")
+            _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
 
     def _forget(self, job: Job) -> None:
         self._outputs(job).unlink(missing_ok=True)

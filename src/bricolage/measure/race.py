@@ -17,7 +17,7 @@ from bricolage.device import memory
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import latency, take_turn, watched
-from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
+from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
 from bricolage.measure.statistics import THRESHOLD, Ratio, paired_ratio
 from bricolage.measure.turns import Turns, take_turns
 from bricolage.verify.variations import Variation
@@ -123,6 +123,7 @@ def race(
     left: Callable[[], float] = lambda: 0.0,
     files: Mapping[str, tuple[Path, Path]] | None = None,
     variations: Sequence[Variation] = (),
+    tasks: Mapping[str, RegionTask] | None = None,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -136,7 +137,7 @@ def race(
     noise, does not start again. Where that leaves one, the race is over. Where others disturbed the race so
     much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
     and at most for as long again. `files` are inputs and expected outputs of contestants that have others; `variations`, other
-    inputs on which the rest must be right.
+    inputs on which the rest must be right. `tasks` are what contestants are judged by that have a reference of their own.
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
@@ -153,6 +154,7 @@ def race(
         should_stop=should_stop,
         files=files or {},
         variations=tuple(variations),
+        tasks=tasks or {},
     )
     ran = _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
     return replace(ran, incumbent=leader or "")
@@ -239,6 +241,7 @@ def _once(
     should_stop: Stop,
     files: Mapping[str, tuple[Path, Path]],
     variations: tuple[Variation, ...],
+    tasks: Mapping[str, RegionTask],
 ) -> Race:
     """A race in which everyone has one process; with `fresh`, one whose memory lies otherwise than in the others."""
     ordered = sorted(contestants, key=lambda name: name != leader)
@@ -247,15 +250,15 @@ def _once(
             name,
             measurer.job(
                 spec := contestants[name],
-                *files.get(name, inputs),
-                bound,
+                *(files.get(name, inputs) if own is None else (own.inputs, own.expected)),
+                bound if own is None else own.bound,
                 owner=f"race {name}",
                 fresh=fresh,
-                variations=() if name in files or spec.serving is not None else variations,
+                variations=() if name in files or spec.serving is not None else _varied(own, variations),
             ),
             [],
         )
-        for name in ordered
+        for name, own in ((name, tasks.get(name)) for name in ordered)
     ]
     waiting = list(runners)
     end = time.monotonic() + policy.seconds
@@ -278,6 +281,10 @@ def _once(
         for runner in runners:
             measurer.pool.end(runner.job.regime)
     return _result(runners, count)
+
+
+def _varied(own: RegionTask | None, variations: tuple[Variation, ...]) -> tuple[Variation, ...]:
+    return variations if own is None else own.variations() if own.variations is not None else ()
 
 
 def _fill(measurer: Measurer, heat: Sequence[_Runner], waiting: list[_Runner], should_stop: Stop) -> list[_Runner]:

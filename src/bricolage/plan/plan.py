@@ -28,6 +28,7 @@ from bricolage.plan.field_types import (
     Size,
 )
 from bricolage.plan.operating_point import OperatingPoint
+from bricolage.plan.quantised import JudgedAccuracy, QuantisedGraph
 from bricolage.plan.ranges import ranges, spans
 from bricolage.plan.rewriting import RewriteConfig, RewriteStep
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
@@ -132,6 +133,13 @@ class Contestant:
     """Over the best other tool (`Bucket.best_other`), likewise; from what was known before where no race was held. None where
     there is no other tool, or nothing compares the two."""
     over_other_ci: tuple[Ratio, Ratio] | None = None
+
+    reached: Ratio | None = None
+    """What it reached of the accuracy asked for (`Bucket.accuracy`), on samples that are held back; None where it did not answer
+    them ..."""
+    held_back_error: ErrorNumber | None = None
+    """... and the largest relative error that it had on any of them. `error` is that of the inputs on which it was measured, and of
+    a quantised graph against exact integers."""
 
     @property
     def other_tool(self) -> bool:
@@ -272,7 +280,7 @@ class Bucket:
     """Whether the user cut the search short: the plan is the best found until then."""
     variant: str = ORIGINAL
     """The variant of the graph that ships: "original", "rewritten" by all canonicalising rules, one that was
-    "searched-N", or one "tailored" to a backend by racing variants."""
+    "searched-N", one "tailored" to a backend by racing variants, or one in integers, "quantised" or "weights-int4"."""
     rules: Mapping[str, Count] = field(default_factory=dict)
     """Rewrite rules that made this variant, with the number of their applications."""
     steps: tuple[RewriteStep, ...] = ()
@@ -294,6 +302,10 @@ class Bucket:
     agenda: tuple[AgendaItem, ...] = ()
     """What was measured in addition to the baselines, in this order, and what was left out, with the most that it could have
     gained."""
+    accuracy: JudgedAccuracy | None = None
+    """What was asked for on samples that are held back, and what was reached; None where there are none."""
+    quantised: tuple[QuantisedGraph, ...] = ()
+    """Quantised graphs that were tried, and what became of each."""
     best_other: str = ""
     """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
     of before this was asked."""

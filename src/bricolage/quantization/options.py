@@ -41,6 +41,8 @@ class QuantizationOptions:
     """Operators, or types of operators, that stay as they are."""
     max_error: float | None = BOUNDS["low"]
     """Relative, on held-back samples: operators that cost most stay float until it holds. None quantises all that can be."""
+    errors_by_operator: bool = True
+    """Whether the error of each operator is measured, also where all of them are quantised: an evaluation for each."""
     held_back: float = 0.25
     """Share of the samples that calibration does not see, and that errors are measured on."""
     weights: WeightBits | None = None

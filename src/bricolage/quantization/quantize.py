@@ -59,7 +59,7 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     graph, found = _better(graph, seen, options)
     able, refused = products(graph)
     switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
-    kept = kept_float(switched, found.products, judge, options.max_error)
+    kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
     taking = [one for one in found.products if one.output not in kept.reasons]
     if not taking:

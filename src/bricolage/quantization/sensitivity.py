@@ -44,14 +44,23 @@ class KeptFloat:
 
 
 def kept_float(
-    switched: SwitchedModel, taking_part: Sequence[WeightedProduct], judge: Judge, limit: float | None
+    switched: SwitchedModel,
+    taking_part: Sequence[WeightedProduct],
+    judge: Judge,
+    limit: float | None,
+    *,
+    each: bool = True,
 ) -> KeptFloat:
-    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection."""
+    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
+    Unless `each` is to be known, none is measured where the whole is below the limit."""
     outputs = [one.output for one in taking_part]
     fits = limit is None or not outputs or judge.error(switched, outputs) <= limit
+    if fits and not each:
+        return KeptFloat({}, {})
     alone = {one: judge.error(switched, {one}, 1 if fits else _SAMPLES) for one in outputs}
     if fits:
         return KeptFloat({}, alone)
+    assert limit is not None
     costly = sorted(outputs, key=lambda one: -alone[one])
     low, high = 0, len(costly)  # this many float are too few, and this many enough
     while high - low > 1:

@@ -81,9 +81,12 @@ def _hover(contestant: Contestant) -> str:
 
 def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     """Relative errors on a logarithmic axis, with the limit and what rounding does to the model as lines."""
-    known = [c for c in words.ranked(bucket) if c.error is not None and math.isfinite(c.error)]
+    shown = {c.name: words.shown_error(c) for c in bucket.contestants}
+    known = [c for c in words.ranked(bucket) if (own := shown[c.name]) is not None and math.isfinite(own)]
     values = (
-        [c.error for c in known if c.error] + [limit] + ([bucket.original_error] if bucket.original_error > 0 else [])
+        [own for c in known if (own := shown[c.name])]
+        + [limit]
+        + ([bucket.original_error] if bucket.original_error > 0 else [])
     )
     if not known:
         return ""
@@ -104,13 +107,13 @@ def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     if bucket.original_error > 0:
         parts.append(_marker(place(bucket.original_error), height, "float32 rounding", "original", -4, "end"))
     for row, contestant in enumerate(known):
-        y, x = 18 + row * 24 + 12, place(contestant.error or 0.0)
+        y, x = 18 + row * 24 + 12, place(shown[contestant.name] or 0.0)
         parts.append(
-            f"<g><title>{escape(contestant.name)}: {words.error(contestant.error)}</title>"
+            f"<g><title>{escape(contestant.name)}: {words.error(shown[contestant.name])}</title>"
             f"{_name(contestant, y, contestant.name == bucket.chosen)}"
             f'<line class="grid" x1="{_LABEL}" x2="{_LABEL + _PLOT}" y1="{y}" y2="{y}"/>'
             f'<circle class="dot {backend_class(contestant, slots)}" cx="{x:.1f}" cy="{y}" r="5"/>'
-            f'<text class="value" x="{_LABEL + _PLOT + 14}" y="{y + 4}">{words.error(contestant.error)}</text></g>'
+            f'<text class="value" x="{_LABEL + _PLOT + 14}" y="{y + 4}">{words.error(shown[contestant.name])}</text></g>'
         )
     return "".join((*parts, "</svg>"))
 

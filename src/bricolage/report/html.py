@@ -14,7 +14,7 @@ from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.plan.throughput import Throughput
-from bricolage.report import agenda, charts, concurrency, front, headline, throughput, words
+from bricolage.report import accuracy_front, agenda, charts, concurrency, front, headline, throughput, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
@@ -112,6 +112,10 @@ def _bucket(
         "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
         "raced": any(c.first_run_ms is not None for c in bucket.contestants),
         "race": Markup(charts.contestants(bucket, colours)),
+        "front": Markup(accuracy_front.figure(bucket, colours)),
+        "accuracy": words.accuracy(bucket),
+        "quantised": words.quantised(bucket),
+        "kept_float": words.kept_float(bucket),
         "errors": Markup(charts.errors(bucket, limit, colours)),
         "limit": limit,
         "timeline": Markup(charts.timeline(facts, colours)),

@@ -34,6 +34,8 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
         "interrupted": bucket.interrupted,
         "variant": bucket.variant,
         "rules": dict(bucket.rules),
+        "accuracy": encode(bucket.accuracy),
+        "quantised": encode(bucket.quantised),
         "contestants": [
             {
                 "name": c.name,
@@ -41,6 +43,8 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
                 "median_ms": c.median_ms,
                 "ci_ms": None if c.ci_ms is None else list(c.ci_ms),
                 "error": c.error,
+                "reached": c.reached,
+                "held_back_error": c.held_back_error,
                 "accepted": c.accepted,
                 "reason": c.reason,
                 "compile_s": c.compile_s,

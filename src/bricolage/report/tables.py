@@ -50,6 +50,7 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
+    told += [line for line in (words.accuracy(bucket), *words.quantised(bucket)) if line]
     hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
@@ -116,7 +117,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
         *(words.MISSING if one is None else one.short for one in over),
-        words.error(contestant.error),
+        words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
     ]
     return [*cells, contestant.reason] if wide else cells

@@ -185,6 +185,42 @@ def rewriting(bucket: Bucket) -> str:
     return f"{bucket.variant} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
 
 
+def shown_error(one: Contestant) -> float | None:
+    """How far a contestant is from the float model: on samples that are held back, where there are any. (`Contestant.error` of a
+    quantised graph is that against exact integers.)"""
+    return one.held_back_error if one.held_back_error is not None else one.error
+
+
+def accuracy(bucket: Bucket) -> str:
+    """What was asked for on samples that are held back, and what ships reached; empty where there are none."""
+    found = bucket.accuracy
+    if found is None:
+        return ""
+    reached = "not measured" if found.reached is None else f"{found.reached:.4g}"
+    asked = f"at {'least' if found.at_least else 'most'} {found.limit:.4g} asked for"
+    return f"accuracy: {found.measure} {reached}, {asked}, on {found.origin}"
+
+
+def quantised(bucket: Bucket) -> list[str]:
+    """Quantised graphs that were tried, and what became of each."""
+    told = []
+    for one in bucket.quantised:
+        made = (
+            ""
+            if one.outcome == "not made"
+            else f" ({count(one.products, 'product')} in integers, {len(one.floats)} float)"
+        )
+        off = "" if one.error is None else f", error {error(one.error)} with exact integers"
+        told.append(f"{one.variant} graph{made}{off}: {one.outcome}: {one.verdict}")
+    return told
+
+
+def kept_float(bucket: Bucket) -> list[tuple[str, str, str]]:
+    """Name, type and reason of operators that the quantised graph which ships leaves in float."""
+    shipped = next((one for one in bucket.quantised if one.variant == bucket.variant), None)
+    return [] if shipped is None else [(one.name, one.op_type, one.reason) for one in shipped.floats]
+
+
 def ranked(bucket: Bucket) -> list[Contestant]:
     """Contestants, fastest accepted first; then those that were refused, failed or wrong."""
     return sorted(

@@ -43,6 +43,8 @@ class GraphVariant:
     rewrite_config: RewriteConfig | None = None
     """How to make a variant that was tailored again."""
     predicted_ms: float | None = None
+    quantised: bool = False
+    """Whether it is no equal of the original, but computes about the same with integers."""
 
     @property
     def key(self) -> str:
@@ -79,12 +81,13 @@ def searched_variants(
         _LOG.warning("no search for better graphs: %s", error)
         return ()
     keys = {variant.key for variant in known}
+    earlier = sum(variant.name.startswith(SEARCHED) for variant in known)
     found: list[GraphVariant] = []
     for candidate in result.candidates:
         if candidate.cost >= lowest or len(candidate.steps) < len(candidate.applications):
             continue
         variant = _variant(
-            f"{SEARCHED}-{len(found) + 1}",
+            f"{SEARCHED}-{earlier + len(found) + 1}",
             candidate.model,
             candidate.applications,
             candidate.steps,

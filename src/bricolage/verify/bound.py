@@ -12,6 +12,7 @@ from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
+from bricolage.verify.quantised import TIES
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.rounding import Rounded, rounded, rounded_inputs
 from bricolage.work.values import ModelValue
@@ -63,16 +64,22 @@ def rounding_errors(
 
 
 def limits(
-    rounding: Mapping[str, float], reference: Mapping[str, ModelValue], *, borrowed: bool = False
+    rounding: Mapping[str, float],
+    reference: Mapping[str, ModelValue],
+    *,
+    borrowed: bool = False,
+    quantised: bool = False,
 ) -> dict[str, float]:
     """The error that is still float32's own, for each output: `FACTOR` times what rounding does; for indices and truths
     never more than half of them. `borrowed`: a part of the reference was itself computed in the model's types, so that it is as
-    far off as an answer may be, and both together twice as far apart."""
+    far off as an answer may be, and both together twice as far apart. `quantised`: 8-bit outputs are steps of a scale, and a few
+    elements may be on the other side of a tie."""
     factor = 2 * FACTOR if borrowed else FACTOR
-    return {
+    found = {
         name: min(factor * error, _DISCRETE) if _discrete(reference[name]) else factor * error
         for name, error in rounding.items()
     }
+    return {name: max(own, TIES) if quantised and _in_steps(reference[name]) else own for name, own in found.items()}
 
 
 class _Noisy:
@@ -103,6 +110,10 @@ class _Noisy:
                 return []
             self._ways.pop(0)
             self._made = None
+
+
+def _in_steps(value: ModelValue) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype.itemsize == 1
 
 
 def _discrete(value: ModelValue) -> bool:

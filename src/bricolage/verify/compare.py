@@ -22,6 +22,8 @@ ELEMENT = 100.0
 """An element may be off by this multiple of what the whole output may, relative to its size plus the root mean square."""
 
 _INF = math.inf
+_RANGE = 255.0
+"""Steps of 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
     are an infinite one. What is drawn at random in the reference (`randomness.Drawn`) is compared in ascending order. Where the
     reference is zero everywhere, the error is the root mean square of y. Integers, booleans and strings have the fraction of
     elements that differ: an index that changes because two scores tie in float32 (ArgMax, TopK) counts as a difference; that
-    rounding may change it, `bricolage.verify.bound` measures. Empty outputs agree.
+    rounding may change it, `bricolage.verify.bound` measures. Of 8-bit integers, which are steps of a scale, one that is several
+    steps off counts as well: each step after the first as a 255th. Empty outputs agree.
     """
     if len(actual) != len(reference):
         return [_INF]
@@ -124,7 +127,7 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
     if r.size == 0:
         return 0.0
     if r.dtype.kind in "biuOSUT" or y.dtype.kind in "OSUT":
-        return float(np.mean(np.asarray(y != r, bool)))
+        return max(float(np.mean(np.asarray(y != r, bool))), _steps(y, r))
     kind, y, r = y.dtype, _widen(y).reshape(-1), _widen(r).reshape(-1)
     if not np.isfinite(y).all():
         r = _held(r, kind)
@@ -144,6 +147,13 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
     )  # a power of two: dividing by it rounds nothing
     with np.errstate(over="ignore"):
         return y / scale - r / scale, r / scale, scale
+
+
+def _steps(y: Array, r: Array) -> float:
+    """Of 8-bit integers how far one is off beyond a step, as a share of their range."""
+    if r.dtype.kind not in "iu" or r.dtype.itemsize != 1 or y.dtype.kind not in "iu":
+        return 0.0
+    return max(0, int(np.abs(y.astype(np.int64) - r.astype(np.int64)).max()) - 1) / _RANGE
 
 
 def _held(r: Array, kind: np.dtype) -> Array:

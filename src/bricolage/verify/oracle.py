@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,14 +15,16 @@ from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
+from bricolage.verify.held_back import HeldBack
 from bricolage.verify.operators import narrow
+from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 from bricolage.verify.variations import Variation, Varied, evaluated, written
 from bricolage.work.values import ModelValue
 
-JUDGEMENT = 6
+JUDGEMENT = 7
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
 are not found any more then."""
 
@@ -33,11 +35,22 @@ class _Expected:
 
     outputs: Values
     rounding: Mapping[str, float]
+    quantised: bool = False
 
     @property
     def limits(self) -> dict[str, float]:
         """For each output the error that is still float32's own."""
-        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed))
+        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed), quantised=self.quantised)
+
+
+@dataclass
+class KnownReferences:
+    """References of whole graphs, with their variations: decisions for one model on several devices have them in common."""
+
+    _known: dict[str, tuple[_Expected, tuple[Varied, ...]]] = field(default_factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 class Oracle:
@@ -46,7 +59,8 @@ class Oracle:
     Regions get the values that flow into them in the float64 run, rounded to the graph's own types, and must reproduce
     what float64 makes of exactly these. So a region is judged on realistic numbers, and by its own error alone. A rewritten
     graph as a whole is judged by what float64 makes of the `original`. What rounding in float32 may do to an output is
-    measured for the whole graph and for each region (`bricolage.verify.bound`).
+    measured for the whole graph and for each region (`bricolage.verify.bound`). A quantised graph and its regions are judged
+    against exact integers, whatever the precision word allows (`bricolage.verify.quantised`).
     """
 
     def __init__(
@@ -61,23 +75,32 @@ class Oracle:
         *,
         literal: bool = False,
         evaluate: Evaluate = evaluate,
+        known: KnownReferences | None = None,
+        held_back: HeldBack | None = None,
     ) -> None:
         """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
         model with its weights. `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in
-        another process."""
+        another process. `known`: where what is computed is kept for others, and found again. `held_back`: samples on which whole
+        graphs are judged, too."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
         self._evaluate = evaluate
+        self._known = known
+        self.held_back = held_back
         self._inputs = dict(inputs)
-        self._bound, self._literal = bound, literal
+        self._quantised = is_quantised(graph.model)
+        self._bound, self._literal = bound if literal else accepted_bound(graph.model, bound), literal
         self._values: dict[str, np.ndarray] = {}
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
         self._varied: tuple[Varied, ...] | None = None
+        self._prefix = ""
+        """Of files, where several graphs have references of their own."""
         self._variations: tuple[Variation, ...] | None = None
+        self._alone = False
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
@@ -91,7 +114,28 @@ class Oracle:
             self,
             literal=self._literal,
             evaluate=self._evaluate,
+            held_back=self.held_back,
         )
+
+    def quantised(self, name: str, graph: Graph, made_from: str) -> Oracle:
+        """The oracle of a quantised graph of this model: it is judged by exact integers, its own reference, and on the samples that
+        are held back by this one's. `made_from`: digest of what its scales rest on."""
+        oracle = Oracle(
+            graph,
+            self._inputs,
+            self.store,
+            EXACT_BOUND,
+            f"{self._model} {made_from}",
+            name,
+            evaluate=self._evaluate,
+            held_back=self.held_back,
+        )
+        oracle._prefix = f"{name}-"
+        return oracle
+
+    def judges_as(self, other: Oracle) -> bool:
+        """Whether whole graphs have the reference that they have there."""
+        return (self._original or self) is (other._original or other)
 
     def compute(self, *, varied: bool = False) -> None:
         """Computes the whole model's reference now; where it is to be `varied`, with its variations, while the evaluator holds the
@@ -99,9 +143,19 @@ class Oracle:
         if not varied:
             self._reference()
         elif self._original is None and self._whole is None:
+            asked = "" if self._known is None else digest(f"{self._model} {self._shapes()}", self._inputs)
+            if self._known is not None and asked in self._known._known:
+                self._whole, self._varied = self._known._known[asked]
+                return
             outputs = self._outputs(self.graph.model, self._inputs)
             self._varied = evaluated(self.graph, self._inputs, outputs, self._evaluate)
             self._whole = self._moved(outputs)
+            if self._known is not None:
+                self._known._known[asked] = self._whole, self._varied
+
+    def _shapes(self) -> str:
+        """The sizes that the graph was prepared for."""
+        return repr([(info.name, info.shape) for info in (*self.graph.inputs, *self.graph.outputs)])
 
     def variations(self) -> tuple[Variation, ...]:
         """Other inputs on which the whole graph must be right."""
@@ -112,14 +166,22 @@ class Oracle:
             if self._varied is None:
                 self._varied = evaluated(self.graph, self._inputs, found.outputs, self._evaluate)
             self._variations = written(
-                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate
+                self.graph, self._varied, found.outputs, found.rounding, self.store, self._evaluate, self._prefix
             )
+            if self.held_back is not None:
+                self._variations += self.held_back.files
         return self._variations
 
     def without_variations(self) -> None:
         """From now on answers are judged on the inputs themselves alone."""
-        self._variations = ()
+        self._variations = self.held_back.files if self.held_back is not None else ()
+        self._alone = True
         self.__dict__.pop("_data", None)
+
+    @property
+    def accepted(self) -> float:
+        """Relative error that is accepted whatever rounding does."""
+        return self._bound
 
     @property
     def original_error(self) -> float:
@@ -142,8 +204,9 @@ class Oracle:
     def _data(self) -> str:
         if self._original is not None:
             return self._original._data
-        alone = " alone" if self._variations == () else ""
-        return digest(f"{self._model} {JUDGEMENT} {self._literal}{alone}", self._inputs)[:24]
+        alone = " alone" if self._alone else ""
+        held = f" {self.held_back.data.digest}" if self.held_back is not None else ""
+        return digest(f"{self._model} {JUDGEMENT} {self._literal}{alone}{held}", self._inputs)[:24]
 
     def data(self, region: Region) -> str:
         """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model
@@ -177,7 +240,9 @@ class Oracle:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
                 found = self._reference()
-                self._files[region.bits] = self._write("whole", self._inputs, found.outputs, self._limits(found))
+                self._files[region.bits] = self._write(
+                    f"{self._prefix}whole", self._inputs, found.outputs, self._limits(found)
+                )
             else:
                 outputs, name = self._outputs(extract(region), self.entering(region)), f"oracle-{self._name}"
                 self._files[region.bits] = self._write(
@@ -195,7 +260,7 @@ class Oracle:
                 self.borrowed & {operator.op_type for operator in region.operators},
             )
             rounding = rounding_errors(model, inputs, outputs, REGION_DRAWS, self._evaluate)
-            self._own[region.bits] = self._limits(_Expected(outputs, rounding))
+            self._own[region.bits] = self._limits(_Expected(outputs, rounding, self._quantised))
         return self._own[region.bits]
 
     def _reference(self) -> _Expected:
@@ -208,7 +273,8 @@ class Oracle:
     def _moved(self, outputs: Values) -> _Expected:
         """With how far rounding moves them."""
         draws = draws_for(self.graph)
-        return _Expected(outputs, rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate))
+        rounding = rounding_errors(self.graph.model, self._inputs, outputs, draws, self._evaluate)
+        return _Expected(outputs, rounding, self._quantised)
 
     def _outputs(self, model: ir.Model, inputs: Mapping[str, ModelValue]) -> Values:
         found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)

@@ -28,6 +28,7 @@ from bricolage.options import BOUNDS
 from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
 from bricolage.verify.compare import Deviation, errors, relative_error
 from bricolage.verify.inputs import generate
+from bricolage.verify.quantised import is_quantised
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.roles import role
 from bricolage.verify.tensors import save_expected, save_tensors
@@ -126,6 +127,7 @@ def written(
     rounding: Mapping[str, float],
     store: Store,
     evaluate: Evaluate,
+    prefix: str = "",
 ) -> tuple[Variation, ...]:
     """Variations as files in the folder of `store`.
 
@@ -136,11 +138,15 @@ def written(
         rounding: how far rounding moves these, by output.
         store: of the decision.
         evaluate: computes references.
+        prefix: of the names of the files.
     """
     made: list[Variation] = []
-    own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())))
+    quantised = is_quantised(graph.model)
+    own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
     for one in varied:
-        given, wanted = (store.directory / f"variation-{one.kind}-{what}.npz" for what in ("inputs", "expected"))
+        given, wanted = (
+            store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected")
+        )
         save_tensors(given, one.inputs)
         save_expected(wanted, one.outputs, own)
         allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)
@@ -290,6 +296,7 @@ class Allowances:
     ) -> None:
         self._model, self._inputs, self._outputs = model, inputs, outputs
         self._rounding, self._evaluate = rounding, evaluate
+        self._quantised = is_quantised(model)
         self._found: dict[str, Allowance] | None = None
 
     def __call__(self) -> Mapping[str, Allowance]:
@@ -304,6 +311,8 @@ class Allowances:
         before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
         if not moved <= min(_UNTOLD, _WORSE * before):
             return Allowance(float("inf"))
+        if self._quantised:
+            moved = max(moved, limits({name: moved}, self._outputs, quantised=True)[name] / FACTOR)
         # Twice, since the reference may rest on a backend for operators without float64 semantics (`verify.reference.Values`).
         return Allowance(2 * FACTOR * moved, max(1.0, moved / before))
 

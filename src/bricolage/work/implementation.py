@@ -52,6 +52,11 @@ class KernelConfig:
         return self.name.startswith("bf16")
 
     @property
+    def in_bytes(self) -> bool:
+        """Whether its products are of bytes."""
+        return self.name.startswith("int8")
+
+    @property
     def text(self) -> str:
         """Canonical and whole, for keys: equal texts mean equal configurations."""
         return self.name + (json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else "")

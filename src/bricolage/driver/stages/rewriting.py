@@ -48,11 +48,12 @@ class RewrittenVariants(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
-        if len(state.variants) == 1 and state.session.options.rewrite and not deadline():
+        equal = [one for one in state.variants if not one.quantised]
+        if len(equal) == 1 and state.session.options.rewrite and not deadline():
             for variant in rewritten_variants(state.oracle.graph):
                 _written(state, variant)
         for profile in state.profiles.values():
-            if profile is not state.original:
+            if profile is not state.original and not profile.variant.quantised:
                 measure_near(profile, state.original.times, deadline)
                 state.challenge(*whole_challengers([profile]))
 
@@ -119,14 +120,27 @@ class RewriteSearch(Stage[DecisionState]):
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left
             return
-        limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
-        session.progress.start("search for rewrites")
-        generated = session.options.profile.generated_rules
-        found = searched_variants(
-            state.oracle.graph, costs, session.setting, limits, state.variants, generated=generated
-        )
+        profile = session.options.profile
+        session.progress.start("search for rewrites", len(profile.search_methods))
+        left = profile.searched
+        for method in profile.search_methods:
+            equal = [one for one in state.variants if not one.quantised]
+            part = seconds / len(profile.search_methods)
+            limits = SearchOptions(method=method, seconds=part, keep=max(left, 1), retrace=True)
+            found = searched_variants(
+                state.oracle.graph,
+                costs,
+                session.setting,
+                limits,
+                equal,
+                generated=profile.generated_rules,
+            )[:left]
+            left -= len(found)
+            session.progress.advance()
+            state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
+            if left <= 0 or deadline():
+                break
         session.progress.finish()
-        state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 
     @staticmethod
     def _applies(state: DecisionState) -> bool:

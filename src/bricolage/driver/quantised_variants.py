@@ -1,0 +1,78 @@
+"""Quantised graphs as variants of a graph: made, and made again for a plan on record."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from bricolage.errors import BricolageError
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import simplify
+from bricolage.options import BOUNDS, WEIGHTS, Options
+from bricolage.quantization.canonical import canonical
+from bricolage.quantization.options import QuantizationOptions
+from bricolage.quantization.outcome import QuantizationReport
+from bricolage.quantization.quantize import quantized
+from bricolage.quantization.weights_only import quantized_weights_only
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.verify.held_back import Samples
+
+_LOG = logging.getLogger(__name__)
+
+CALIBRATED = "quantised"
+"""Name of the variant whose scales come from samples."""
+QUANTISED_VARIANTS = frozenset([CALIBRATED, *(f"weights-{word}" for word in WEIGHTS)])
+
+
+@dataclass(frozen=True)
+class MadeQuantised:
+    """A quantised graph, and what was found when it was made."""
+
+    variant: GraphVariant
+    report: QuantizationReport
+
+
+def variant_name(options: Options) -> str:
+    """Of the graph whose weights alone are stored in fewer bits."""
+    return f"weights-{options.weights}"
+
+
+def quantised_variant(graph: Graph, name: str, options: Options, samples: Samples | None) -> MadeQuantised:
+    """A quantised graph of a model. The same arguments give the same graph.
+
+    Args:
+        graph: in float.
+        name: `CALIBRATED`, or that of the graph whose weights alone are in fewer bits.
+        options: of the decision.
+        samples: to calibrate with; needed for `CALIBRATED`.
+
+    Raises:
+        NothingToQuantise, UnusableCalibration, AlreadyQuantised, OpsetOutOfReach, NoReference
+    """
+    calibration = samples.calibration if samples is not None else ()
+    wanted = QuantizationOptions(
+        max_error=accepted(options),
+        errors_by_operator=False,
+        weights=options.weights if name != CALIBRATED else None,
+        seed=abs(options.seed) % 2**31,
+    )
+    whole = canonical(graph.model, wanted)
+    if name == CALIBRATED:
+        made = quantized(whole, calibration, wanted)
+    else:
+        made = quantized_weights_only(whole, calibration or None, wanted)
+    return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
+
+
+def remade(graph: Graph, name: str, options: Options, samples: Samples | None) -> GraphVariant | None:
+    """A quantised graph of an earlier decision on the same data; None where it cannot be made any more."""
+    try:
+        return quantised_variant(graph, name, options, samples).variant
+    except BricolageError as error:
+        _LOG.info("a quantised graph is not made again: %s", error.sentence)
+        return None
+
+
+def accepted(options: Options) -> float:
+    """The relative error that a quantised model may have: who asks for integers asks for `low` at least."""
+    return options.tolerance if options.tolerance is not None else max(options.bound, BOUNDS["low"])
