@@ -6,8 +6,9 @@ Plans are: every operator alone; the seed-grown plan of DNNFusion (`benchmarks.d
 measuring fused); the engine's rules of thumb; and its search, which is what it uses. All four are run by the same code: a border
 between two operators means that what crosses it is stored, views too. Bytes and repeated elements are those of
 `native.fuse.memory_cost`; "model" is its price of what fusion changes (no arithmetic of products), for one thread. With `--time`
-the four libraries of a network take turns, and the median of their calls is printed, with its ratio to the rules' of the same
-rounds.
+the libraries of a network take turns, and the median of their calls is printed, with its ratio to the rules' of the same
+rounds. With `--layouts` the searched plan is made twice more: with channels last only where a block's dominant operator is a
+convolution (DNNFusion, section 4.4.2), and with rows in ONNX's order everywhere.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
+from bricolage.backends.native.fuse.layout import Layout
 from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
@@ -82,8 +84,11 @@ def strategies(graph: Graph, origins: Mapping[Node, str]) -> dict[str, Strategy]
     }
 
 
-def compare(name: str, rounds: int, threads: int) -> list[Row]:
-    """All plans of a workload; timed in so many rounds, if any."""
+LAYOUTS: tuple[Layout, ...] = ("dominant", "rows")
+
+
+def compare(name: str, rounds: int, threads: int, layouts: bool) -> list[Row]:
+    """All plans of a workload, with `layouts` the searched one in other layouts too; timed in so many rounds, if any."""
     graph = prepare(to_model(export(workloads()[name])), {})
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
@@ -97,9 +102,13 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
         ends = lower(region.model, origins)
         rows: dict[str, Row] = {}
         plans: dict[str, FusionPlan] = {}
-        for kind, strategy in strategies(graph, origins).items():
+        ways: dict[str, tuple[Strategy, Layout]] = {
+            kind: (strategy, "channels last") for kind, strategy in strategies(graph, origins).items()
+        }
+        ways |= {f"layout: {layout}": ("searched", layout) for layout in LAYOUTS if layouts}
+        for kind, (strategy, layout) in ways.items():
             start = time.perf_counter()
-            plans[kind] = plan(*ends, fusion_target(host_caches()), strategy=strategy)
+            plans[kind] = plan(*ends, fusion_target(host_caches()), strategy=strategy, layout=layout)
             planning = (time.perf_counter() - start) * 1e3
             spent = KernelCosts(host_caches().l2_bytes).plan(plans[kind])
             rows[kind] = Row(
@@ -165,14 +174,15 @@ def main() -> int:
     )
     parser.add_argument("--workload", default="all", help="names or families, separated by commas (all = the eleven)")
     parser.add_argument("--time", action="store_true", help="measure calls, too")
+    parser.add_argument("--layouts", action="store_true", help="other layouts of images than channels last, too")
     parser.add_argument("--rounds", type=int, default=30, help="calls of each plan (default 30)")
     parser.add_argument("--threads", type=int, default=available_cores(), help="default: all cores")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
     rows: list[Row] = []
     for name in select(given.workload.split(",")):
-        rows += compare(name, given.rounds if given.time else 0, given.threads)
-        print("\n".join(table(rows[-4:]).splitlines()[2:]), file=sys.stderr, flush=True)
+        rows += compare(name, given.rounds if given.time else 0, given.threads, given.layouts)
+        print("\n".join(table(rows[-(6 if given.layouts else 4) :]).splitlines()[2:]), file=sys.stderr, flush=True)
     print(json.dumps([asdict(row) for row in rows], indent=1) if given.json else table(rows))
     return 0
 

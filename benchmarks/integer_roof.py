@@ -3,10 +3,11 @@
     python -m benchmarks.integer_roof [--threads 2] [--json]
 
 Rows are kernels: products of square matrices, each a region of its own, then what the native engine makes of ResNet-50, in the
-configuration `int8` beside `f32`. A kernel's time has packing its rows and its epilogue in it, taken inside the network with the
-caches as they are there. The roof is the engine's own micro-kernel on operands that stay in the first-level cache. `of_roof` is the
-share of it, `of_roofline` the least time that operations and bytes could take over the time taken. `error` is the relative error of
-the region's output to float64, from the same library.
+configuration `int8` beside `f32`, and of the file that ONNX Runtime's static quantiser makes of it (QDQ). A kernel's time has
+packing its rows and its epilogue in it, taken inside the network with the caches as they are there. The roof is the engine's own
+micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it, `of_roofline` the least time that
+operations and bytes could take over the time taken. `error` is the relative error of the region's output to float64, from the
+same library.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from benchmarks.integers.networks import CALIBRATION, QUANTISABLES, Quantisable
+from benchmarks.integers.peers import ort_static
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import Anatomy, RegionModel, Resources
 from bricolage.backends.native.engine import Native, instruction_set
@@ -77,6 +80,17 @@ def regions(names: Sequence[str]) -> Iterator[tuple[str, ir.Model]]:
         yield f"{size}x{size}x{size}", square(size)
     for name in names:
         yield name, to_model(export(workloads()[name]))
+        if name in QUANTISABLES:
+            yield f"{name} QDQ", quantised(QUANTISABLES[name])
+
+
+def quantised(network: Quantisable) -> ir.Model:
+    """What ONNX Runtime's static quantiser makes of a network."""
+    with tempfile.TemporaryDirectory() as folder:
+        float32, to = network.fixed(Path(folder) / "float32.onnx"), Path(folder) / "quantised.onnx"
+        ort_static(float32, [network.inputs(seed) for seed in CALIBRATION], to, network.products_only)
+        found: ir.Model = ir.from_proto(onnx.load(to))
+    return found
 
 
 def measured(name: str, model: ir.Model, threads: int, folder: Path) -> list[Row]:
@@ -100,7 +114,7 @@ def measured(name: str, model: ir.Model, threads: int, folder: Path) -> list[Row
 def _rows(name: str, config: str, report: Anatomy, error: float) -> Iterator[Row]:
     assert report.peaks is not None
     for kernel in report.kernels:
-        if kernel.flops < _LEAST_FLOPS or not kernel.ms or kernel.kind not in ("matmul", "conv"):
+        if kernel.flops < _LEAST_FLOPS or not kernel.ms or kernel.kind.split()[0] not in ("matmul", "conv"):
             continue
         gops = kernel.flops / kernel.ms / 1e6
         yield Row(

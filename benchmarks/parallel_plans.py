@@ -8,6 +8,7 @@
     python -m benchmarks.parallel_plans --sharding --devices 4096 --layers 3125 --hidden 4096 --batch 4096 --memory 80 \\
         --micro-batches 512 --clusters 64 --groups 16,32,64
     python -m benchmarks.parallel_plans --spec step.toml --processes 2 --json
+    python -m benchmarks.parallel_plans --growth --json --page growth.html
 
 With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices
 (Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`. With
@@ -37,6 +38,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.links import BANDWIDTHS, NoNetworks
+from benchmarks.parallel_growth import growth, write
 from benchmarks.sharded_steps import report
 from bricolage.device.device import Link
 from bricolage.errors import BricolageError, NoPipelinePlan
@@ -104,7 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inner.add_argument(
         "--whole", type=int, default=200, help="with more layers, all devices are not planned as one group"
     )
+    parser.add_argument(
+        "--growth", action="store_true", help="seconds of planning up to 100,000 operators, 4,096 devices"
+    )
+    parser.add_argument("--page", type=Path, help="with --growth: an HTML page of the figures")
+    parser.add_argument("--sizes", default="", help="with --growth: OPERATORS:DEVICES with commas, as 1000,10000:64")
     given = parser.parse_args(arguments)
+    if given.growth:
+        return _growth(given)
     if given.links:
         return _over_links(parser, given)
     schedules = given.schedule.split(",") if given.schedule else PLANNED
@@ -139,6 +148,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{one.schedule:14} {one.replicas:3} x {one.devices:3} devices, {one.micro_batches:3} micro-batches"
             f"{', recomputed' if one.recompute else '':12} {one.step_ms:10.1f} ms  bubble {100 * one.bubble:4.1f} %  "
             f"exchange {one.exchange_ms:8.1f} ms  {one.peak_bytes / 1e9:6.2f} GB"
+        )
+    return 0
+
+
+def _growth(given: argparse.Namespace) -> int:
+    sizes = [[int(one) for one in some.split(",")] for some in given.sizes.split(":") if some]
+    rows = write(growth(transformer, *sizes), given.page)
+    if given.json:
+        print(json.dumps({"rows": rows}, indent=1))
+        return 0
+    for one in rows:
+        told = "nothing fits" if one["step_ms"] is None else f"{one['step_ms']:.1f} ms a step"
+        print(
+            f"{one['kind']:18} {one['operators']:8,} operators {one['devices']:6,} devices {one['seconds']:8.1f} s  {told}"
         )
     return 0
 

@@ -88,7 +88,7 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
             if result.applications or result.after.operators != result.before.operators:
                 files[command] = Path(folder) / f"{len(files)}.onnx"
                 write_whole(result.model, files[command])
-        found = _race(files, made.tailored.implementation, inputs, options, rounds, Path(folder))
+        found = race_files(files, made.tailored.implementation, inputs, options, rounds, Path(folder))
     rewritten, tailored = (
         Time(result.after.operators, *found.get(command, found[ORIGINAL]))
         for command, result in zip(COMMANDS, (plain, made), strict=True)
@@ -98,7 +98,7 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
     return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, rewrite_config)
 
 
-def _race(
+def race_files(
     files: Mapping[str, Path],
     implementation: Implementation,
     inputs: Mapping[str, np.ndarray],

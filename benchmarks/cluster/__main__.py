@@ -6,10 +6,12 @@
     python -m benchmarks.cluster --table speed --jobs 100000 --devices 2500 --json
     python -m benchmarks.cluster --table estimates --rates simulation_throughputs.json --again physical_cluster_throughputs.json
     --json
+    python -m benchmarks.cluster --table regret --rates simulation_throughputs.json --json
 
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
-quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes.
+quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes. `regret` is what
+wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from benchmarks.output import keep
 def main() -> None:
     """Prints one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", choices=("gavel", "shockwave", "physical", "speed", "estimates"), required=True)
+    parser.add_argument(
+        "--table", choices=("gavel", "shockwave", "physical", "speed", "estimates", "regret"), required=True
+    )
     parser.add_argument("--data", type=Path, help="folder of outcomes")
     parser.add_argument("--trace", type=Path, help="folder with 120_jobs.trace and tacc_throughputs.json")
     parser.add_argument("--rates", type=Path, help="Gavel's simulation_throughputs.json")
@@ -38,7 +42,10 @@ def main() -> None:
     parser.add_argument("--loads", default="2.0,3.2,4.0,4.8", help="jobs an hour; of gavel")
     parser.add_argument("--makespans", default="100,300,500", help="jobs at the start; of gavel")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, help="100000 of speed; 5000 of gavel, whose last fifth is measured")
+    parser.add_argument(
+        "--jobs", type=int, help="100000 of speed; 5000 of gavel, whose last fifth is measured; 240 of regret"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="of regret: draws of the errors")
     parser.add_argument("--devices", type=int, default=2500)
     parser.add_argument("--load", type=float, default=0.95, help="of speed: share of the devices that the jobs need")
     parser.add_argument("--policies", default="", help="of gavel and speed, with commas between them")
@@ -67,10 +74,12 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
             yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
         if given.rates is not None:
             yield from speed.round_rows(given.rates)
-    elif given.table in ("gavel", "estimates") and given.rates is None:
+    elif given.table in ("gavel", "estimates", "regret") and given.rates is None:
         parser.error(f"--table {given.table} needs --rates")
     elif given.table == "estimates":
         yield from estimates.rows(given.rates, given.again)
+    elif given.table == "regret":
+        yield from estimates.regret_rows(given.rates, names or None, given.jobs or 240, seeds=given.seeds)
     elif given.table == "gavel":
         jobs = given.jobs or 5000
         for load in [float(word) for word in given.loads.split(",") if word]:

@@ -22,6 +22,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.cluster import gavel, speed
+from bricolage.cluster.catalogue import POLICIES as POLICY_ENTRIES
 from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.completion import completed
 from bricolage.cluster.history.rates import RateTable, read_rates
@@ -179,12 +180,13 @@ def completion_rows(rates: Path, seeds: int = 5) -> Iterator[ErrorRow]:
 
 
 def regret_rows(
-    rates: Path, names: Sequence[str] = POLICIES, jobs: int = 240, per_hour: float = 1.6, seeds: int = 3
+    rates: Path, names: Sequence[str] | None = POLICIES, jobs: int = 240, per_hour: float = 1.6, seeds: int = 3
 ) -> Iterator[RegretRow]:
-    """On a third of the devices of Gavel's table, at a third of its heaviest load."""
+    """On a third of the devices of Gavel's table, at a third of its heaviest load. `names`: None for every policy that serves these
+    jobs."""
     spec = ClusterSpec(tuple(NodeGroup(kind, 12, 1) for kind in PEAKS), round_s=360.0, recompute_s=1920.0)
     some = gavel.drawn(read_rates(rates, spec.kinds), jobs, per_hour, 0)
-    for name in names:
+    for name in [one.name for one in POLICY_ENTRIES if not one.refuses(some, spec)] if names is None else names:
         entry = named(name)
 
         def mean(lengths: float, off: float, seed: int, entry: PolicyEntry = entry) -> float:

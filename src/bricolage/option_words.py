@@ -6,10 +6,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from bricolage.errors import BadOption
 
 HIGHEST_CORE = 65_535
+SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys"]
+"""Ways to look for the cheapest of many equal graphs (see `bricolage.rewrite.search`)."""
 
 
 def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import (
     HIGHEST_CORE,
+    SearchMethod,
     parse_accuracy,
     parse_cores,
     parse_milliseconds,
@@ -101,6 +102,8 @@ class EffortProfile:
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
     """Whether that search also takes the rules that were found by enumeration."""
+    search_methods: tuple[SearchMethod, ...]
+    """By which methods it looks, one after another, in equal parts of its time."""
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
@@ -128,6 +131,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=0,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.5,
         baselines=2,
         forgone=0.05,
@@ -147,6 +151,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=2,
         generated_rules=False,
+        search_methods=("backtrack",),
         risk=0.1,
     ),
     "full": EffortProfile(
@@ -164,6 +169,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=2,
         searched=5,
         generated_rules=True,
+        search_methods=("saturate", "backtrack"),
         risk=0.01,
     ),
 }

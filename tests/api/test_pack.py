@@ -144,9 +144,55 @@ def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
     start = Start.after(parent)
     assert start.without == {"a", "d", "whole model on far f32"} and start.budget < 1
     assert [one.backend for one in start.first] == ["quick", "near", "other"]
-    other = Start.after(parent, same_isa=False)
+    other = Start.after(parent, same_device=False)
     assert other.without == {"a", "d"} and not other.first
     assert Start().key("k") == "k" and len({Start().key("k"), start.key("k"), Start(memory_mb=1).key("k")}) == 3
+
+
+def test_every_plan_is_explained_reported_and_raced(folder: Path, made: Packed) -> None:
+    path = str(folder / "net.pack")
+    told = json.loads(CliRunner().invoke(app, ["explain", path, "--json"]).stdout)
+    assert [one["target"] for one in told["targets"]] == ["here", "one", "rough"]
+    assert all(one["regions"] for one in told["targets"])
+    shown = CliRunner().invoke(app, ["explain", path, "--target", "one"])
+    assert "target 'one'" in shown.stdout and "target 'here'" not in shown.stdout
+    assert CliRunner().invoke(app, ["explain", path, "--target", "none"]).exit_code != 0
+    page = folder / "pack.html"
+    assert CliRunner().invoke(app, ["report", path, "-o", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert text.count("<iframe") == 3 and "src=" not in text and "Content-Security-Policy" in text
+    bench = ["bench", path, "--target", "one", "--backend", "onnxruntime", "--json", "--effort", "instant"]
+    (raced,) = json.loads(CliRunner().invoke(app, bench).stdout)["targets"]
+    assert raced["target"] == "one" and "bricolage" in json.dumps(raced)
+
+
+def test_what_targets_have_in_common_is_found_once() -> None:
+    """Claims and references of a graph, found for one device, are there for the next."""
+    from bricolage.backends import registry
+    from bricolage.driver.candidates import KnownClaims
+    from bricolage.graph.prepare import prepare
+    from bricolage.graph.store import Store
+    from bricolage.verify.oracle import KnownReferences, Oracle
+    from bricolage.verify.reference import evaluate
+
+    graph, known = prepare(parse(NET, **weights()), {"batch": 1}), KnownClaims()
+    backends = registry.available(["onnxruntime", "torch"])
+    claims = known.of(graph, backends)
+    assert known.of(graph, backends) is claims and dict(KnownClaims().of(graph, backends)) == claims
+    references, asked = KnownReferences(), list[object]()
+
+    def counted(*given: object, **more: object) -> object:
+        asked.append(given)
+        return evaluate(*given, **more)  # type: ignore[arg-type]
+
+    def oracle() -> Oracle:
+        found = Oracle(graph, {"x": sample(1)}, Store(Path()), 1e-4, "m", evaluate=counted, known=references)  # type: ignore[arg-type]
+        found.compute(varied=True)
+        return found
+
+    first = oracle()
+    count = len(asked)
+    assert count > 1 and oracle().bound == first.bound and len(asked) == count
 
 
 def written(folder: Path, text: str) -> Path:
@@ -168,7 +214,7 @@ def test_targets_of_a_file(folder: Path) -> None:
         ("[[target]]\nthreads = 1\n", "lacks the field 'name'"),
         ('[[target]]\nname = "a"\n[[target]]\nname = "a"\n', "several targets 'a'"),
         ('[[target]]\nname = "a"\nisa = "sse"\n', "isa"),
-        ('[[target]]\nname = "a"\nprecision = "low"\n', "precision"),
+        ('[[target]]\nname = "a"\nprecision = "poor"\n', "precision"),
         ('[[target]]\nname = "a/b"\n', "name"),
         ('[[target]]\nname = "a"\nthreads = 0\n', "threads"),
         ('[[target]]\nname = "a"\nmemory_mb = 16\n', "memory_mb"),

@@ -102,6 +102,36 @@ def test_why_says_what_was_to_be_predicted(files: list[str], tmp_path: Path) -> 
     assert "Predicted start" in page.read_text(encoding="utf-8")
 
 
+def test_estimates_are_rates_of_a_replay(tmp_path: Path) -> None:
+    """Rates of a kind, as `estimate -o` writes them: its jobs run on kinds that their history does not name."""
+    from bricolage.cluster.history.rates import PredictedRate, read_rates, write_rates
+
+    table = tmp_path / "rates.csv"
+    write_rates(table, "other", [PredictedRate("t4", 1, (1.0, 1.0, 1.0))])
+    for _ in range(2):  # the second time its rows take the place of the first ones
+        rows = [PredictedRate("a100", 1, (8.0, 4.0, 16.0)), PredictedRate("t4", 1, (2.0, 1.0, 4.0))]
+        write_rates(table, "bert", rows)
+    found = read_rates(table, ["a100", "t4"])
+    assert found.of("bert", 1) == {"a100": 8.0, "t4": 2.0} and found.of("other", 1) == {"t4": 1.0}
+    assert found.error == pytest.approx(0.4214, abs=1e-3), "a factor of four is 3.29 standard deviations"
+    history = tmp_path / "jobs.csv"
+    history.write_text("name,submit,duration,devices,kind,device\na,0,100,1,bert,t4\nb,0,100,1,bert,t4\n")
+    (tmp_path / "cluster.toml").write_text('[[group]]\nkind = "a100"\n[[group]]\nkind = "t4"\n')
+    words = ["cluster", "replay", str(history), "--cluster", str(tmp_path / "cluster.toml"), "--policy", "fifo"]
+    words += ["--rates", str(table)]
+    told = json.loads(run.invoke(app, [*words, "--json"]).stdout)
+    assert told["results"][0]["outcome"]["makespan_s"] == 100.0, "one on each kind: 25 and 100 s"
+    assert told["rate_error"] == pytest.approx(0.4214, abs=1e-3)
+    exact = json.loads(run.invoke(app, [*words, "--rate-error", "0", "--json"]).stdout)
+    assert exact["rate_error"] == 0.0
+    history.write_text("name,submit,duration,devices,kind,device\na,0,100,1,other,a100\n")
+    wrong = run.invoke(app, words)
+    assert wrong.exit_code == errors.USAGE
+    assert "its run time is of 'a100', and --rates has it on t4" in wrong.output.replace("\n", " ")
+    table.write_text("kind,device,devices,steps_per_s,low,high\nbert,t4,1,5,6,7\n")
+    assert "line 2" in run.invoke(app, words).output
+
+
 def test_estimate_from_history(files: list[str]) -> None:
     done = run.invoke(app, ["cluster", "estimate", "--history", files[0], *files[1:], "--name", "first"])
     assert done.exit_code == 0, done.output

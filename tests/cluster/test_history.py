@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.history.batch_growth import batch_size, grown_phases
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.history.read import read_history
+from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup, read_cluster
+from bricolage.cluster.prospects import Doubt, prospects, scene_of
 from bricolage.errors import BadCluster, BadHistory, BricolageError, MissingFile, RatesNeeded, UnknownHistory
 
 TWO = ClusterSpec((NodeGroup("v100", 2, 4), NodeGroup("a100", 1, 8, speed=2.0)))
@@ -57,6 +60,12 @@ def test_dates_and_lines_without_jobs(tmp_path: Path) -> None:
         ("submit,duration,devices,devices\n0,5,1,1\n", "line 1 of '{path}': column 'devices' is there twice"),
         ("submit,duration,devices,device\n0,5,1,tpu\n", "the cluster has no devices of kind 'tpu'; it has v100, a100"),
         ("submit,duration,devices,deadline\n9,5,1,3\n", "column deadline: the deadline is before the submission"),
+        ("submit,duration,devices\n0,5,13\n", "line 2 of '{path}', column devices: its gang of 13 fits nowhere: there are 8 a"),
+        ("submit,duration,devices,start,end\n0,5,1,10,9\n", "line 2 of '{path}', column end: it ends before it starts, at 10"),
+        ("name,submit,duration,devices,after\na,0,5,1,b;c\nb,0,5,1,\n", "line 2 of '{path}', column after: there is no job 'c'"),
+        ("name,submit,duration,devices,after\na,0,5,1,\na,0,5,1,\nb,0,5,1,a\n", "column after: there are several jobs 'a'"),
+        ("name,submit,duration,devices,after\na,0,5,1,b\nb,0,5,1,a\n", "column after: it never starts: a after b after a"),
+        ("name,submit,duration,devices,after\na,0,5,1,a\n", "column after: it never starts: a after a"),
     ],
 )  # fmt: skip
 def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
@@ -73,6 +82,39 @@ def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
 def test_what_is_no_history(tmp_path: Path, text: str) -> None:
     with pytest.raises(UnknownHistory):
         read_history(write(tmp_path, text), TWO)
+
+
+def test_histories_that_do_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader stops at the line where memory runs out; lines that hold no job take none."""
+    from bricolage.cluster.history import records
+
+    monkeypatch.setattr(records, "_LOOK", 4)
+    monkeypatch.setattr(records, "available_bytes", lambda: 0)
+    text = "submit,duration,devices\n" + "0,0,1\n" * 9 + "0,1,1\n"
+    with pytest.raises(BadHistory, match="line 11 .*memory runs out after 0 jobs"):
+        read_history(write(tmp_path, text), TWO)
+    monkeypatch.setattr(records, "available_bytes", lambda: 1 << 40)
+    assert len(read_history(write(tmp_path, text + "0,1,1\n" * 9), TWO).jobs) == 10
+    monkeypatch.setattr(records, "MOST_JOBS", 3)
+    with pytest.raises(BadHistory, match="line 14 .*more than 3 jobs"):
+        read_history(write(tmp_path, text + "0,1,1\n" * 9), TWO)
+
+
+def test_jobs_come_after_others(tmp_path: Path) -> None:
+    """b waits for a, c for both, though there are devices; what a forecast says of them names who they wait for."""
+    from tests.cluster.making import replay
+
+    text = "name,submit,duration,devices,after\nc,0,5,1,a;b\na,0,50,1,\nb,0,20,1,a\n"
+    jobs = list(read_history(write(tmp_path, text), TWO).jobs)
+    for policy in ("fifo", "srtf", "max-min"):
+        ends = {state.job.name: state.finish_s for state in replay(policy, jobs, TWO).states}
+        assert ends["a"] < ends["b"] < ends["c"]
+        assert ends["c"] >= 37.5, "twice as fast on a100"
+    entry = named("fifo")
+    scene = scene_of(ReplayLoop(jobs, TWO, entry.make(jobs, TWO), entry.estimator(0.0, 0)), entry, 30.0)
+    found = {one.job: one for one in prospects(scene, Doubt(0.0, 0.0), draws=1)}
+    assert found["c"].waits_for == "dependency" and found["c"].change == "the end of b" and found["b"].kind
+    assert found["c"].expected.start_s == pytest.approx(35.0)
 
 
 def test_other_things_than_text(tmp_path: Path) -> None:
@@ -202,6 +244,9 @@ CLUSTER = '[[group]]\nkind = "a100"\nnodes = 2\ndevices = 8\n'
         (CLUSTER + '[[group]]\nkind = "a100"\nspeed = 2.0\n', "groups of kind 'a100' differ"),
         (CLUSTER + '[[failure]]\nkind = "a100"\nnode = 2\nat_s = 1.0\nuntil_s = 2.0\n', "node 2 of kind 'a100', of which"),
         (CLUSTER + '[[failure]]\nkind = "a100"\nnode = 1\nat_s = 2.0\nuntil_s = 2.0\n', "is back at 2 s before it fails"),
+        (CLUSTER + 2 * '[[failure]]\nkind = "a100"\nnode = 1\nat_s = 1.0\nuntil_s = 2.0\n', "fails at 1 s while it is away"),
+        (CLUSTER + "cpus = 8\n", "only one of cpus and host_gb"),
+        (CLUSTER + '[[failure]]\nkind = "t4"\nnode = 0\nat_s = 1.0\nuntil_s = 2.0\n', "node 0 of kind 't4', of which there are 0"),
         ('[[group]]\nkind = "a100"\ndevices = 0\n', "it.group[0].devices is not between 1 and 4096"),
         ('[[group]]\nname = "a100"\n', "unknown field 'name'"),
         ("", "lacks the field 'group'"),

@@ -16,7 +16,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
-from bricolage.driver.mixture_items import Placements, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.mixture_items import Placements, PrecisionsByStructure, RegionsItem, TwoPrecisionsItem
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Operator
@@ -206,6 +206,29 @@ def test_two_precisions_measure_only_what_they_consist_of(tmp_path: Path) -> Non
     assert {one.implementation.config.name for one in mixed.placement} == {"f32", "bf16"}
     assert state.incumbent_ms == 40.0 < min(state.original.times.values()) == 72.0
     assert item.promise(state) is None and item.again
+
+
+def test_precisions_by_structure_are_tried_end_to_end_at_full_effort(tmp_path: Path) -> None:
+    """Nothing of the segments is measured: parts of the graph run in bfloat16 beside the rest, and the fastest races."""
+    blocks, item = long_chain(), PrecisionsByStructure()
+    for effort in ("quick", "full"):
+        answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
+        options = Options(threads=1, tolerance=1e-6, effort=effort)
+        (folder := tmp_path / effort).mkdir()
+        state, measurer = made_up_state(folder, blocks, [First(), Narrow()], answers, options=options)
+        Baselines().run(state, Deadline(100.0))
+        WholeModelItem(Implementation("narrow", KernelConfig("bf16"))).run(state, Deadline(100.0))
+        if effort == "quick":
+            assert item.promise(state) is None
+    promise = item.promise(state)
+    assert promise is not None and promise.gain == pytest.approx(0.5)
+    measurer.asked.clear()
+    answers.errors = {"narrow bf16": 8e-7}
+    item.run(state, Deadline(100.0))
+    assert measurer.asked and not any(spec.is_region for spec in measurer.asked)
+    found = [one for one in state.challengers if len(one.placement) > 1]
+    assert found and {a.implementation.config.name for a in found[0].placement} == {"f32", "bf16"}
+    assert state.incumbent_ms is not None and state.incumbent_ms < 72.0
 
 
 def test_what_is_known_to_be_too_inaccurate_is_taken_up_again_for_parts(tmp_path: Path) -> None:

@@ -182,6 +182,13 @@ FALSE: dict[str, Rule] = {
         lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
         sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
     ),
+    "correction": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Reshape(  # the rows at the seam stay as they are
+            op.copy(m.node("conv"), op.Reshape(m["x"], op.integers([2, 1, 2, 1])), m["w"]), op.integers([1, 1, 4, 1])
+        ),
+        sample("float[1,1,4,1] x", "y = Conv<pads=[1,0,1,0]>(x, w)", w=(1, 1, 3, 1)),
+    ),
     "depth_to_channels": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Reshape(

@@ -17,8 +17,9 @@ from bricolage.schedule.exact import exact
 from bricolage.schedule.fastt import dpos, os_dpos, split
 from bricolage.schedule.heterogeneous import cpop, heft, peft, upward_ranks
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.random_keys import RandomKeyOptions, random_keys
+from bricolage.schedule.random_keys import random_keys
 from bricolage.schedule.schedule import Schedule, check
+from bricolage.work.random_keys import RandomKeyOptions
 from tests.schedule.problems import heterogeneous
 
 FEW = RandomKeyOptions(population=8, generations=3)

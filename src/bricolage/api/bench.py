@@ -42,11 +42,14 @@ def bench(
     inputs: Mapping[str, np.ndarray] | None = None,
     rivals: Sequence[str | Path] = (),
     progress: Progress | None = None,
+    target: str = "",
 ) -> Plan:
     """Races every backend that can run the model as a whole, and for an artifact its plan too, interleaved. Nothing is taken
     from the cost database or written to it: this is an independent check of what `optimize` decided.
 
     `rivals` are other artifacts of the same model; their plans race too, as "FILE (rival 1)" and so on.
+
+    `target`: of a pack, whose plan races; by default that of its first one.
 
     For throughput, every backend races in every layout of streams and batches, and plans at their operating points.
 
@@ -63,8 +66,9 @@ def bench(
         advice = "A model is raced as it is here; bricolage optimize and bricolage quantize make another one of it"
         raise BadOption(option="--weights", value=options.weights, advice=advice)
     racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
-    if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
-        racing.insert(0, (CHALLENGER, *artifact.load(Path(source))))
+    if artifact.is_named(source):
+        plans, kept = artifact.plans(Path(source), target)
+        racing.insert(0, (CHALLENGER, next(iter(plans.values())), kept))
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)

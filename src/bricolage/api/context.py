@@ -17,17 +17,18 @@ from bricolage.backends.interface import Backend
 from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import selected
-from bricolage.driver.session import Session
+from bricolage.driver.session import ModelFindings, Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
-from bricolage.measure.reference import ReferenceAnswers, WorkerReference, reference_limit
+from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.progress import Progress
+from bricolage.work.cost import Setting
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,17 @@ class DecisionContext:
     progress: Progress
     replan: bool = False
     """Whether decisions on record are made again, and what failed by bad luck is tried again."""
-    answers: ReferenceAnswers | None = None
-    """Of references, where several contexts decide on one model."""
+    findings: ModelFindings | None = None
+    """Where several contexts decide on one model."""
+    then: tuple[Setting, ...] = ()
+    """Where the model is decided on next."""
     reference_pool: Pool | None = None
     """Workers of references, where those that measure are held to a device's memory; None: the same."""
 
     def reference(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> WorkerReference:
         """What computes the references of a graph and its regions: a worker with limits of time and memory."""
         return open_reference(
-            opened, graph, self.options, self.device, self.reference_pool or self.pool, log, self.answers
+            opened, graph, self.options, self.device, self.reference_pool or self.pool, log, self.findings
         )
 
     def session(self, opened: Source, graph: Graph, log: MeasurementLog | None = None) -> Session:
@@ -84,6 +87,8 @@ class DecisionContext:
             opened.digest,
             costs,
             costs.title if costs is not None else "",
+            findings=self.findings or ModelFindings(),
+            then=self.then,
         )
 
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:
@@ -101,7 +106,8 @@ def open_context(
     database: Path | None = None,
     pool: Pool | None = None,
     replan: bool = False,
-    answers: ReferenceAnswers | None = None,
+    findings: ModelFindings | None = None,
+    then: tuple[Setting, ...] = (),
     reference_pool: Pool | None = None,
 ) -> Iterator[DecisionContext]:
     """A context with the user's database of costs, or that at a path; and with workers of its own, or a `pool` that stays open.
@@ -113,7 +119,9 @@ def open_context(
         Database() if database is None else Database(database) as costs,
         nullcontext(pool) if pool is not None else open_pool(options) as workers,
     ):
-        yield DecisionContext(options, backends, device, costs, workers, progress, replan, answers, reference_pool)
+        yield DecisionContext(
+            options, backends, device, costs, workers, progress, replan, findings, then, reference_pool
+        )
 
 
 def open_reference(
@@ -123,11 +131,11 @@ def open_reference(
     device: Device,
     pool: Pool,
     log: MeasurementLog | None = None,
-    answers: ReferenceAnswers | None = None,
+    findings: ModelFindings | None = None,
 ) -> WorkerReference:
     """As `DecisionContext.reference`, for what only compares and decides nothing."""
     limit_s = reference_limit(graph, options.budget(len(graph)))
-    return WorkerReference(pool, device, opened.store.directory, limit_s, log, answers)
+    return WorkerReference(pool, device, opened.store.directory, limit_s, log, findings.answers if findings else None)
 
 
 def open_pool(options: Options) -> Pool:

@@ -79,10 +79,10 @@ class Start:
     memory_mb: int | None = None
 
     @staticmethod
-    def after(parent: Bucket, memory_mb: int | None = None, *, same_isa: bool = True) -> Start:
+    def after(parent: Bucket, memory_mb: int | None = None, *, same_device: bool = True) -> Start:
         """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
-        there was no time. What is left needs less of it. Where the instruction set is another, who runs the whole model fastest is
-        measured anew."""
+        there was no time. What is left needs less of it. Where threads or the instruction set are others, who runs the whole model
+        fastest may be another one: all are raced that a decision of its own would race."""
         idle = {item.name for item in parent.agenda if item.outcome == "measured" and not item.gained}
         idle -= {item.name for item in parent.agenda if item.gained}
         alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
@@ -92,7 +92,7 @@ class Start:
         first = tuple(one.implementation for one in near if one.implementation is not None)
         late = {item.name for item in parent.agenda if item.outcome == "no time" and not item.name.startswith(WHOLE)}
         far = {whole_model(one.implementation) for one in alone if one.implementation and one not in near}
-        if not same_isa:
+        if not same_device:
             idle = {name for name in idle if not name.startswith(WHOLE)}
             return Start(frozenset(idle | late), (), _SHARE, memory_mb)
         return Start(frozenset(idle | far | late), first, _SHARE, memory_mb)

@@ -26,14 +26,18 @@ from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.codec import DecodeError, Length, decode, read_file
 from bricolage.device.host import selected
+from bricolage.driver.session import ModelFindings
 from bricolage.errors import BadOption, BadTargets, MissingFile
 from bricolage.measure.pool import Pool
-from bricolage.measure.reference import ReferenceAnswers
 from bricolage.options import Options, available_cores, default_isa
 from bricolage.plan import artifact
 from bricolage.plan.pack import MOST_TARGETS, Pack, PackEntry, PackTarget, tree
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
+from bricolage.work.cost import Setting
+
+_AHEAD = 2
+"""Targets that are compiled for while another one is decided."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,17 @@ def pack(
         with scratch.using(directory, keep=True), open_pool(options) as pool:
             opened = open_source(source, options, directory, example_inputs=None, dynamic=None, given=inputs)
             seconds = {"model": time.monotonic() - began}
-            shared = _Shared(opened, pool, ReferenceAnswers(), replan, progress)
+            shared = _Shared(opened, pool, ModelFindings(), replan, progress)
             decided: dict[str, Plan] = {}
             entries: dict[str, PackEntry] = {}
-            for target, parent in tree(tuple(targets)):
+            order = tree(tuple(targets))
+            for at, (target, parent) in enumerate(order):
                 started = time.monotonic()
                 own = made[target.name]
                 above = None if parent is None else decided[parent.name]
-                plan, held = _decided(shared, target, own, above)
+                coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
+                then = tuple(_setting(made[one.name]) for one, _ in coming if one.memory_mb is None)
+                plan, held = _decided(shared, target, own, above, then)
                 decided[target.name] = plan
                 file = "plan.json" if target.name == targets[0].name else f"plan-{target.name}.json"
                 name = parent.name if parent is not None else ""
@@ -154,25 +161,36 @@ class _Shared:
 
     opened: Source
     pool: Pool
-    answers: ReferenceAnswers
+    findings: ModelFindings
     replan: bool
     progress: Progress
 
 
-def _decided(shared: _Shared, target: PackTarget, options: Options, parent: Plan | None) -> tuple[Plan, int]:
+def _setting(options: Options) -> Setting:
+    return Setting(selected(options.isa, options.cores), options.threads)
+
+
+def _decided(
+    shared: _Shared, target: PackTarget, options: Options, parent: Plan | None, then: tuple[Setting, ...]
+) -> tuple[Plan, int]:
     """The plan of a target, tried in a fresh process, and the bytes that this one held. A target with a limit of memory has workers
-    of its own, which are held to it."""
+    of its own, which are held to it; `then`: who is decided on next by the workers of all."""
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    opened, answers = shared.opened, shared.answers
-    measuring = partial(open_context, options, backends, device, shared.progress, replan=shared.replan, answers=answers)
+    opened, findings = shared.opened, shared.findings
+    measuring = partial(
+        open_context, options, backends, device, shared.progress, replan=shared.replan, findings=findings
+    )
     workers = nullcontext(shared.pool) if target.memory_mb is None else open_pool(options)
-    with workers as pool, measuring(pool=pool, reference_pool=shared.pool) as context:
+    if target.memory_mb is not None:
+        then = ()  # its own workers end with it
+    with workers as pool, measuring(pool=pool, reference_pool=shared.pool, then=then) as context:
         decided, trials, keys = list[Bucket](), [], []
         for index, bucket in enumerate(opened.buckets):
             start = Start(memory_mb=target.memory_mb)
             if parent is not None and _teaches(parent.buckets[index], parent.provenance.options, options):
-                same = parent.provenance.options.isa == options.isa
-                start = Start.after(parent.buckets[index], target.memory_mb, same_isa=same)
+                before = parent.provenance.options
+                same = (before.isa, before.threads) == (options.isa, options.threads)
+                start = Start.after(parent.buckets[index], target.memory_mb, same_device=same)
             decided.append(decide_bucket(context, opened, bucket, start=start))
             shared.progress.decided(decided[-1])
             trials.append(planned_trial(opened, index))

@@ -123,7 +123,7 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
     name = ""
     if isinstance(source, str | Path):
         path, name = Path(source), Path(source).stem
-        if path.suffix == artifact.SUFFIX:
+        if artifact.is_named(path):
             plan, directory = artifact.load(path)
             return interface.read(directory / artifact.MODEL), plan.model, example_inputs
     source = opened(source)

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
-Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
-ModelOrArtifact = Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2 or .bricolage file.")]
+Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage or .pack file.", show_default=False)]
+Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack: the plan of this target.")]
+ModelOrArtifact = Annotated[
+    Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2, .bricolage or .pack file.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")

@@ -48,6 +48,10 @@ PolicyNames = Annotated[
 Rates = Annotated[
     Path | None, typer.Option("--rates", metavar="FILE", help="Steps a second of kinds of jobs on kinds of devices.")
 ]
+Profiles = Annotated[
+    Path | None,
+    typer.Option("--profiles", metavar="FILE", help="What batch sizes, processors and memory do to kinds of jobs."),
+]
 Format = Annotated[
     str,
     typer.Option("--format", metavar="WORD", help="auto, table, sacct, gavel, elasticflow, tiresias, helios, philly."),
@@ -63,13 +67,13 @@ Error = Annotated[
     ),
 ]
 RateError = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--rate-error",
         metavar="S",
         min=0.0,
         max=5.0,
-        help="So are rates on kinds of device that a job has not run on yet; default: exact.",
+        help="So are rates on kinds of device that a job has not run on yet; default: as the intervals of --rates say, else exact.",
     ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of these errors.")]
@@ -84,9 +88,10 @@ def replay(
     cluster: Machines,
     policy: PolicyNames = None,
     rates: Rates = None,
+    profiles: Profiles = None,
     form: Format = "auto",
     error: Error = 0.0,
-    rate_error: RateError = 0.0,
+    rate_error: RateError = None,
     seeds: Seeds = 1,
     why: Why = None,
     out: Page = None,
@@ -96,9 +101,9 @@ def replay(
     from bricolage.cli import output
 
     output.check_writable(out)
-    spec, found = _read(history, cluster, rates, form)
+    spec, found = _read(history, cluster, (rates, profiles), form)
     _check_why(why, found)
-    compared = _compared(found, spec, policy, (error, rate_error), seeds, why)
+    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, why)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -129,9 +134,10 @@ def whatif(
     ] = None,
     policy: PolicyNames = None,
     rates: Rates = None,
+    profiles: Profiles = None,
     form: Format = "auto",
     error: Error = 0.0,
-    rate_error: RateError = 0.0,
+    rate_error: RateError = None,
     seeds: Seeds = 1,
     out: Page = None,
     as_json: a.Json = False,
@@ -142,16 +148,16 @@ def whatif(
     output.check_writable(out)
     if not add and restart is None and round_ is None:
         raise errors.BadOption(option="--add", value="", advice="Say what changes: --add KIND=N, --restart, --round")
-    spec, found = _read(history, cluster, rates, form)
+    spec, found = _read(history, cluster, (rates, profiles), form)
     changed = spec
     for word in add or ():
         changed = _added(changed, word)
     changed = replace(changed, restart_s=spec.restart_s if restart is None else restart)
     changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
     # Jobs of which only run times are known run on the new kinds, too.
-    jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, rates, form)
-    before = _compared(found, spec, policy, (error, rate_error), seeds, None)
-    after = _compared(jobs_after, changed, policy, (error, rate_error), seeds, None)
+    jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
+    before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
+    after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -165,20 +171,43 @@ def whatif(
     _show(after, before, False)
 
 
-def _read(history: Path, cluster: Path, rates: Path | None, form: str) -> tuple[ClusterSpec, JobHistory]:
+def _read(
+    history: Path, cluster: Path, known: tuple[Path | None, Path | None], form: str
+) -> tuple[ClusterSpec, JobHistory]:
     from bricolage.cluster.machines import read_cluster
 
     spec = read_cluster(cluster)
-    return spec, _history(history, spec, rates, form)
+    return spec, _history(history, spec, known, form)
 
 
-def _history(history: Path, spec: ClusterSpec, rates: Path | None, form: str) -> JobHistory:
+def _history(history: Path, spec: ClusterSpec, known: tuple[Path | None, Path | None], form: str) -> JobHistory:
+    """Jobs, with what is known of their rates, and of batch sizes, processors and memory."""
+    from bricolage.cluster.history.profiles import read_profiles, with_profiles
     from bricolage.cluster.history.rates import read_rates
     from bricolage.cluster.history.read import FORMATS, read_history
 
     if form not in FORMATS:
         raise errors.BadOption(option="--format", value=form, advice=f"Use one of {', '.join(FORMATS)}")
-    return read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
+    rates, profiles = known
+    found = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds), form)
+    if profiles is not None:
+        found = replace(found, jobs=with_profiles(found.jobs, read_profiles(profiles, spec), spec))
+    return found
+
+
+def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> float:
+    """What the user says, else what the intervals of predicted rates say."""
+    from bricolage.cli import output
+    from bricolage.cluster.history.rates import read_rates
+
+    if given is not None or rates is None:
+        return given or 0.0
+    found = read_rates(rates, spec.kinds).error
+    if found:
+        output.note(
+            f"the rates of {rates.name} are predictions: policies believe them off by exp({found:.2g}) on kinds not run on"
+        )
+    return found
 
 
 def _check_why(why: list[str] | None, found: JobHistory) -> None:

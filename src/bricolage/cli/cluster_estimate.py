@@ -40,11 +40,17 @@ def estimate(
         Path | None, typer.Option("--history", metavar="FILE", help="Without STEP: jobs that ended, as `replay` reads.")
     ] = None,
     user: Annotated[str, typer.Option("--user", metavar="NAME", help="Whose job it is, with --history.")] = "",
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Its name, with --history.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Its name, with --history; its kind, with -o.")
+    ] = "",
     devices: Annotated[int, typer.Option("--devices", metavar="N", min=1, help="Its gang, with --history.")] = 1,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds for the profile of the step.")
     ] = 4.0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the rates as a table for --rates, under --name."),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Say what a job would do on each kind and number of devices.
@@ -57,6 +63,8 @@ def estimate(
 
     if (step is None) == (history is None):
         raise errors.BadOption(option="STEP", value="", advice="Give a training step, or --history; not both")
+    if out is not None and (step is None or not name):
+        raise errors.BadOption(option="--output", value=out, advice="Give STEP, and the kind of job with --name")
     spec = read_cluster(cluster)
     if history is not None:
         _show_length(_length(history, spec, user, name, devices), as_json)
@@ -65,16 +73,39 @@ def estimate(
     from bricolage.api.job_estimates import estimate_job
     from bricolage.cli import output, progress
 
+    output.check_writable(out)
     with output.stdout_kept(), progress.shown() as shown:
         found = estimate_job(
             step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
         )
+    if out is not None:
+        _write(out, name, found)
     if as_json:
         from bricolage.codec import encode
 
         output.show_json(encode(tuple(found)))
         return
     _show(found)
+
+
+def _write(path: Path, name: str, found: list[JobOnDevices]) -> None:
+    from bricolage.cli import output
+    from bricolage.cluster.history.rates import PredictedRate, write_rates
+
+    rows = [
+        PredictedRate(one.kind, one.devices, (one.steps_per_s, 1e3 / one.step.high_ms, 1e3 / one.step.low_ms))
+        for one in found
+        if one.step is not None and one.fits
+    ]
+    if not rows:
+        raise errors.BadOption(
+            option="--output", value=path, advice="Nothing is known of the job on any kind of device"
+        )
+    try:
+        write_rates(path, name, rows)
+    except OSError as error:
+        raise errors.NotWritable(path=path, reason=error.strerror or error) from error
+    output.note(f"wrote {len(rows)} rates of '{name}' to {path}; `cluster replay --rates` reads them")
 
 
 def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int) -> RunTime:

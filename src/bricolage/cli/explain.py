@@ -48,12 +48,44 @@ def explain(
     kernels: Kernels = False,
     dump: Dump = None,
     rules: Rules = False,
+    target: a.Target = "",
     as_json: a.Json = False,
 ) -> None:
-    """Explain why each region runs on its backend: the choice, the runner-up, the margin and its certainty."""
+    """Explain why each region runs on its backend: the choice, the runner-up, the margin and its certainty. Of a pack: for each
+    target, or for that of --target."""
     if rules:
         _explain_rules(artifact, as_json)
         return
+    from bricolage.cli import output
+    from bricolage.report.tables import plain
+
+    if dump is not None:
+        output.make_folder(dump)
+    plans, directory = _read(artifact, target)
+    told: list[JsonObject] = []
+    for name, plan in plans.items():
+        if name and not as_json:
+            output.show(plain(f"target '{name}'", "bold"))
+        prefix = f"{name}-" if name else ""
+        told.append(
+            ({"target": name} if name else {})
+            | _explained(plan, directory, op, everything, kernels, dump, prefix, as_json)
+        )
+    if as_json:
+        output.show_json(told[0] if "" in plans else {"targets": told})
+
+
+def _explained(
+    plan: Plan,
+    directory: Path,
+    op: str | None,
+    everything: bool,
+    kernels: bool,
+    dump: Path | None,
+    prefix: str,
+    as_json: bool,
+) -> JsonObject:
+    """Shows a plan, or gives what JSON is to hold of it. `prefix`: of files with the C of its kernels."""
     from bricolage.api.kernel_report import kernel_report
     from bricolage.cli import output
     from bricolage.report import explain as because
@@ -61,10 +93,7 @@ def explain(
     from bricolage.report.facts import regions
     from bricolage.report.tables import plain
 
-    if dump is not None:
-        output.make_folder(dump)
-    look_inside = kernels or dump is not None
-    plan, graphs, directory = _read(artifact)
+    graphs, look_inside = _graphs(plan, directory), kernels or dump is not None
     found: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
         from bricolage.report.throughput import overview
@@ -77,7 +106,7 @@ def explain(
         wanted = {f.number: f.planned for f in chosen} if look_inside else {}
         shown = kernel_report(graph, wanted, plan.provenance.options.threads, directory)
         if dump is not None:
-            _write_sources(dump, f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
+            _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
             told = [because.as_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
             found.append({"sizes": dict(bucket.sizes), "regions": told})
@@ -93,11 +122,10 @@ def explain(
                 output.show(because.kernels(region_number, made, everything))
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
-    if as_json:
-        from bricolage.report.throughput import summary
+    from bricolage.report.throughput import summary
 
-        served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
-        output.show_json((found[0] if len(found) == 1 else {"buckets": found}) | served)
+    served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
+    return (found[0] if len(found) == 1 else {"buckets": found}) | served
 
 
 def _explain_rules(source: Path, as_json: bool) -> None:
@@ -147,22 +175,37 @@ def report(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Compile, time and show here the kernels of regions that run on `native`.")
     ] = False,
+    target: a.Target = "",
     as_json: a.Json = False,
 ) -> None:
-    """Write a self-contained HTML page: contestants, region graph, times, transfer costs, errors."""
+    """Write a self-contained HTML page: contestants, region graph, times, transfer costs, errors. Of a pack the page has that of
+    each target, or of that of --target alone."""
     from bricolage.cli import output
 
-    target = out if out is not None else Path(artifact.with_suffix(".html").name)
-    output.check_writable(target)
-    plan, graphs, directory = _read(artifact)
-    insides = _insides(plan, graphs, directory) if kernels else []
-    if kernels and not any(insides):
-        output.note(_NOTHING_INSIDE)
-    text = page(plan, graphs, insides)
-    output.write_text(target, text)
+    written = out if out is not None else Path(artifact.with_suffix(".html").name)
+    output.check_writable(written)
+    plans, directory = _read(artifact, target)
+    pages: dict[str, str] = {}
+    for name, plan in plans.items():
+        graphs = _graphs(plan, directory)
+        insides = _insides(plan, graphs, directory) if kernels else []
+        if kernels and not any(insides):
+            output.note(_NOTHING_INSIDE)
+        pages[name] = page(plan, graphs, insides)
+    text = pages.get("") or _of_targets(artifact, directory, pages)
+    output.write_text(written, text)
     if as_json:
-        output.show_json({"report": str(target), "bytes": len(text.encode())})
-    output.note(f"wrote {target}")
+        output.show_json({"report": str(written), "bytes": len(text.encode())})
+    output.note(f"wrote {written}")
+
+
+def _of_targets(path: Path, directory: Path, pages: Mapping[str, str]) -> str:
+    from bricolage.plan import artifact
+    from bricolage.report.pack import page as pack_page
+
+    pack = artifact.packed(directory)
+    assert pack is not None, "only a pack's plans have names"
+    return pack_page(path.name, [one for one in pack.entries if one.target.name in pages], pages)
 
 
 def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Anatomy]] = ()) -> str:
@@ -185,16 +228,22 @@ def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[
     ]
 
 
-def _read(path: Path) -> tuple[Plan, list[Graph], Path]:
-    """An artifact's plan, the graphs of its buckets, and the folder that they were unpacked to.
+def _read(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
+    """An artifact's plan, or those of a pack by target, and the folder that they were unpacked to.
 
     Raises:
-        MissingFile, BadArtifact, NewerArtifact
+        MissingFile, BadArtifact, NewerArtifact; NoTarget, NotPack: as `artifact.plans` has it.
     """
     from bricolage.cli import crash
-    from bricolage.graph.extract import graph_of
     from bricolage.plan import artifact
 
-    plan, directory = artifact.load(path)
-    crash.remember(plan)
-    return plan, [graph_of(directory / bucket.graph) for bucket in plan.buckets], directory
+    plans, directory = artifact.plans(path, target)
+    crash.remember(next(iter(plans.values())))
+    return plans, directory
+
+
+def _graphs(plan: Plan, directory: Path) -> list[Graph]:
+    """Of its buckets."""
+    from bricolage.graph.extract import graph_of
+
+    return [graph_of(directory / bucket.graph) for bucket in plan.buckets]

@@ -39,7 +39,10 @@ Size = Annotated[
     ),
 ]
 Search = Annotated[
-    str, typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate.")
+    str,
+    typer.Option(
+        "--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack, saturate or random-keys."
+    ),
 ]
 For = Annotated[
     str | None,
@@ -292,6 +295,45 @@ def verify_rules(
         output.show_json(rewriting.verified_json(found))
     else:
         output.show(rewriting.verified(found))
+
+
+@rules.command("covers")
+@guarded
+def covers(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Equations of TASO or Tensat, as text or TASO's file.", show_default=False),
+    ],
+    only: Only = None,
+    skip: Skip = None,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", metavar="S", min=0.1, help="For each equation and each way to read it, at most."),
+    ] = 3.0,
+    as_json: a.Json = False,
+) -> None:
+    """Say which of our rules derive each equation of FILE, by equality saturation; the equations themselves are proved first."""
+    from dataclasses import replace
+
+    from bricolage.cli import output, progress
+    from bricolage.report import rewriting
+    from bricolage.rewrite import coverage, taso
+    from bricolage.rewrite.catalogue import chosen
+
+    if not file.exists():
+        raise errors.MissingFile(path=file)
+    ours, equations = chosen(only or (), skip or ()), taso.read(file)
+    found = []
+    with progress.shown() as shown:
+        shown.start("equations", len(equations))
+        for one in coverage.covered(equations, ours, replace(coverage.LIMITS, seconds=seconds)):
+            found.append(one)
+            shown.advance()
+        shown.finish()
+    if as_json:
+        output.show_json(rewriting.coverage_json(found))
+    else:
+        output.show(rewriting.coverage(found))
 
 
 @rules.command("generate")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bricolage.api.serve import ServedRequests
+    from bricolage.plan.plan import Plan
 
 Data = Annotated[
     Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
@@ -61,7 +62,7 @@ def run(
     concurrency: Concurrency = 8,
     point: Point = None,
     any_machine: AnyMachine = False,
-    target: Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack: the plan of this target.")] = "",
+    target: a.Target = "",
     as_json: a.Json = False,
 ) -> None:
     """Run ARTIFACT, or the plan of a pack for this machine, once on the given inputs, or serve requests with them."""
@@ -114,34 +115,77 @@ def bench(
             "--rival", metavar="ARTIFACT", help="Another artifact of the same model, to race too. Repeatable."
         ),
     ] = None,
+    target: a.Target = "",
     as_json: a.Json = False,
     *,
     options: Options,
 ) -> None:
-    """Race all backends on MODEL, with intervals and accuracy; of an artifact, its plan takes part."""
+    """Race all backends on MODEL, with intervals and accuracy; of an artifact, its plan takes part.
+
+    Of a pack each plan races by itself, with its target's threads, instructions, precision and memory, or that of --target alone.
+    """
     from bricolage.cli import crash, output, progress
 
     options, inputs = a.opened(model, data, options)
+    given = _targets(model, target, options)
+    raced: dict[str, Plan] = {}
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.bench import bench as race
 
-        plan = race(model, options, inputs=inputs, rivals=rival or (), progress=shown)
-        crash.remember(plan)
+        for name, own in given.items():
+            raced[name] = race(model, own, inputs=inputs, rivals=rival or (), progress=shown, target=name)
+            crash.remember(raced[name])
     if as_json:
         from bricolage.report.summary import summary
 
-        output.show_json(summary(plan))
-    else:
-        from bricolage.report.tables import header, result
-        from bricolage.report.throughput import overview
+        told = [({"target": name} if name else {}) | summary(plan) for name, plan in raced.items()]
+        output.show_json(told[0] if "" in raced else {"targets": told})
+        return
+    from bricolage.report.tables import plain
 
-        width = output.console().width
-        if plan.throughput is not None:
-            output.show(header(plan))
-            output.show("")
-            output.show(overview(plan.throughput, None, width, ships=False))
-        else:
-            output.show(result(plan, width, ships=False))
+    for name, plan in raced.items():
+        if name:
+            output.show(plain(f"target '{name}'", "bold"))
+        _raced(plan)
+
+
+def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
+    """The plans that race by their targets' names, each with what it was planned for; under the empty name what has no targets.
+
+    Raises:
+        NotPack: a target is named, and there is one plan.
+    """
+    from dataclasses import replace
+
+    from bricolage.cli import values
+
+    if not values.is_artifact(model):
+        if target:
+            raise BadOption(option="--target", value=target, advice="It is for packs")
+        return {"": options}
+    from bricolage.plan.artifact import plans
+
+    found = {}
+    for name, plan in plans(model, target)[0].items():
+        own = plan.provenance.options
+        there = replace(options, threads=own.threads, isa=own.isa)
+        there = replace(there, precision=own.precision, memory_limit_mb=own.memory_limit_mb)
+        found[name] = there if name else options
+    return found
+
+
+def _raced(plan: Plan) -> None:
+    from bricolage.cli import output
+    from bricolage.report.tables import header, result
+    from bricolage.report.throughput import overview
+
+    width = output.console().width
+    if plan.throughput is not None:
+        output.show(header(plan))
+        output.show("")
+        output.show(overview(plan.throughput, None, width, ships=False))
+    else:
+        output.show(result(plan, width, ships=False))
 
 
 def _served(served: ServedRequests) -> None:

@@ -50,12 +50,27 @@ def advise(
     days: Days = 30,
     risk: Risk = 0.05,
     limits: Limits = True,
+    why: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--why", metavar="JOB", help="Say what this job waits for, and what would let it start. Repeatable."
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Say when jobs start and end, in which order, and which limits would do. Changes nothing."""
     watch = _watch(policy, history, days, risk, limits, True, False)
     _, advice, wanted = watch.look()
+    there = {job.job: job for job in advice.jobs}
+    for name in why or []:
+        if name not in there:
+            raise errors.BadOption(option="--why", value=name, advice="Give the number of a job that runs or waits")
     _show(advice, wanted, None, as_json)
+    if not as_json:
+        from bricolage.report.slurm import why_sentence
+
+        for name in why or []:
+            print(errors.plain(why_sentence(there[name])))
 
 
 @app.command()

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-ARTIFACT_SUFFIX = ".bricolage"
+ARTIFACT_SUFFIXES = (".bricolage", ".pack")
 
 
 def is_artifact(path: Path) -> bool:
     """Whether a path names an artifact rather than a model."""
-    return path.suffix == ARTIFACT_SUFFIX
+    return path.suffix in ARTIFACT_SUFFIXES
 
 
 def read_arrays(path: Path, option: str = "--input") -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from bricolage.cluster.policies.chronus import Chronus
 from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
 from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
 from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
+from bricolage.cluster.policies.gandiva import Gandiva
 from bricolage.cluster.policies.hierarchy import hierarchical
 from bricolage.cluster.policies.hydra import Hydra
 from bricolage.cluster.policies.interference import Harmony, Horus
@@ -27,6 +28,7 @@ from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.policies.rounds import Themis, TimeSlices
 from bricolage.cluster.policies.shockwave import Shockwave
 from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
+from bricolage.cluster.policies.synergy import Synergy, by_remaining
 from bricolage.cluster.policies.tiresias import Gittins, LeastAttained
 from bricolage.cluster.shares import SharePolicy, ShareRule
 from bricolage.cluster.target import TargetPolicy, TargetScheduler
@@ -88,6 +90,18 @@ def _shares(rule: ShareRule, aware: bool = True) -> Callable[[Sequence[TrainingJ
     return make
 
 
+def _hosts(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    if any(cluster.host_share(kind) is None for kind in cluster.kinds):
+        return "the cluster's file does not give cpus and host_gb of each kind"
+    if cluster.failure:
+        return "it counts processors of nodes that fail"
+    return (
+        ""
+        if any(job.host is not None for job in jobs)
+        else "no job has a profile of processors and memory (--profiles)"
+    )
+
+
 def _gittins(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> Scheduler:
     del cluster
     return OrderScheduler(Gittins([job.devices * job.run_s(job.kinds[0]) for job in jobs]))
@@ -143,6 +157,23 @@ POLICIES = (
     PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines),
     PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
     PolicyEntry("slices", "Gandiva: time slices", _target(_slices), "nothing", slow=True),
+    PolicyEntry(
+        "gandiva",
+        "Gandiva: migrating and growing",
+        _target(lambda cluster: Gandiva(max(60.0, 10.0 * cluster.restart_s))),
+        "nothing",
+        slow=True,
+    ),
+    PolicyEntry(
+        "synergy", "Synergy: processors by need, FIFO", _target(lambda _: Synergy()), "nothing", _hosts, slow=True
+    ),
+    PolicyEntry(
+        "synergy-srtf",
+        "Synergy: processors by need, SRTF",
+        _target(lambda _: Synergy(by_remaining)),
+        refuses=_hosts,
+        slow=True,
+    ),
     PolicyEntry("proportional", "Equal parts", _shares(gavel.proportional), "nothing", slow=True),
     PolicyEntry(
         "max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from bricolage.cluster.adaptive import BatchProfile, HostProfile, RunSetting
+
 
 @dataclass(frozen=True, slots=True)
 class WorkPhase:
@@ -14,6 +16,10 @@ class WorkPhase:
     steps: float
     rates: Mapping[str, float]
     """Steps a second of the whole gang on each kind of device that the job can use."""
+
+
+_NOBODY: Mapping[str, Mapping[str, float]] = {}
+"""One for all jobs: millions have no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +41,15 @@ class TrainingJob:
     """For elastic jobs: numbers of devices, ascending, with the speed on each relative to that on `devices`."""
     limit_s: float = math.inf
     """The time limit that its user asked for; backfilling trusts it."""
-    together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _NOBODY)
     """By kind of device, then by the kind of another job: steps a second with it on the same devices. What is not there, or 0,
     cannot share them."""
+    after: tuple[str, ...] = ()
+    """Names of jobs that have to be over before it can start."""
+    host: HostProfile | None = None
+    """What processors and host memory are to it; None: it runs as its history says, with its devices' part of a node."""
+    batches: BatchProfile | None = None
+    """What it does at other batch sizes; None: it keeps its own."""
 
     @property
     def steps(self) -> float:
@@ -100,6 +112,7 @@ class JobState:
     """(node, devices) of its gang."""
     mate: JobState | None = None
     """Who shares its devices."""
+    setting: RunSetting = RunSetting()
     since_s: float = 0.0
     attained_s: float = 0.0
     """Device-seconds that it has had."""
@@ -138,6 +151,11 @@ class JobState:
     def steps_done(self) -> float:
         """Of all phases."""
         return self.before + self.done
+
+    @property
+    def noise(self) -> float:
+        """Variance over squared norm of its gradient, at its initial batch size; 0.0 where no profile says."""
+        return 0.0 if self.job.batches is None else self.job.batches.noise_at(self.steps_done / self.job.steps)
 
     def rate_on(self, kind: str, devices: int | None = None) -> float:
         """Steps a second in the present phase, as the policy believes."""

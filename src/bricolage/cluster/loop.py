@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.admission import Admission
 from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
@@ -35,6 +36,8 @@ class JobStart:
     devices: int
     partner: JobState | None = None
     """On the devices of this job, which runs on as many of that kind, alone."""
+    nodes: tuple[tuple[int, int], ...] = ()
+    """(node, devices) that it is to have; where these are not free, the fewest nodes that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Changes:
     stops: Sequence[JobState] = ()
     starts: Sequence[JobStart] = ()
     wake_s: float = math.inf
+    settings: Mapping[int, RunSetting] = field(default_factory=dict)
+    """By number, how running jobs run from now on."""
 
 
 class Scheduler(Protocol):
@@ -112,6 +117,8 @@ class Replayed:
     events: int
     lost_steps: float = 0.0
     """By failures: done, and done again."""
+    started: Sequence[int] = ()
+    """Numbers of jobs in the order in which they got devices, each time; where stays are kept."""
 
 
 @dataclass
@@ -136,12 +143,13 @@ class ReplayLoop:
         self.pools = {kind: NodePool(self.cluster.nodes(kind)) for kind in self.cluster.kinds}
         self.states: list[JobState] = []
         self.stays: list[Stay] = []
+        self.started: list[int] = []
         self._heap: list[tuple[float, int, int, int]] = []
         self._wake = math.inf
         self.lost_steps = 0.0
         self._events = 0
         self._left = 0
-        self._admission = Admission(self.cluster.quota)
+        self._admission = Admission(self.cluster.quota, self.jobs)
         self._begun = False
         self.observed = Observations(self)
         self._cut: dict[int, float] = {}
@@ -161,7 +169,7 @@ class ReplayLoop:
                 waiting = sum(math.isnan(one.finish_s) for one in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
             self._step()
-        return Replayed(self.states, self.stays, self._events, self.lost_steps)
+        return Replayed(self.states, self.stays, self._events, self.lost_steps, self.started)
 
     def run_until(self, until_s: float) -> Mapping[int, Standing]:
         """All events of a replay up to a time, and where the jobs that are there then stand.
@@ -331,6 +339,11 @@ class ReplayLoop:
             self.release(state)
         for start in changes.starts:
             self._start(start)
+        for number, setting in changes.settings.items():
+            state = self.states[number]
+            state.advance(self.now)
+            state.setting = setting
+            self._set_rate(state)
         if changes.wake_s < self._wake:
             self._wake = max(changes.wake_s, self.now)
             heapq.heappush(self._heap, (self._wake, _TICK, 0, 0))
@@ -339,9 +352,17 @@ class ReplayLoop:
     def _start(self, start: JobStart) -> None:
         state, pool = start.state, self.pools[start.kind]
         state.advance(self.now)
-        state.nodes = pool.place(start.devices) if start.partner is None else start.partner.nodes
+        if start.partner is not None:
+            state.nodes = start.partner.nodes
+        elif pool.has(start.nodes):
+            pool.take(start.nodes)
+            state.nodes = start.nodes
+        else:
+            state.nodes = pool.place(start.devices)
         state.held_kind, state.held = start.kind, start.devices
         state.since_s = self.now
+        if self.keep_stays:
+            self.started.append(state.number)
         state.learn(start.kind)
         if math.isnan(state.first_start_s):
             state.first_start_s = self.now
@@ -369,8 +390,18 @@ class ReplayLoop:
 
     def _set_rate(self, state: JobState) -> None:
         pool = self.pools[state.held_kind]
-        spread = len(state.nodes) > pool.fewest(state.held)
-        state.rate = state.true_rate_on(state.held_kind, state.held) * (self.cluster.spread_speed if spread else 1.0)
+        batches = state.job.batches
+        if batches is not None and state.held_kind in batches.times:
+            own = state.job.devices, state.job.devices > pool.most
+            state.rate = state.true_rate_on(state.held_kind) * batches.speed(
+                state.held_kind, state.held, len(state.nodes) > 1, state.setting.batch, state.noise, own
+            )
+        else:
+            spread = len(state.nodes) > pool.fewest(state.held)
+            state.rate = state.true_rate_on(state.held_kind, state.held) * (
+                self.cluster.spread_speed if spread else 1.0
+            )
+        state.rate *= self._host_speed(state)
         if state.mate is not None:
             state.rate *= state.slowed_by(state.mate, state.held_kind)
         state.version += 1
@@ -381,6 +412,14 @@ class ReplayLoop:
         ready = max(self.now, state.resumes_s)
         at = ready if left <= _DONE * phase.steps else ready + left / state.rate
         heapq.heappush(self._heap, (at, _END, state.number, state.version))
+
+    def _host_speed(self, state: JobState) -> float:
+        """With the processors and host memory that it was given, by that with its devices' part of a node's."""
+        profile, setting = state.job.host, state.setting
+        share = self.cluster.host_share(state.held_kind)
+        if profile is None or share is None or setting.cpus is None or setting.host_gb is None:
+            return 1.0
+        return profile.at(setting.cpus, setting.host_gb) / profile.at(*share)
 
     def release(self, state: JobState) -> None:
         """Takes its devices from a job."""
@@ -395,5 +434,6 @@ class ReplayLoop:
             state.mate = mate.mate = None
             self._set_rate(mate)
         state.held, state.held_kind, state.nodes, state.rate = 0, "", (), 0.0
+        state.setting = RunSetting()
         state.version += 1
         state.waits_since_s = self.now

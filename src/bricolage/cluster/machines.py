@@ -18,6 +18,8 @@ The file is TOML, or JSON of the same structure:
     memory_gb = 40.0        # of a device
     link_gbytes = 300.0     # between devices of a node, and between nodes, each way
     network_gbytes = 12.0
+    cpus = 64               # of a node, and its host memory: for policies that divide them (Synergy)
+    host_gb = 512.0
     latency_us = 10.0       # of a message between two devices
     start_us = 5.0          # what an operator takes at least
 
@@ -57,6 +59,10 @@ class NodeGroup:
     nodes: Annotated[int, Within(1, 1 << 20)] = 1
     devices: Annotated[int, Within(1, 4096)] = 1
     """Of each node."""
+    cpus: Annotated[float, Within(1e-3, 1e6)] | None = None
+    """Processors of each node; with `host_gb`, or neither."""
+    host_gb: Annotated[float, Within(1e-3, 1e9)] | None = None
+    """Memory of each node, 10⁹ bytes."""
     speed: Annotated[float, Within(1e-6, 1e6)] = 1.0
     price: Annotated[float, Within(0.0, 1e9)] = 1.0
     """For a device and hour."""
@@ -78,6 +84,8 @@ class NodeGroup:
     def __post_init__(self) -> None:
         if (self.gflops is None) != (self.gbytes is None):
             raise ValueError(f"kind '{self.kind}' has only one of gflops and gbytes; give both, or neither")
+        if (self.cpus is None) != (self.host_gb is None):
+            raise ValueError(f"kind '{self.kind}' has only one of cpus and host_gb; give both, or neither")
 
     @property
     def peaks(self) -> Peaks | None:
@@ -85,11 +93,18 @@ class NodeGroup:
         return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
 
     @property
+    def host_share(self) -> tuple[float, float] | None:
+        """Processors and host memory of a node for each of its devices; None where the file does not say."""
+        if self.cpus is None or self.host_gb is None:
+            return None
+        return self.cpus / self.devices, self.host_gb / self.devices
+
+    @property
     def described(self) -> tuple[object, ...]:
         """What groups of one kind have in common."""
         return (
             self.speed, self.price, self.gflops, self.gbytes, self.memory_gb, self.link_gbytes, self.network_gbytes,
-            self.latency_us, self.start_us,
+            self.latency_us, self.start_us, self.host_share,
         )  # fmt: skip
 
 
@@ -144,6 +159,14 @@ class ClusterSpec:
                 raise ValueError(f"a failure names node {one.node} of kind '{one.kind}', of which there are {nodes}")
             if one.until_s <= one.at_s:
                 raise ValueError(f"node {one.node} of kind '{one.kind}' is back at {one.until_s:g} s before it fails")
+        self._check_overlaps()
+
+    def _check_overlaps(self) -> None:
+        until: dict[tuple[str, int], float] = {}
+        for one in sorted(self.failure, key=lambda one: one.at_s):
+            if one.at_s < until.get((one.kind, one.node), 0.0):
+                raise ValueError(f"node {one.node} of kind '{one.kind}' fails at {one.at_s:g} s while it is away")
+            until[one.kind, one.node] = one.until_s
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -162,6 +185,10 @@ class ClusterSpec:
     def of_kind(self, kind: str) -> NodeGroup:
         """The first group of a kind; the others differ in nodes and devices alone."""
         return next(one for one in self.group if one.kind == kind)
+
+    def host_share(self, kind: str) -> tuple[float, float] | None:
+        """Processors and host memory of a node for each of its devices; None where the file does not say."""
+        return self.of_kind(kind).host_share
 
     def speed(self, kind: str) -> float:
         """Of jobs of which only run times are known."""
@@ -186,7 +213,7 @@ class ClusterSpec:
         if devices > 0:
             full, rest = divmod(devices, size)
             more = [replace(same[-1], nodes=full)] if full else []
-            more += [replace(same[-1], nodes=1, devices=rest)] if rest else []
+            more += [_smaller(same[-1], rest)] if rest else []
             return replace(self, group=(*self.group, *more))
         return self._without(kind, -devices)
 
@@ -199,6 +226,13 @@ class ClusterSpec:
         if left or not kept:
             raise ValueError(f"{devices} devices of kind '{kind}' cannot be removed: whole nodes go, and one must stay")
         return replace(self, group=tuple(reversed(kept)))
+
+
+def _smaller(group: NodeGroup, devices: int) -> NodeGroup:
+    """One node like those of a group, with so many devices and their part of processors and memory."""
+    part = devices / group.devices
+    cpus, host_gb = (None if one is None else one * part for one in (group.cpus, group.host_gb))
+    return replace(group, nodes=1, devices=devices, cpus=cpus, host_gb=host_gb)
 
 
 def read_cluster(path: Path) -> ClusterSpec:

@@ -37,6 +37,10 @@ class NodePool:
             devices -= count
         return tuple(found)
 
+    def has(self, nodes: Sequence[tuple[int, int]]) -> bool:
+        """Whether just these devices are free: (node, devices) of at least one node."""
+        return bool(nodes) and all(0 <= node < len(self.left) and self.left[node] >= count for node, count in nodes)
+
     def take(self, nodes: Sequence[tuple[int, int]]) -> None:
         """Takes just these devices: (node, devices).
 

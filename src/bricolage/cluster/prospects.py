@@ -1,9 +1,10 @@
-"""When jobs that are there now will start and end, what each waits for, and what would have to change for it to start now.
+"""When jobs that are there now will start and end, what each waits for, and what would have to change for it to start now. Replays,
+served clusters, Slurm and Kueue are all asked about here; `queued.py` brings what a real scheduler has to it.
 
 A pure function of jobs, where they stand, the cluster, the policy and the time. The replay's own loop is run forward: once as
-things are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth,
-which give an interval. In each draw the policy goes on believing what it believes. What would let a job start is tried: the policy
-is asked again about the changed cluster, or the queue without the jobs that come first.
+things are believed to be, for the place in the queue and for what would change it, and for draws of what they may be in truth
+(`Futures`), which give an interval. In each draw the policy goes on believing what it believes. What would let a job start is
+tried: the policy is asked again about the changed cluster, or the queue without the jobs that come first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -21,14 +22,27 @@ from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.standing import Standing
-from bricolage.cluster.why import Expected
+from bricolage.cluster.why import Expected, lacking
 
-WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota"]
-"""Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have."""
+WaitsFor: TypeAlias = Literal["nothing", "devices", "gang", "order", "quota", "dependency"]
+"""Devices: none is free; gang: too few are; order: enough are, and others get them; quota: its queue has what it may have;
+dependency: jobs that it comes after are not over."""
 _TRIES = 30
 _AGAIN = 4
 """Windows of past submissions that are taken for future ones, one after another."""
 _NAMED = 3
+_TRIED = 64
+"""Waiting jobs, in the order of their starts, for which a change is looked for: the policy is asked some ten times about each."""
+Future: TypeAlias = tuple[list[TrainingJob], list[Mapping[str, float]]]
+"""Of each job what is true, and on each kind the rate that is believed by the true one."""
+
+
+class Futures(Protocol):
+    """What may be true of jobs of which something is believed."""
+
+    def future(self, scene: Scene, draw: random.Random) -> Future:
+        """One draw for the jobs of a scene; each is longer than what it has done."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,25 @@ class Doubt:
     lengths: float = 0.5
     rates: float = 0.1
     """On kinds of device that a job has not run on."""
+
+    def future(self, scene: Scene, draw: random.Random) -> Future:
+        """Log-normal factors of lengths, and of rates on kinds that a job has not run on."""
+        truth, factors = [], list[Mapping[str, float]]()
+        for number, job in enumerate(scene.jobs):
+            stood = scene.standing.get(number, Standing())
+            longer = next(
+                (
+                    f
+                    for _ in range(_TRIES)
+                    if job.steps * (f := draw.lognormvariate(0.0, self.lengths)) > stood.steps_done
+                ),
+                1.1 * stood.steps_done / job.steps,
+            )
+            kinds = [kind for kind in job.kinds if kind not in stood.known]
+            faster = {kind: draw.lognormvariate(0.0, self.rates) for kind in kinds}
+            truth.append(job.stretched(longer, faster))
+            factors.append({kind: 1.0 / factor for kind, factor in faster.items()})
+        return truth, factors
 
 
 @dataclass(frozen=True)
@@ -53,7 +86,7 @@ class Prospect:
     reason: str
     """What it waits for, in words; empty where for nothing."""
     change: str
-    """What would let it start now; empty where it runs, or starts now."""
+    """What would let it start now; empty where it runs, or starts now, and where so many come first that none was looked for."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +117,8 @@ class Scene:
     cluster: ClusterSpec
     entry: PolicyEntry
     now: float
+    preempts: bool = True
+    """Whether the policy may stop running jobs, where it is one that does."""
 
     def loop(self, truth: Sequence[TrainingJob] = (), factors: Sequence[Mapping[str, float]] = ()) -> ReplayLoop:
         """From now on; the first jobs of `truth` are these."""
@@ -91,17 +126,21 @@ class Scene:
         lengths = [job.steps for job in (*self.jobs, *some[len(self.jobs) :])]
         believed = _Believed(lengths, factors or [{}] * len(some))
         stop = frozenset(range(len(self.jobs)))
-        return ReplayLoop(
-            some, self.cluster, self.entry.make(some, self.cluster), believed, True, stop, self.now, self.standing
-        )
+        scheduler = self.entry.make(some, self.cluster)
+        scheduler.preempts = scheduler.preempts and self.preempts
+        return ReplayLoop(some, self.cluster, scheduler, believed, True, stop, self.now, self.standing)
 
     def waits(self, number: int) -> bool:
         """Whether a job holds no devices."""
         return not (number in self.standing and self.standing[number].kind)
 
+    def holding(self) -> frozenset[int]:
+        """Numbers of the jobs that hold devices once the policy has decided now."""
+        return frozenset(state.number for state in self.loop().decide_once() if state.held)
+
     def starts(self, number: int) -> bool:
         """Whether the policy gives it devices now."""
-        return self.loop().decide_once()[number].held > 0
+        return number in self.holding()
 
     def only(self, kept: Sequence[int], cluster: ClusterSpec | None = None) -> Scene:
         """The same with some of the jobs, in their order, or on another cluster."""
@@ -113,7 +152,7 @@ class Scene:
 
 def prospects(
     scene: Scene,
-    doubt: Doubt = Doubt(),
+    doubt: Futures = Doubt(),
     *,
     draws: int = 20,
     seed: int = 0,
@@ -125,7 +164,7 @@ def prospects(
     Args:
         scene: jobs, where they stand, the cluster, the policy, the time.
         doubt: how far off what is believed may be.
-        draws: futures that intervals come from.
+        draws: futures that intervals come from; none: they are what is believed.
         seed: of the draws.
         past: jobs that were submitted before now: as many will come in the same span again, at random times. Without them the
             forecast is for nobody else coming.
@@ -138,7 +177,13 @@ def prospects(
     futures = [_future(scene, doubt, past, random.Random(f"{seed}/{draw}")) for draw in range(draws)]
     starts = np.array([_starts(one, scene) for one in (believed, *futures)])
     ends = np.array([[state.finish_s for state in one.states[: len(scene.jobs)]] for one in (believed, *futures)])
-    order = sorted((n for n in range(len(scene.jobs)) if scene.waits(n)), key=lambda n: (starts[0, n], n))
+    turn: dict[int, int] = {}
+    for number in believed.started:
+        turn.setdefault(number, len(turn))
+    order = sorted(
+        (n for n in range(len(scene.jobs)) if scene.waits(n)), key=lambda n: (starts[0, n], turn.get(n, 0), n)
+    )
+    holding = scene.holding() if order else frozenset()
     place = {number: at for at, number in enumerate(order, 1)}
     found = []
     for number in range(len(scene.jobs)) if asked is None else asked:
@@ -146,9 +191,10 @@ def prospects(
         expected = Expected.of(place.get(number, 0), float(np.median(start)), start, float(np.median(end)), end)
         job, stood = scene.jobs[number], scene.standing.get(number, Standing())
         why: tuple[WaitsFor, str, str] = ("nothing", "", "")
-        if scene.waits(number) and not scene.starts(number):
+        if scene.waits(number) and number not in holding:
             ahead = order[: place[number] - 1]
-            why = _why(scene, number, ahead, ends[0])
+            tried = asked is not None or len(ahead) < _TRIED
+            why = _why(scene, number, ahead, ends[0]) if tried else _told(scene, number, len(ahead))
         found.append(Prospect(job.name, job.devices, stood.kind, expected, *why))
     return found
 
@@ -164,19 +210,9 @@ def _starts(replayed: Replayed, scene: Scene) -> list[float]:
     ]
 
 
-def _future(scene: Scene, doubt: Doubt, past: Sequence[TrainingJob], draw: random.Random) -> Replayed:
+def _future(scene: Scene, doubt: Futures, past: Sequence[TrainingJob], draw: random.Random) -> Replayed:
     """One draw of what is true, with jobs that come."""
-    truth, factors = [], list[Mapping[str, float]]()
-    for number, job in enumerate(scene.jobs):
-        stood = scene.standing.get(number, Standing())
-        longer = next(
-            (f for _ in range(_TRIES) if job.steps * (f := draw.lognormvariate(0.0, doubt.lengths)) > stood.steps_done),
-            1.1 * stood.steps_done / job.steps,
-        )
-        kinds = [kind for kind in job.kinds if kind not in stood.known]
-        faster = {kind: draw.lognormvariate(0.0, doubt.rates) for kind in kinds}
-        truth.append(job.stretched(longer, faster))
-        factors.append({kind: 1.0 / factor for kind, factor in faster.items()})
+    truth, factors = doubt.future(scene, draw)
     coming = _coming(scene.now, past, draw)
     return scene.loop([*truth, *coming], [*factors, *[{}] * len(coming)]).run()
 
@@ -190,7 +226,8 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
     for again in range(_AGAIN):
         for job in past:
             at = now + span * (again + draw.random())
-            found.append(replace(job, submit_s=at, deadline_s=job.deadline_s + at - job.submit_s))
+            due = job.deadline_s + at - job.submit_s
+            found.append(replace(job, name="", submit_s=at, deadline_s=due, after=()))
     return sorted(found, key=lambda job: job.submit_s)
 
 
@@ -200,6 +237,9 @@ def _coming(now: float, past: Sequence[TrainingJob], draw: random.Random) -> lis
 def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> tuple[WaitsFor, str, str]:
     """What a waiting job waits for, in a word and in a sentence, and what would let it start now."""
     job = scene.jobs[number]
+    before = [n for n, other in enumerate(scene.jobs) if other.name in job.after]
+    if before:
+        return "dependency", f"the end of {_named(scene, before)}", f"the end of {_named(scene, before)}"
     free_of = replace(scene.cluster, quota=tuple(one for one in scene.cluster.quota if one.queue != job.queue))
     everybody = range(len(scene.jobs))
     if len(free_of.quota) < len(scene.cluster.quota) and scene.only(everybody, free_of).starts(number):
@@ -218,11 +258,7 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
         )
         return "quota", told, f"a quota of {least}" if least else "no quota"
     running = [n for n in range(len(scene.jobs)) if not scene.waits(n)]
-    free = {kind: scene.cluster.capacity[kind] for kind in job.kinds if kind in scene.cluster.capacity}
-    for n in running:
-        stood = scene.standing[n]
-        if stood.kind in free:
-            free[stood.kind] -= stood.devices
+    free = _free(scene, job)
     kind = max(free, key=lambda one: free[one])
     if _starts_without(scene, number, [n for n in range(len(scene.jobs)) if n != number and scene.waits(n)]):
         few = _fewest(scene, number, ahead)
@@ -241,6 +277,24 @@ def _why(scene: Scene, number: int, ahead: Sequence[int], ends: np.ndarray) -> t
     if gone and freed >= lacks:
         change += f", or the end of {_named(scene, gone)}"
     return word, reason, change
+
+
+def _told(scene: Scene, number: int, ahead: int) -> tuple[WaitsFor, str, str]:
+    """What a job far behind waits for, read off what is free and who comes first."""
+    job = scene.jobs[number]
+    free = _free(scene, job)
+    most = max(free.values())
+    word: WaitsFor = "order" if most >= job.devices else "gang" if most > 0 else "devices"
+    return word, lacking(free, scene.cluster.capacity, job.devices, ahead)[0], ""
+
+
+def _free(scene: Scene, job: TrainingJob) -> dict[str, int]:
+    """Devices that nobody holds, of each kind that a job can use; mates hold theirs once."""
+    free = {kind: scene.cluster.capacity[kind] for kind in job.kinds if kind in scene.cluster.capacity}
+    for number, stood in scene.standing.items():
+        if stood.kind in free and (stood.mate is None or stood.mate > number):
+            free[stood.kind] -= stood.devices
+    return free
 
 
 def _starts_with_quota(scene: Scene, number: int, devices: int) -> bool:

@@ -37,9 +37,9 @@ class RunTime:
     all_runs: int
     """Those like it, of any length."""
 
-    def drawn(self, seed: str) -> float:
+    def drawn(self, draw: random.Random) -> float:
         """One of the runs, at random."""
-        return random.Random(seed).choice(self.runs) if self.runs else self.seconds
+        return draw.choice(self.runs) if self.runs else self.seconds
 
 
 def run_time(rolling: Rolling, user: str, name: str, devices: int, elapsed_s: float, limit_s: float) -> RunTime:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.loop import Changes, JobStart
 from bricolage.cluster.machines import ClusterSpec
 
 Target = Mapping[int, tuple[str, int]]
 """By number, who runs: the kind and how many devices."""
+Places: TypeAlias = Mapping[int, tuple[tuple[int, int], ...]]
+"""By number, (node, devices) that a job is to have."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,33 @@ class TargetPolicy(Protocol):
         """Of those in the last target, who share devices: both are there on as many of one kind, which count once."""
         ...
 
+    def places(self) -> Places:
+        """Of those in the last target, the nodes of those that are to have certain ones: who runs elsewhere is moved. Who is not
+        there stays where it runs, or gets the fewest nodes."""
+        ...
+
+    def settings(self) -> Mapping[int, RunSetting]:
+        """Of those in the last target, how they run from now on; who is not there goes on as it does."""
+        ...
+
     def ended(self, state: JobState, now: float) -> None:
         """A job is over: what is remembered of it can go."""
         ...
 
 
-class Apart:
+class Anywhere:
+    """A target policy that leaves it to the loop on which nodes jobs run, and how."""
+
+    def places(self) -> Places:
+        """None is asked for."""
+        return {}
+
+    def settings(self) -> Mapping[int, RunSetting]:
+        """None is changed."""
+        return {}
+
+
+class Apart(Anywhere):
     """A target policy under which no two jobs share devices."""
 
     def pairs(self) -> Sequence[tuple[int, int]]:
@@ -131,15 +155,17 @@ class TargetScheduler:
             state.advance(now)
         view = ClusterView(now, states, dict(self._capacity), self._cluster)
         wanted = self.policy.target(view)
-        pairs = {}
+        pairs, places, settings = dict[int, int](), self.policy.places(), self.policy.settings()
         if self.preempts:
             pairs = {number: other for a, b in self.policy.pairs() for number, other in ((a, b), (b, a))}
         else:
             wanted = _with_running(states, wanted, self._capacity)
-        stops = _leaving(states, wanted, pairs)
-        starts = _starting(states, wanted, pairs, {state.number for state in stops})
+            places = {number: nodes for number, nodes in places.items() if not self._active[number].held}
+        stops = _leaving(states, wanted, pairs, places)
+        starts = _starting(states, wanted, pairs, {state.number for state in stops}, places)
         self._next = now + every if every else math.inf
-        return Changes(stops, starts, self._next)
+        told = {number: setting for number, setting in settings.items() if number in wanted}
+        return Changes(stops, starts, self._next, told)
 
 
 def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[str, int]) -> Target:
@@ -155,10 +181,15 @@ def _with_running(states: Sequence[JobState], wanted: Target, capacity: Mapping[
     return kept
 
 
-def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int]) -> list[JobState]:
+def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int], places: Places) -> list[JobState]:
     """Who stops: those that are wanted elsewhere or not at all, and of two that go on, but not together as now, or together as they
     are not, the later one."""
-    gone = {s.number: s for s in states if s.held and wanted.get(s.number) != (s.held_kind, s.held)}
+    gone = {
+        s.number: s
+        for s in states
+        if s.held
+        and (wanted.get(s.number) != (s.held_kind, s.held) or sorted(places.get(s.number, s.nodes)) != sorted(s.nodes))
+    }
     by_number = {state.number: state for state in states} if pairs or any(s.mate for s in states) else {}
     for number, state in by_number.items():
         other = by_number.get(pairs.get(number, -1))
@@ -172,8 +203,11 @@ def _leaving(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int
     return list(gone.values())
 
 
-def _starting(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int], gone: set[int]) -> list[JobStart]:
-    """Who starts, those with devices of their own first, and of these large gangs, so that they stay on few nodes."""
+def _starting(
+    states: Sequence[JobState], wanted: Target, pairs: Mapping[int, int], gone: set[int], places: Places
+) -> list[JobStart]:
+    """Who starts, those with devices of their own first: of these those that were given nodes, then large gangs, so that they stay
+    on few nodes."""
     by_number = {state.number: state for state in states} if pairs else {}
     new = [s for s in states if s.number in wanted and (not s.held or s.number in gone)]
     alone, sharing = list[JobStart](), list[JobStart]()
@@ -183,6 +217,6 @@ def _starting(states: Sequence[JobState], wanted: Target, pairs: Mapping[int, in
         if other is not None and (runs or state.number > other.number):
             sharing.append(JobStart(state, *wanted[state.number], other))
         else:
-            alone.append(JobStart(state, *wanted[state.number]))
-    alone.sort(key=lambda one: (-one.devices, one.state.number))
+            alone.append(JobStart(state, *wanted[state.number], nodes=places.get(state.number, ())))
+    alone.sort(key=lambda one: (not one.nodes, -one.devices, one.state.number))
     return alone + sharing

@@ -76,14 +76,12 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
     return Waited(state.job.name, submit, start, state.finish_s, state.job.devices, ahead, overtook, reason, change)
 
 
-def lacks_now(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> str:
-    """What a job lacks at the beginning of a forecast, and what it waits behind."""
-    ahead = sum(one is not state and 0.0 <= one.first_start_s < state.first_start_s for one in replayed.states)
-    return _lack_at(state, replayed, cluster, ahead, 0.0)[0]
-
-
 def _lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:
     """What a job lacks at a time, and what would change that."""
+    before = [one.job.name for one in replayed.states if one.job.name in state.job.after and one.finish_s > at]
+    if before:
+        told = f"the end of {', '.join(before[:3])}" + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+        return told, told
     gang = state.job.devices
     held = dict.fromkeys(cluster.kinds, 0)
     for stay in replayed.stays:

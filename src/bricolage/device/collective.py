@@ -9,6 +9,20 @@ from bricolage.device.device import Link
 
 
 @dataclass(frozen=True)
+class CallTimes:
+    """Of one kind of collective, as a library's calls take it: with what happens before and after the messages."""
+
+    start_ms: float
+    """Of a call, whatever its bytes."""
+    ms_per_byte: float
+    """Of the whole tensor."""
+
+    def ms(self, size: float) -> float:
+        """Milliseconds of a call with a tensor of `size` bytes, whole."""
+        return self.start_ms + self.ms_per_byte * size
+
+
+@dataclass(frozen=True)
 class Ring:
     """Workers in a ring of equal links, as it was measured among some of them; and the slowdown of what runs during an all-reduce.
 
@@ -29,6 +43,12 @@ class Ring:
     """A factor of the time of what is computed during an all-reduce."""
     slowed: float = 1.0
     """A factor of the all-reduce's own time, then."""
+    gather: CallTimes | None = None
+    """An all-gather, where it was measured; None: half of an all-reduce's messages."""
+    scatter: CallTimes | None = None
+    """A reduce-scatter, where it was measured; None: the other half."""
+    exchange: CallTimes | None = None
+    """An all-to-all, where it was measured; None: messages one after another."""
 
     @staticmethod
     def of(link: Link) -> Ring:
@@ -44,16 +64,19 @@ class Ring:
         return self.link.ms(size)
 
     def all_gather_ms(self, size: float) -> float:
-        """Milliseconds until each worker has all `size` bytes, of which each has its share: half of an all-reduce's messages."""
-        return self.all_reduce_ms(size) / 2
+        """Milliseconds until each worker has all `size` bytes, of which each has its share: as measured, or half of an
+        all-reduce's messages."""
+        return self.all_reduce_ms(size) / 2 if self.gather is None else self.gather.ms(size)
 
     def reduce_scatter_ms(self, size: float) -> float:
-        """Milliseconds until each worker has the sum of its share of `size` bytes: the other half."""
-        return self.all_reduce_ms(size) / 2
+        """Milliseconds until each worker has the sum of its share of `size` bytes: as measured, or the other half."""
+        return self.all_reduce_ms(size) / 2 if self.scatter is None else self.scatter.ms(size)
 
     def all_to_all_ms(self, size: float) -> float:
-        """Milliseconds until what was divided along one axis is divided along another: each worker sends each other a message of a
-        p²th of `size` bytes, one after another."""
+        """Milliseconds until what was divided along one axis is divided along another: as measured, or each worker sends each other
+        a message of a p²th of `size` bytes, one after another."""
+        if self.exchange is not None:
+            return self.exchange.ms(size)
         return (self.workers - 1) * self.send_ms(size / self.workers**2)
 
     def copy_ms(self, size: float) -> float:
@@ -73,7 +96,8 @@ class Ring:
         return cls(workers, link, latency, _share(workers) / link.gbytes / 1e6, 2.0 / copy_gbytes / 1e6)
 
     def among(self, workers: int, gbytes: float | None) -> Ring:
-        """The same among a number of workers, at another bandwidth of their links if one is given."""
+        """The same among a number of workers, at another bandwidth of their links if one is given. Of other collectives than the
+        all-reduce what was measured is left out: it is of these workers and links."""
         own = self.ms_per_byte / _share(self.workers)
         per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
         return replace(
@@ -82,6 +106,9 @@ class Ring:
             link=self.link if gbytes is None else replace(self.link, gbytes=gbytes),
             latency_ms=self.latency_ms * (workers - 1) / max(1, self.workers - 1),
             ms_per_byte=_share(workers) * per_byte,
+            gather=None,
+            scatter=None,
+            exchange=None,
         )
 
 

@@ -9,7 +9,7 @@ regions are measured once, and those that can save the most first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -71,14 +71,43 @@ class Candidates:
         return {one.backend for group in self.groups for one in group.implementations}
 
 
+@dataclass
+class KnownClaims:
+    """What each backend claims of a graph, which no device changes: by graph, then by backend, the operators of maximal regions and
+    the other regions. Graphs are told apart as objects: operators of equal ones may stand in another order."""
+
+    _known: dict[int, tuple[Graph, dict[str, tuple[int, frozenset[int]]]]] = field(default_factory=dict, init=False)
+
+    def of(self, graph: Graph, backends: Sequence[Backend]) -> Mapping[str, tuple[int, frozenset[int]]]:
+        """Of these backends, found now where it is not known.
+
+        Args:
+            graph: whose operators are claimed.
+            backends: as they passed their self-check.
+        """
+        found, matcher = self._known.setdefault(id(graph), (graph, {}))[1], Matcher(graph)
+        for backend in backends:
+            if backend.name not in found:
+                offered = tuple(backend.claims())
+                found[backend.name] = matcher.accepted(offered), frozenset(matcher.regions(offered))
+        return found
+
+
 def find(
-    graph: Graph, backends: Sequence[Backend], precision: Precision, device: Device, *, slow_per_region: bool
+    graph: Graph,
+    backends: Sequence[Backend],
+    precision: Precision,
+    device: Device,
+    *,
+    slow_per_region: bool,
+    known: KnownClaims | None = None,
 ) -> Candidates:
     """All candidates of `graph` on `backends` and a device. With `slow_per_region` false, backends that compile
-    slowly are candidates for large regions only: the whole graph, its segments and engines' maximal regions."""
+    slowly are candidates for large regions only: the whole graph, its segments and engines' maximal regions. `known`: what backends
+    claim, found for another device."""
     matcher, identities = Matcher(graph), Identities(graph)
-    claims = {backend.name: tuple(backend.claims()) for backend in backends}
-    accepted = {name: matcher.accepted(offered) for name, offered in claims.items()}
+    claims = (known or KnownClaims()).of(graph, backends)
+    accepted = {backend.name: claims[backend.name][0] for backend in backends}
     everything = graph.everything.bits
     cuts = segments(graph)
     maximal = {part for bits in accepted.values() for part in matcher.maximal(bits) if part.bit_count() > 1}
@@ -88,7 +117,7 @@ def find(
     unclaimed: list[Implementation] = []
     for backend in backends:
         own = [Implementation(backend.name, config, device.name) for config in backend.configs(precision, device)]
-        found = matcher.regions(claims[backend.name])
+        found = set(claims[backend.name][1])
         taken = accepted[backend.name]
         suited = [one for one in own if backend.suits(one.config, graph.everything)]
         claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)

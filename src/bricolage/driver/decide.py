@@ -49,7 +49,7 @@ def decide(
     def left(state: DecisionState) -> list[Item]:
         return [item for item in items(state) if item.name not in without]
 
-    return _conclude(session, [Reference(), Baselines(first=first), Agenda(left)], state)
+    return _conclude(session, [Reference(first=first), Baselines(first=first), Agenda(left)], state)
 
 
 def compete(

@@ -8,7 +8,13 @@ from bricolage.driver.expected import predicted_saving
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
-from bricolage.driver.stages.placing import Placing, measure_precisions, place_precisions, precision_proposals
+from bricolage.driver.stages.placing import (
+    Placing,
+    measure_precisions,
+    place_by_structure,
+    place_precisions,
+    precision_proposals,
+)
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
 from bricolage.driver.variants import placed
@@ -21,6 +27,9 @@ from bricolage.work.transfer import NoTransferCosts
 _TWO_PRECISIONS = 2
 """As many times as long as a whole graph takes it to measure the segments in two precisions, and then
 the first mixtures of them."""
+
+_BY_STRUCTURE = 20
+"""As many times as long as a whole graph takes it to look for precisions by structure."""
 
 
 def _mixable(state: DecisionState) -> list[Profile]:
@@ -119,6 +128,35 @@ class TwoPrecisionsItem(Item):
         dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
         waiting = [one for one in dropped if one not in self._tried]
         return min(waiting, key=lambda one: (one not in self._segments, dropped[one]), default=None)
+
+
+class PrecisionsByStructure(Item):
+    """Lower precisions, several at once, in the parts of the graph that pass: breadth-first over the structure. It rests on no
+    prediction of errors, and takes many trials end to end: at full effort only, after the segments' errors have had their turn."""
+
+    name = "precisions by structure"
+
+    def promise(self, state: DecisionState) -> Promise | None:
+        """By the time that the fastest lower precision takes for all of it."""
+        incumbent, lows = state.incumbent_ms, self._lows(state)
+        if state.session.options.effort != "full" or incumbent is None or not lows or not state.original.times:
+            return None
+        ms = state.original.dropped[lows[0]].ms or incumbent
+        because = f"all of it takes that much less on {lows[0]}, which is too inaccurate for the whole"
+        return Promise(1.0 - ms / incumbent, _BY_STRUCTURE * state.whole_s, because)
+
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
+        """Searches, as long as it was expected to take at most."""
+        place_by_structure(state, state.original, self._lows(state), deadline.at_most(_BY_STRUCTURE * state.whole_s))
+
+    @staticmethod
+    def _lows(state: DecisionState) -> list[Implementation]:
+        """Those that are too inaccurate for the whole and faster than the incumbent, the fastest first."""
+        if not state.mixing or not state.original.graph.static:
+            return []
+        incumbent = state.incumbent_ms or 0.0
+        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
+        return sorted((one for one, ms in dropped.items() if ms < incumbent), key=dropped.__getitem__)
 
 
 class Placements(Item):

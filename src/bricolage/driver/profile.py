@@ -53,6 +53,7 @@ class Profile:
             precision_of(variant.graph.model, session.options),
             session.device,
             slow_per_region=session.options.profile.slow_compilers_per_region,
+            known=session.findings.claims,
         )
         return Profile(variant, oracle, candidates, session)
 

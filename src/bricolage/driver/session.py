@@ -6,14 +6,26 @@ from dataclasses import dataclass, field
 
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
+from bricolage.driver.candidates import KnownClaims
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
+from bricolage.measure.reference import ReferenceAnswers
 from bricolage.options import Options
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.progress import Progress
 from bricolage.verify.held_back import Samples
+from bricolage.verify.oracle import KnownReferences
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work.cost import CostModel, Setting
+
+
+@dataclass
+class ModelFindings:
+    """What decisions for one model on several devices have in common, and so find once."""
+
+    answers: ReferenceAnswers = field(default_factory=ReferenceAnswers)
+    references: KnownReferences = field(default_factory=KnownReferences)
+    claims: KnownClaims = field(default_factory=KnownClaims)
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,10 @@ class Session:
     """What that model was learnt from, for people."""
     record: TrackRecord = field(default_factory=shipped)
     """What implementations and ways to a faster plan have achieved on other networks."""
+    findings: ModelFindings = field(default_factory=ModelFindings)
+    """What decisions for the same model on other devices have found."""
+    then: tuple[Setting, ...] = ()
+    """Where the model is decided on next: what is measured there first is compiled meanwhile."""
 
     samples: Samples | None = None
     """Data of the user's, to calibrate with and to judge by."""

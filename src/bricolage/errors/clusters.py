@@ -10,6 +10,11 @@ class BadCluster(UsageError):
     hint = "docs/clusters.md lists what such a file may hold"
 
 
+class BadProfiles(UsageError):
+    what = "'{path}' holds no profiles of jobs: {reason}"
+    hint = "docs/clusters.md lists what such a file may hold"
+
+
 class BadHistory(UsageError):
     what = "line {line} of '{path}'{column}: {reason}"
     hint = "Mend the line, or leave it out; docs/clusters.md lists the columns of each format"

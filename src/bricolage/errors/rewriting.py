@@ -36,6 +36,11 @@ class BadRuleFile(UsageError):
     hint = 'One JSON object a line: {{"rule": "relu(relu(x)) = relu(x)"}}; docs/rule-generator.md lists the operators'
 
 
+class BadEquationFile(UsageError):
+    what = "line {line} of '{path}' is no equation of another tool: {reason}"
+    hint = "TASO's graph_subst.pb, or text as Tensat writes it: matmul(matmul(a,b),c)==matmul(a,matmul(b,c)); see docs/rewriting.md"
+
+
 class BadExtractionProblem(UsageError):
     what = "this e-graph cannot be extracted from: {where} {reason}"
     hint = "Costs are numbers of at least 0, and every child and root is one of its classes"

@@ -17,6 +17,18 @@ from bricolage.graph.operator_kinds import RANDOM
 _LOG = logging.getLogger(__name__)
 
 
+_OF_4_BITS = (ir.DataType.INT4, ir.DataType.UINT4)
+
+
+def _stays_small(node: ir.Node) -> bool:
+    """Whether it makes float32 of weights of 4 bits, or of blocks: folding would store 4 to 8 times as much, and take from products
+    that read them as they are what makes them fast."""
+    first = node.inputs[0] if node.inputs else None
+    if node.op_type != "DequantizeLinear" or first is None:
+        return False
+    return node.attributes.get_int("block_size", 0) > 0 or first.dtype in _OF_4_BITS
+
+
 def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
     """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers, in place: equal operators on
     the same constants by the same ones. True if any. What takes more than is left of `budget` stays."""
@@ -115,7 +127,7 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | N
 
     if node.domain or node.op_type in RANDOM or not node.inputs:
         return None
-    if bodies(node):
+    if bodies(node) or _stays_small(node):
         return None
     constants: dict[str, np.ndarray] = {}
     for value in node.inputs:

@@ -32,6 +32,8 @@ from bricolage.errors import (
     CacheNotWritable,
     MissingFile,
     NewerArtifact,
+    NoTarget,
+    NotPack,
     NotWritable,
     OlderArtifact,
     UnreadableArtifact,
@@ -44,6 +46,7 @@ from bricolage.plan.plan import FORMAT, Plan
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
+PACK_SUFFIX = ".pack"
 MODEL = contents.MODEL
 _PLAN = "plan.json"
 _MANIFEST = "manifest.json"
@@ -160,6 +163,31 @@ def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
     except MemoryError as error:
         raise BadArtifact(path=path, reason="it does not fit into memory") from error
     return read_plan(directory / _PLAN, path), directory
+
+
+def is_named(source: object) -> bool:
+    """Whether something is the path of an artifact, or of a pack, rather than a model."""
+    return isinstance(source, str | Path) and Path(source).suffix in (SUFFIX, PACK_SUFFIX)
+
+
+def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
+    """The plans of a pack by the names of their targets, that of `target` alone where it is named; of an artifact with one plan
+    that one, under the empty name. And the folder as `load` has it.
+
+    Raises:
+        As `load`; NoTarget: the pack has none of this name; NotPack: a target is named, and there is one plan.
+    """
+    plan, directory = load(path)
+    pack = packed(directory)
+    if pack is None:
+        if target:
+            raise NotPack(path=path, option="target")
+        return {"": plan}, directory
+    found = {one.target.name: one for one in pack.entries if target in ("", one.target.name)}
+    if not found:
+        told = ", ".join(one.target.name for one in pack.entries)
+        raise NoTarget(reason=f"it has no target '{target}', only {told}")
+    return {name: read_plan(directory / one.plan, path) for name, one in found.items()}, directory
 
 
 def usable(directory: Path) -> bool:

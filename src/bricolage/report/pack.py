@@ -1,19 +1,36 @@
-"""What is in a pack, as a table for the terminal."""
+"""What is in a pack: a table for the terminal, and a page with the report of each target."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich.table import Table
 
+from bricolage._version import __version__
 from bricolage.plan.pack import Pack, PackEntry
 from bricolage.report import words
+from bricolage.report.pages import filled
 from bricolage.report.tables import plain_table
+
+_HEADS = [("Target", "left"), ("Precision", "left"), ("Threads", "right"), ("ISA", "left"),
+          ("Memory", "right"), ("From", "left"), ("Run", "right"), ("Took", "right")]  # fmt: skip
 
 
 def table(found: Pack) -> Table:
     """A row for each target, in the order of the file."""
-    heads = [("Target", "left"), ("Precision", "left"), ("Threads", "right"), ("ISA", "left"),
-             ("Memory", "right"), ("From", "left"), ("Run", "right"), ("Took", "right")]  # fmt: skip
-    return plain_table(heads, [_cells(entry) for entry in found.entries])
+    return plain_table(_HEADS, [_cells(entry) for entry in found.entries])
+
+
+def page(name: str, entries: Sequence[PackEntry], pages: Mapping[str, str]) -> str:
+    """One HTML page that loads nothing: the table, and each target's own report.
+
+    Args:
+        name: of the pack.
+        entries: targets, in the order of the page.
+        pages: HTML of each target's report, by its name.
+    """
+    rows = [(entry.target.name, _cells(entry), pages[entry.target.name]) for entry in entries]
+    return filled("pack.html.j2", {}, name=name, heads=[head for head, _ in _HEADS], rows=rows, version=__version__)
 
 
 def _cells(entry: PackEntry) -> list[str]:

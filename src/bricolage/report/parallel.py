@@ -42,18 +42,35 @@ def plan_table(made: TrainingPlan) -> Table:
     """The plan that is chosen, and its runner-ups."""
     heads = [("Plan", "fold"), ("Step", "right"), ("Bubble", "right"), ("Exchange", "right")]
     heads += [("Peak", "right"), ("Gap", "right")]
-    rows = [
-        [
-            plan_words(one),
-            words.milliseconds(one.step_ms),
-            f"{one.bubble:.0%}" if one.devices > 1 else words.MISSING,
-            words.milliseconds(one.exchange_ms) if one.replicas > 1 else words.MISSING,
-            words.size(one.peak_bytes),
-            f"{max(one.gap, 0.0):.0%}",
+    return plain_table(heads, _plan_rows(made))
+
+
+def _plan_rows(made: TrainingPlan) -> list[list[str]]:
+    """All plans, the fastest first: words, milliseconds, bubble, exchange, peak, gap."""
+
+    def row(told: str, ms: float, exchange: float | None, peak: float, bubble: float | None = None) -> list[str]:
+        return [
+            told,
+            words.milliseconds(ms),
+            words.MISSING if bubble is None else f"{bubble:.0%}",
+            words.MISSING if exchange is None else words.milliseconds(exchange),
+            words.size(peak),
+            f"{max(1.0 - made.bound_ms / ms, 0.0) if ms else 0.0:.0%}",
         ]
-        for one in (made.chosen, *made.runner_ups)
-    ]
-    return plain_table(heads, rows)
+
+    rows: list[tuple[float, list[str]]] = []
+    for one in made.plans:
+        bubble = one.bubble if one.devices > 1 else None
+        exchange = one.exchange_ms if one.replicas > 1 else None
+        rows.append((one.step_ms, row(plan_words(one), one.step_ms, exchange, one.peak_bytes, bubble)))
+    if (some := made.layouts) is not None:
+        told = f"sharded, {words.count(some.workers, 'device')}"
+        told += f", {some.divided_parameters} of {words.count(len(some.parameters), 'weight')} divided"
+        rows.append((some.ms, row(told, some.ms, some.conversion_ms, some.peak_bytes)))
+    if (whole := made.fully_sharded) is not None:
+        told = f"fully sharded, {words.count(made.devices.count, 'device')}"
+        rows.append((whole.step_ms, row(told, whole.step_ms, whole.exchange_ms, whole.peak_bytes)))
+    return [cells for _, cells in sorted(rows, key=lambda one: one[0])]
 
 
 def result_table(done: PlanResult) -> Table:
@@ -158,10 +175,20 @@ def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
         begins=() if shown is None else made.begins(shown),
         figures=figures,
         done=done,
+        plans=_plan_rows(made),
+        layouts=_layout_rows(made),
         rows=[] if done is None else _result_rows(done),
         told=[] if done is None else result_words(done),
         version=__version__,
     )
+
+
+def _layout_rows(made: TrainingPlan) -> list[list[str]]:
+    """Weights by the layout in which they lie."""
+    by: dict[str, list[str]] = {}
+    for name, layout in () if made.layouts is None else made.layouts.parameters.items():
+        by.setdefault(layout, []).append(name)
+    return [[layout, str(len(names)), ", ".join(names)] for layout, names in sorted(by.items())]
 
 
 def _measured(done: PlanResult | None, devices: int) -> str:

@@ -17,6 +17,7 @@ from bricolage.report.words import count
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten, RuleUse
+    from bricolage.rewrite.coverage import RuleCoverage
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.graph_search import SearchResult
     from bricolage.rewrite.verification import Verified
@@ -258,6 +259,30 @@ def verified_json(found: Sequence[Verified]) -> list[JsonObject]:
         }
         for one in found
     ]
+
+
+def coverage(found: Sequence[RuleCoverage]) -> RenderableType:
+    """Equations of another tool with the rules that derive each."""
+    rows: list[list[str | Text]] = [
+        [str(number), one.verdict, one.truth, _derivation(one), plain(str(one.equation), "dim")]
+        for number, one in enumerate(found, 1)
+    ]
+    heads = [("", "right"), ("Verdict", "left"), ("Itself", "left"), ("By", "fold"), ("Equation", "fold")]
+    counts = Counter(one.verdict for one in found)
+    total = ", ".join(f"{times} {verdict}" for verdict, times in counts.most_common())
+    return Group(plain_table(heads, rows), Text(""), plain(f"{count(len(found), 'equation')}: {total}"))
+
+
+def coverage_json(found: Sequence[RuleCoverage]) -> list[JsonObject]:
+    """The same."""
+    return [{**asdict(one), "equation": str(one.equation), "rules": list(one.rules)} for one in found]
+
+
+def _derivation(one: RuleCoverage) -> str:
+    if one.verdict != "derived":
+        return one.reason
+    names = " + ".join(one.rules) or "both sides are one graph"
+    return f"{names} (constant weights)" if one.constant_weights else names
 
 
 def _chance(one: Verified) -> str:

@@ -43,6 +43,16 @@ def _cells(job: JobAdvice) -> list[str]:
     ]  # fmt: skip
 
 
+def why_sentence(job: JobAdvice) -> str:
+    """What a job waits for, and what would let it start now."""
+    if job.running:
+        return f"{job.job} runs"
+    if not job.waits_for:
+        return f"{job.job} starts now"
+    sooner = f". It would start now with {job.change}" if job.change else ""
+    return f"{job.job} waits for {job.waits_for}{sooner}"
+
+
 def _range(interval: tuple[float, float]) -> str:
     low, high = (span(max(seconds, 0.0)) for seconds in interval)
     return f"({low} to {high})" if low != high else ""

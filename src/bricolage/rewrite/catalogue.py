@@ -36,6 +36,7 @@ FAMILIES = (
     "row_major",
     "splitting",
     "convolution",
+    "correction",
     "depth_to_channels",
     "kernel_trimming",
     "channel_padding",

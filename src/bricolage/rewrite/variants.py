@@ -81,12 +81,13 @@ def searched_variants(
         _LOG.warning("no search for better graphs: %s", error)
         return ()
     keys = {variant.key for variant in known}
+    earlier = sum(variant.name.startswith(SEARCHED) for variant in known)
     found: list[GraphVariant] = []
     for candidate in result.candidates:
         if candidate.cost >= lowest or len(candidate.steps) < len(candidate.applications):
             continue
         variant = _variant(
-            f"{SEARCHED}-{len(found) + 1}",
+            f"{SEARCHED}-{earlier + len(found) + 1}",
             candidate.model,
             candidate.applications,
             candidate.steps,

@@ -72,11 +72,21 @@ def build(spec: StepSpec) -> TrainingStep:
     module = call(spec.module, spec.folder, **spec.arguments)
     if not isinstance(module, torch.nn.Module):
         raise BadTrainingCode(place=spec.module, reason=f"it returns {type(module).__name__}, not a torch.nn.Module")
-    batch = call(spec.batch, spec.folder, spec.batch_size, spec.seed)
+    inputs, targets = call_batch(spec, spec.seed)
+    return TrainingStep(module.train(), find_loss(spec.loss, spec.folder), inputs, targets, spec.optimiser)
+
+
+def call_batch(spec: StepSpec, seed: int) -> tuple[Tensors, Tensors]:
+    """Inputs and targets of the batch of a seed.
+
+    Raises:
+        BadTrainingCode: as `build` does.
+    """
+    batch = call(spec.batch, spec.folder, spec.batch_size, seed)
     if not isinstance(batch, tuple) or len(batch) != 2:
         raise BadTrainingCode(place=spec.batch, reason="it returns no pair of inputs and targets")
     inputs, targets = (_tensors(part, spec.batch) for part in batch)
-    return TrainingStep(module.train(), find_loss(spec.loss, spec.folder), inputs, targets, spec.optimiser)
+    return inputs, targets
 
 
 def find_loss(name: str, folder: str) -> LossFunction:

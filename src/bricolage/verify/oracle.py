@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -43,6 +43,16 @@ class _Expected:
         return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed), quantised=self.quantised)
 
 
+@dataclass
+class KnownReferences:
+    """References of whole graphs, with their variations: decisions for one model on several devices have them in common."""
+
+    _known: dict[str, tuple[_Expected, tuple[Varied, ...]]] = field(default_factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 class Oracle:
     """The reference values of one graph on one set of inputs, computed when they are first needed.
 
@@ -65,16 +75,19 @@ class Oracle:
         *,
         literal: bool = False,
         evaluate: Evaluate = evaluate,
+        known: KnownReferences | None = None,
         held_back: HeldBack | None = None,
     ) -> None:
         """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
         model with its weights. `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in
-        another process. `held_back`: samples on which whole graphs are judged, too."""
+        another process. `known`: where what is computed is kept for others, and found again. `held_back`: samples on which whole
+        graphs are judged, too."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
         self._evaluate = evaluate
+        self._known = known
         self.held_back = held_back
         self._inputs = dict(inputs)
         self._quantised = is_quantised(graph.model)
@@ -130,9 +143,19 @@ class Oracle:
         if not varied:
             self._reference()
         elif self._original is None and self._whole is None:
+            asked = "" if self._known is None else digest(f"{self._model} {self._shapes()}", self._inputs)
+            if self._known is not None and asked in self._known._known:
+                self._whole, self._varied = self._known._known[asked]
+                return
             outputs = self._outputs(self.graph.model, self._inputs)
             self._varied = evaluated(self.graph, self._inputs, outputs, self._evaluate)
             self._whole = self._moved(outputs)
+            if self._known is not None:
+                self._known._known[asked] = self._whole, self._varied
+
+    def _shapes(self) -> str:
+        """The sizes that the graph was prepared for."""
+        return repr([(info.name, info.shape) for info in (*self.graph.inputs, *self.graph.outputs)])
 
     def variations(self) -> tuple[Variation, ...]:
         """Other inputs on which the whole graph must be right."""

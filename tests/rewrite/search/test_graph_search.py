@@ -266,3 +266,15 @@ def test_lazy_constants_do_not_go_by_names() -> None:
         found.append(constant_key(builder.Concat(*parts, axis=0)))
         builder.discard()
     assert found[0] == found[2] != found[1]
+
+
+@pytest.mark.parametrize("example", [KERNELS, BRANCHES, FANNED], ids=["kernels", "branches", "fanned"])
+def test_what_saturation_found_is_retraced_step_by_step(example: Example) -> None:
+    model, used = example.model(), chosen(skip=["layout", "generated"])
+    free = search_graphs(model, used, STARTED, unhurried(method="saturate"))
+    found = search_graphs(model, used, STARTED, unhurried(method="saturate", retrace=True))
+    assert found.best.cost == pytest.approx(free.best.cost)
+    stepped = [one for one in found.candidates if one.cost <= found.best.cost * (1 + 1e-9) and one.steps]
+    assert stepped, "a plan can repeat it"
+    made = replay(model, used, stepped[0].steps)
+    assert pricing(STARTED, made).total(made.graph) == pytest.approx(found.best.cost)

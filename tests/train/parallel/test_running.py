@@ -15,8 +15,10 @@ pytest.importorskip("torch")
 
 from bricolage.errors import DifferentDevices, TrainingWorkerFailed
 from bricolage.train.parallel.running import read_result, run_plan
-from bricolage.train.plan.document import TrainingPlan, table_of, write_plan
+from bricolage.train.plan.document import FullyShardedPlan, TrainingPlan, table_of, write_plan
+from bricolage.train.sharding.execute import plan_spec
 from tests.train.parallel.made import plan
+from tests.train.sharding.ranks import group
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -27,15 +29,24 @@ def written(made: TrainingPlan, folder: Path) -> Path:
 
 
 def test_the_fastest_way_is_kept_and_wrong_gradients_are_not(tmp_path: Path) -> None:
-    good = run_plan(written(plan(2), tmp_path), seconds=0.1, pipelines=2)
+    made = plan(2, layers=2)
+    layouts = plan_spec(made.step, group(2))
+    assert layouts.divides
+    divided = replace(made, layouts=layouts, fully_sharded=FullyShardedPlan(24.0, 1.0, 1e6))
+    good = run_plan(written(divided, tmp_path), seconds=0.1, pipelines=2)
     assert good is not None and good == read_result(tmp_path)
-    assert set(good.measured) == {"pipeline", "pipeline 2", "data parallel", "single process"}
+    ways = {"pipeline", "pipeline 2", "data parallel", "single process", "sharded", "fully sharded"}
+    assert set(good.measured) == set(good.predicted_ms) == ways
     assert good.kept == min(good.measured, key=lambda one: good.measured[one].median_ms)
     assert all(one.accepted for one in good.checks.values()) and not good.failures
     assert good.error("pipeline") is not None and len(good.passes["pipeline"]) == 2
     # Sums over micro-batches are no means: what is divided differs from the whole.
-    bad = run_plan(written(plan(2, loss="code.py:total_loss"), tmp_path), seconds=0.1)
-    assert bad is not None and set(bad.failures) == {"pipeline", "data parallel"}
+    other = replace(
+        plan(2, loss="code.py:total_loss", layers=2), layouts=replace(layouts, operators=layouts.operators[1:])
+    )
+    bad = run_plan(written(other, tmp_path), seconds=0.1)
+    assert bad is not None and set(bad.failures) == {"pipeline", "data parallel", "sharded"}
+    assert "does not know" in bad.failures["sharded"], "layouts of another step"
     assert bad.kept == "single process" and set(bad.measured) == {"single process"}
 
 
@@ -94,10 +105,10 @@ def test_weights_with_versions_change_as_they_do_one_by_one(tmp_path: Path) -> N
     made = plan(2)
     several = [
         replace(made.pipelines[0], schedule=name, micro_batches=8, stages=2, devices=2, replicas=1, begins=(0, 2))
-        for name in ("pipedream", "2bw")
+        for name in ("pipedream", "2bw", "pipemare")
     ]
-    assert [max(one.version for row in table_of(some).rows for one in row) for some in several] == [7, 2]
+    assert [max(one.version for row in table_of(some).rows for one in row) for some in several] == [7, 2, 7]
     made = replace(made, chosen=several[0], runner_ups=tuple(several[1:]))
-    found = run_plan(written(made, tmp_path), seconds=0.0, pipelines=2)
-    assert found is not None and found.engines == {"pipeline": "loop", "pipeline 2": "loop"}
-    assert found.checks["pipeline"].accepted and found.checks["pipeline 2"].accepted and not found.failures
+    found = run_plan(written(made, tmp_path), seconds=0.0, pipelines=3)
+    assert found is not None and set(found.engines.values()) == {"loop"} and len(found.engines) == 3
+    assert all(one.accepted for one in found.checks.values()) and not found.failures, found.checks

@@ -45,7 +45,7 @@ def test_passes_may_change_places_and_must_all_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("format", 0, "format is not between 1 and 1"),
+        ("format", 0, "format is not between 1 and 2"),
         ("single_ms", "fast", "single_ms is no float"),
         ("unit", "seconds", "unknown field 'unit'"),
         ("layers", [], "layers has 0 items"),
@@ -62,8 +62,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, field: str, value: object,
 
 def test_a_plan_of_a_later_format_is_refused_although_it_has_other_fields(tmp_path: Path) -> None:
     write_plan(plan(2), tmp_path)
-    (tmp_path / PLAN).write_text('{"format": 2, "new": 1}')
-    with pytest.raises(NewerTrainingPlan, match="has format 2; this version reads up to 1"):
+    (tmp_path / PLAN).write_text('{"format": 3, "new": 1}')
+    with pytest.raises(NewerTrainingPlan, match="has format 3; this version reads up to 2"):
         read_plan(tmp_path)
 
 

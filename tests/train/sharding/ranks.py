@@ -13,10 +13,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.search.sharding.sparse import blocks, radix_layer, residues, volume
+from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.rank import Rank
 from bricolage.train.sharding.execute import LayoutJob, LayoutRun, work
-from bricolage.train.sharding.plan import Described, DeviceGroup, LayoutPlan
-from bricolage.train.sharding.run import distribute, run_fully_sharded, run_sharded
+from bricolage.train.sharding.plan import Described, DeviceGroup
+from bricolage.train.sharding.run import FullySharded, distribute, run_sharded
 from bricolage.train.sharding.signatures import to_placement
 from bricolage.train.sharding.sparse import run_sparse
 from bricolage.train.sharding.trace import JointStep, trace_joint
@@ -165,7 +166,8 @@ def _fully(make: Callable[[], TrainingStep], mesh: DeviceMesh) -> float:
     alone, step = make(), make()
     loss = alone.loss(alone.module(*alone.inputs), *alone.targets)
     loss.backward()
-    total, gradients = run_fully_sharded(step, mesh)
+    runs = FullySharded(step, mesh)
+    total, gradients = runs.loss(runs.backward()), runs.gradients
     pairs = [(total, loss.detach())]
     pairs += [(gradients[name].full_tensor(), one.grad) for name, one in alone.module.named_parameters()]
     return max(float((a - b).norm() / max(float(b.norm()), 1e-12)) for a, b in pairs)

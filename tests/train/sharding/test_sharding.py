@@ -17,9 +17,10 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from bricolage.search.sharding.programme import best_sharding
+from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.process_group import run_group
 from bricolage.train.sharding.execute import LayoutJob, plan_spec
-from bricolage.train.sharding.plan import LayoutPlan, plan_layouts
+from bricolage.train.sharding.plan import plan_layouts
 from bricolage.train.sharding.run import distribute
 from bricolage.train.sharding.signatures import Signatures, check
 from bricolage.train.sharding.trace import trace_joint

@@ -195,7 +195,10 @@ class Native(Backend):
             write(made, _target(resources).isa, arithmetic, folder)
             watch = Stopwatch(NativeKernel(region, folder, resources), region, len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
-        peaks = measure(instruction_set(resources.device), arithmetic, resources.threads)
+        isa = instruction_set(resources.device)
+        given = next((kernel.root for kernel in made.plan.kernels if kernel.of_bytes), None)
+        operand = None if given is None else arithmetic.operand_of(isa, given)
+        peaks = measure(isa, arithmetic, resources.threads, operand)
         return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
@@ -265,7 +268,13 @@ def _generation(level: str | None) -> str:
 def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: Resources) -> Path:
     """Where the region's library is kept: a name of everything that it is made of."""
     machine = _target(resources)
-    named_by = (machine.isa.name, machine.isa.byte_dot, str(machine.l2_bytes), str(machine.threads))
+    named_by = (
+        machine.isa.name,
+        machine.isa.byte_dot,
+        machine.isa.vector_dot,
+        str(machine.l2_bytes),
+        str(machine.threads),
+    )
     return cache / f"native-{content_key(region, config.text, *named_by, _generation(toolchain.level()))}"
 
 

@@ -22,7 +22,7 @@ from typing import TextIO
 
 from bricolage.cluster.history.batch_growth import grown_phases
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history
+from bricolage.cluster.history.records import NO_RATE, JobHistory, Record, checked, history, room
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import RatesNeeded
@@ -71,13 +71,12 @@ def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable 
         record = Record(path, number, dict(zip(_COLUMNS.get(len(parts), ()), parts, strict=False)))
         if not record.values:
             raise record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12")
-        if len(jobs) >= MOST_JOBS:
-            raise record.error(f"there are more than {MOST_JOBS} jobs")
         found = _job(record, cluster, rates, number)
         if found is None:
             left_out[NO_RATE] += 1
         else:
-            jobs.append(found)
+            room(record, len(jobs))
+            jobs.append(checked(record, found, cluster, "scale"))
     return history(path, jobs, left_out, "gavel")
 
 

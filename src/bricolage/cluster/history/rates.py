@@ -1,18 +1,24 @@
 """Rates of kinds of jobs on kinds and numbers of devices: Gavel's JSON, ElasticFlow's folder of curves, or a table.
 
 A table is CSV with the columns `kind, device, devices, steps_per_s`, and optionally `partner`: the kind of another job on the same
-devices. Rates with others that a file lacks are completed from those that it has.
+devices; `low` and `high`: between which nine in ten true rates lie (`cluster estimate -o` writes such a table). Rates with others
+that a file lacks are completed from those that it has.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage.cluster.completion import completed
 from bricolage.cluster.history.records import Record, records
 from bricolage.codec import DecodeError, parse
@@ -24,6 +30,21 @@ _LEAST_KNOWN = 0.1
 """Of all pairs of one device and size, below which nothing is completed."""
 
 
+_HEADS = ["kind", "device", "devices", "steps_per_s", "low", "high", "partner"]
+_WIDTH = 2.0 * 1.645
+"""Standard deviations between the ends of an interval that holds nine in ten."""
+
+
+@dataclass(frozen=True)
+class PredictedRate:
+    """Of a kind of job on a number of devices of a kind."""
+
+    device: str
+    devices: int
+    steps_per_s: tuple[float, float, float]
+    """And the ends of its interval."""
+
+
 @dataclass(frozen=True)
 class RateTable:
     """Steps a second of whole gangs."""
@@ -32,6 +53,8 @@ class RateTable:
     """By kind of job and number of devices, for each kind of device."""
     pairs: Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Likewise, then by the kind of another job of as many devices: the rate with it on them; 0 where both do not fit."""
+    error: float = 0.0
+    """By how much rates are off, where the table gives intervals: the median standard deviation of their logarithms."""
 
     def of(self, kind: str, devices: int) -> Mapping[str, float]:
         """On each kind of device; nothing where the table has no such job."""
@@ -76,19 +99,43 @@ def read_rates(path: Path, kinds: Iterable[str]) -> RateTable:
     if not path.exists():
         raise MissingFile(path=path)
     pairs: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    spreads: list[float] = []
     try:
         if path.is_dir():
             found = _curves(path, list(kinds))
         elif path.suffix.lower() == ".json":
             found = _gavel(path, pairs)
         else:
-            found = _table(path, pairs)
+            found = _table(path, pairs, spreads)
     except (OSError, UnicodeDecodeError) as error:
         raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
     if not found:
         raise UnknownHistory(path=path, reason="it holds no rates")
     _complete(found, pairs)
-    return RateTable(found, pairs)
+    return RateTable(found, pairs, median(spreads) if spreads else 0.0)
+
+
+def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
+    """Writes rates of a kind of job into a table; rows of other kinds that the file has stay.
+
+    Raises:
+        BadHistory, UnknownHistory: the file is there, and is no such table.
+        OSError: it cannot be written.
+    """
+    kept: list[list[str]] = []
+    if path.exists():
+        read_rates(path, ())
+        with path.open(encoding="utf-8", newline="") as file:
+            kept = [
+                [record.text(head, "") for head in _HEADS]
+                for record in records(path, file, ",")
+                if record.text("kind") != kind
+            ]
+    made = [[kind, one.device, str(one.devices), *(f"{v:.6g}" for v in one.steps_per_s), ""] for one in rows]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_HEADS, *kept, *made])
+    with scratch.whole(path) as partial:
+        partial.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _complete(
@@ -133,7 +180,7 @@ def _gavel(
 
 
 def _table(
-    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]]
+    path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]], spreads: list[float]
 ) -> dict[tuple[str, int], dict[str, float]]:
     found: dict[tuple[str, int], dict[str, float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
@@ -148,6 +195,11 @@ def _table(
                 pairs.setdefault(key, {}).setdefault(device, {})[other] = rate
             else:
                 found.setdefault(key, {})[device] = rate
+                low, high = (record.number(column, rate, 1e-12, 1e12) for column in ("low", "high"))
+                if not low <= rate <= high:
+                    raise record.error(f"{rate:g} is not between low, {low:g}, and high, {high:g}", "steps_per_s")
+                if high > low:
+                    spreads.append(math.log(high / low) / _WIDTH)
     return found
 
 

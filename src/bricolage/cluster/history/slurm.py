@@ -13,8 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from sys import intern
 
-from bricolage.cluster.history.records import MOST_JOBS, JobHistory, Record, history, timed_phases
+from bricolage.cluster.history.records import JobHistory, Record, checked, history, room, timed_phases
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 
@@ -33,8 +34,6 @@ def read_sacct(path: Path, lines: Iterable[Record], cluster: ClusterSpec) -> Job
     jobs: list[TrainingJob] = []
     left_out: Counter[str] = Counter()
     for record in lines:
-        if len(jobs) >= MOST_JOBS:
-            raise record.error(f"there are more than {MOST_JOBS} jobs; give a part of the history (sacct --starttime)")
         name = record.text("JobID")
         kind, devices = _gpus(record)
         seconds = span_s(record, "Elapsed")
@@ -46,18 +45,18 @@ def read_sacct(path: Path, lines: Iterable[Record], cluster: ClusterSpec) -> Job
             left_out["jobs never ran"] += 1
         else:
             pinned = kind if kind in cluster.kinds else ""
-            jobs.append(
-                TrainingJob(
-                    name=name,
-                    submit_s=record.time("Submit"),
-                    phases=timed_phases(record, seconds, cluster, pinned, "AllocTRES"),
-                    devices=devices,
-                    user=record.text("User", ""),
-                    kind=record.text("JobName", ""),
-                    queue=record.text("Partition", ""),
-                    limit_s=_limit(record),
-                )
+            found = TrainingJob(
+                name=name,
+                submit_s=record.time("Submit"),
+                phases=timed_phases(record, seconds, cluster, pinned, "AllocTRES"),
+                devices=devices,
+                user=intern(record.text("User", "")),
+                kind=intern(record.text("JobName", "")),
+                queue=intern(record.text("Partition", "")),
+                limit_s=_limit(record),
             )
+            room(record, len(jobs))
+            jobs.append(checked(record, found, cluster, "AllocTRES"))
     return history(path, jobs, left_out, "sacct")
 
 

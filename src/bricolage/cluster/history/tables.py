@@ -2,7 +2,7 @@
 
 | format | columns that it is known by |
 |---|---|
-| table | `submit, duration, devices`; also `name, user, kind, queue, device, deadline, weight, limit` |
+| table | `submit, duration, devices`; also `name, user, kind, queue, device, deadline, weight, limit, after` |
 | elasticflow | `submit_time, iteration, model_name, ddl, batch_size, num_gpu, duration` |
 | tiresias | `job_id, num_gpu, submit_time, iterations, model_name, duration` |
 | helios | `job_id, user, vc, gpu_num, state, submit_time, duration` |
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import MOST_JOBS, NO_RATE, JobHistory, Record, history, timed_phases
+from bricolage.cluster.history.records import NO_RATE, JobHistory, Record, checked, history, room, timed_phases
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 
@@ -39,6 +40,7 @@ class TableFormat:
     deadline: str = ""
     weight: str = ""
     limit: str = ""
+    after: str = ""
     steps: str = ""
     """For formats whose durations come from a table of rates."""
     batch: str = ""
@@ -62,7 +64,8 @@ TABLES = (
     TableFormat("philly", "submit_time", "duration", "num_gpus", "job_id", "user", queue="vc"),
     TableFormat("philly", "time", "duration", "num_gpus", "job_id", queue="vc"),
     TableFormat(
-        "table", "submit", "duration", "devices", "name", "user", "kind", "queue", "device", "deadline", "weight", "limit"
+        "table", "submit", "duration", "devices", "name", "user", "kind", "queue", "device", "deadline", "weight", "limit",
+        "after",
     ),
 )  # fmt: skip
 
@@ -77,9 +80,8 @@ def read_table(
     """
     jobs: list[TrainingJob] = []
     left_out: Counter[str] = Counter()
+    waiting: list[tuple[Record, TrainingJob]] = []
     for record in lines:
-        if len(jobs) >= MOST_JOBS:
-            raise record.error(f"there are more than {MOST_JOBS} jobs; give a part of the history")
         devices = record.whole(form.devices, least=0)
         seconds = record.number(form.duration)
         if not devices or not seconds:
@@ -89,7 +91,11 @@ def read_table(
         if found is None:
             left_out[NO_RATE] += 1
         else:
-            jobs.append(found)
+            room(record, len(jobs))
+            jobs.append(checked(record, found, cluster, form.devices))
+            if found.after:
+                waiting.append((record, found))
+    _check_order(jobs, waiting, form.after)
     return history(path, jobs, left_out, form.name)
 
 
@@ -121,17 +127,73 @@ def _job(
             return None
         phases, scaling = (WorkPhase(steps, found),), rates.scaling(kind, devices)
         together = rates.together(kind, devices)
+    elif rates is not None and form.kind:
+        phases = _rated(
+            record, form, cluster, rates.of(said(form.kind) or said(form.job), devices), seconds, said(form.device)
+        )
+        together = rates.together(said(form.kind) or said(form.job), devices) if phases else {}
     return TrainingJob(
         name=said(form.job) or f"job {number}",
         submit_s=submit,
         phases=phases or timed_phases(record, seconds, cluster, said(form.device), form.device),
         devices=devices,
-        user=said(form.user),
+        user=intern(said(form.user)),
         kind=rates.label(said(form.kind), said(form.batch)) if together and rates else said(form.kind),
-        queue=said(form.queue),
+        queue=intern(said(form.queue)),
         deadline_s=deadline,
         weight=record.number(form.weight, 1.0, 1e-6, 1e6) if form.weight else 1.0,
         scaling=scaling,
         together=together,
+        after=tuple(filter(None, (name.strip() for name in said(form.after).split(";")))),
         limit_s=record.number(form.limit, math.inf, 1e-6, math.inf) if form.limit else math.inf,
     )
+
+
+def _rated(
+    record: Record, form: TableFormat, cluster: ClusterSpec, rates: Mapping[str, float], seconds: float, device: str
+) -> tuple[WorkPhase, ...]:
+    """Work whose run time on one kind is known, and whose rates on all kinds a table has: it may run on all of them. Nothing where
+    the table has no rate of it here. The kind of its run time is that of its line, else the one of `speed` 1.
+
+    Raises:
+        BadHistory: the table has no rate on the kind that the run time is of.
+    """
+    found = {kind: rate for kind, rate in rates.items() if kind in cluster.kinds}
+    if not found:
+        return ()
+    measured = device or next((kind for kind in cluster.kinds if cluster.speed(kind) == 1.0), "")
+    if measured not in found:
+        there = ", ".join(found)
+        raise record.error(
+            f"its run time is of '{measured}', and --rates has it on {there}", form.device or form.duration
+        )
+    return (WorkPhase(seconds * found[measured], found),)
+
+
+def _check_order(jobs: Iterable[TrainingJob], waiting: Sequence[tuple[Record, TrainingJob]], column: str) -> None:
+    """Whether jobs that come after others can ever start.
+
+    Raises:
+        BadHistory: one comes after a job that is not there, or that is there twice, or after itself by way of others.
+    """
+    if not waiting:
+        return
+    names = Counter(job.name for job in jobs)
+    after = {job.name: job.after for _, job in waiting}
+    for record, job in waiting:
+        for name in job.after:
+            if names[name] != 1:
+                raise record.error(f"there {'is no job' if not names[name] else 'are several jobs'} '{name}'", column)
+    over: set[str] = set()
+    for record, job in waiting:
+        path = [(job.name, iter(job.after))]
+        while path:
+            name = next((one for one in path[-1][1] if one not in over), None)
+            if name is None:
+                over.add(path.pop()[0])
+                continue
+            circle = [one for one, _ in path]
+            if name in circle:
+                told = " after ".join([*circle[circle.index(name) :], name])
+                raise record.error(f"it never starts: {told}", column)
+            path.append((name, iter(after.get(name, ()))))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling
-from bricolage.cluster.forecast import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.kueue.objects import KueueState, KueueWorkload
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.queued import JobOutlook, QueuedJob, outlook
 
 _LONGEST = 1024
 """Letters of a message."""
@@ -101,7 +101,7 @@ def _of_queue(
         elif wanting:
             yield _verdict(one, "Retry", f"{wanting[0].key} comes first under {entry.name}; {_expects(seen)}")
         else:
-            yield _verdict(one, "Pending", f"it waits for {seen.waits_for}; {_expects(seen)}")
+            yield _verdict(one, "Pending", f"it waits for {seen.prospect.reason}; {_expects(seen)}{_sooner(seen)}")
 
 
 def _queued(one: KueueWorkload, kinds: tuple[str, ...], now: float, since_s: float | None) -> QueuedJob:
@@ -125,6 +125,10 @@ def _without_quota(taken: list[KueueWorkload], found: list[JobOutlook]) -> list[
 def _expects(seen: JobOutlook) -> str:
     low, high = seen.expected.start_interval_s
     return f"it is expected to start in {_span(seen.expected.start_s)} ({_span(low)} to {_span(high)})"
+
+
+def _sooner(seen: JobOutlook) -> str:
+    return f"; it would start now with {seen.prospect.change}" if seen.prospect.change else ""
 
 
 def _span(seconds: float) -> str:

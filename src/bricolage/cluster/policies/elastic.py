@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.target import Apart, ClusterView, Target
 
@@ -21,6 +22,48 @@ def levels(state: JobState) -> tuple[tuple[int, float], ...]:
         if not found or speed > found[-1][1]:
             found.append((devices, speed))
     return tuple(found)
+
+
+def speeds(state: JobState, kind: str, node: int) -> list[tuple[int, float, float]]:
+    """Numbers of devices of a kind that a job can run on, each with its speed relative to that on its own number, and the batch
+    size that gives it, relative to the initial one. With a profile the speed is goodput at the best batch size.
+
+    Args:
+        state: of the job.
+        kind: of device.
+        node: devices of the largest node of the kind.
+    """
+    batches = state.job.batches
+    if batches is None or kind not in batches.times:
+        return [(devices, speed, 1.0) for devices, speed in levels(state)]
+    own, noise, found = state.job.devices, state.noise, list[tuple[int, float, float]]()
+    base = batches.goodput(kind, own, own > node, 1.0, noise)
+    for devices, _ in sorted(state.job.scaling or ((own, 1.0),)):
+        goodput, scale = batches.best(kind, devices, devices > node, noise)
+        if not found or goodput / base > found[-1][1]:
+            found.append((devices, goodput / base, scale))
+    return found
+
+
+class Adapting(Apart):
+    """A target policy that chooses batch sizes, too."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, float] = {}
+
+    def settings(self) -> Mapping[int, RunSetting]:
+        """Of each job with a profile that runs; said anew in each round, since its noise has changed."""
+        return {number: RunSetting(scale) for number, scale in self.batches.items()}
+
+    def adapt(self, view: ClusterView, target: Target) -> Target:
+        """Chooses the batch sizes of a target, and gives it back."""
+        self.batches = {}
+        for state in view.states:
+            kind, devices = target.get(state.number, ("", 0))
+            if kind and state.job.batches is not None and kind in state.job.batches.times:
+                some = speeds(state, kind, max(view.cluster.nodes(kind)))
+                self.batches[state.number] = next(scale for count, _, scale in some if count == devices)
+        return target
 
 
 @dataclass
@@ -180,14 +223,14 @@ class ElasticFlow(Apart):
 
 
 @dataclass
-class Sia(Apart):
+class Sia(Adapting):
     """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme
     gives each job one configuration of kind and number of devices, or none: least sum of goodput^p, and lambda for each that
     waits.
 
-    Goodput here is throughput, each job's relative to its slowest configuration: histories hold no gradient noise, which Pollux and
-    Sia weigh it with. A running job's other configurations count less by the restart factor (age - restarts * cost) / (age +
-    cost); a job at most doubles its devices in a round.
+    Goodput is that of a job's profile at its best batch size (`adaptive.py`), each relative to its slowest configuration; of a job
+    without one it is throughput. A running job's other configurations count less by the restart factor (age - restarts * cost) /
+    (age + cost); a job at most doubles its devices in a round.
     """
 
     every_s: float = 60.0
@@ -195,8 +238,14 @@ class Sia(Apart):
     waiting: float = 1.1
     limit_s: float = 5.0
 
+    def __post_init__(self) -> None:
+        super().__init__()
+
     def target(self, view: ClusterView) -> Target:
-        """The best configurations."""
+        """The best configurations, and batch sizes."""
+        return self.adapt(view, self._chosen(view))
+
+    def _chosen(self, view: ClusterView) -> Target:
         columns: list[tuple[int, str, int, float]] = []
         for row, state in enumerate(view.states):
             columns += [(row, *one) for one in self._configurations(state, view)]
@@ -225,21 +274,22 @@ class Sia(Apart):
         return {view.states[row].number: (kind, count) for row, kind, count, _ in chosen}
 
     def _configurations(self, state: JobState, view: ClusterView) -> list[tuple[str, int, float]]:
-        most = max(2 * state.held, levels(state)[0][0])
+        per_kind = {kind: speeds(state, kind, max(view.cluster.nodes(kind))) for kind in state.kinds}
+        most = max(2 * state.held, *(some[0][0] for some in per_kind.values()))
         some = [
             (kind, devices, state.rate_on(kind) * speed)
-            for kind in state.kinds
-            for devices, speed in levels(state)
+            for kind, found in per_kind.items()
+            for devices, speed, _ in found
             if devices <= min(view.capacity[kind], most)
         ]
         age, cost = max(view.now - state.job.submit_s, self.every_s), view.cluster.restart_s
         factor = max((age - state.restarts * cost) / (age + cost), 0.01)
         least = min((rate for *_, rate in some), default=1.0)
-        found = []
+        costs = []
         for kind, devices, rate in some:
             stays = not state.held or (kind, devices) == (state.held_kind, state.held)
-            found.append((kind, devices, (rate / least * (1.0 if stays else factor)) ** self.power))
-        return found
+            costs.append((kind, devices, (rate / least * (1.0 if stays else factor)) ** self.power))
+        return costs
 
     def ended(self, state: JobState, now: float) -> None:
         """Nothing is remembered."""

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.shares import Matrix
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target import Anywhere, ClusterView, Target
 
 _GAIN = 1.0
 """Least sum of both relative speeds of a pair that is worth a variable."""
@@ -38,7 +38,7 @@ class Combination:
 
 
 @dataclass
-class PackedShares:
+class PackedShares(Anywhere):
     """Max-min fairness with pairs, in rounds."""
 
     every_s: float = 360.0
@@ -196,7 +196,7 @@ def packed_max_min(
 
 
 @dataclass
-class RandomPacking:
+class RandomPacking(Anywhere):
     """Gandiva's packing as Gavel's code compares with it: under overload random pairs of waiting and running jobs share devices,
     and a pair that gains nothing is not tried again. Who has waited longest comes first."""
 

@@ -3,8 +3,8 @@ search for the numbers of devices whose speed-ups have the largest power mean.
 
 A job's speed-up is its speed relative to that on its own number of devices; one that is moved counts less by the restart factor
 (age
-- restarts * cost) / (age + cost). The power mean of exponent -1 is harmonic: who has little counts most. Speeds are those of the
-history: it holds no gradient noise, by which Pollux weighs throughput with the progress of a step, and no batch size changes. A job
+- restarts * cost) / (age + cost). The power mean of exponent -1 is harmonic: who has little counts most. Speeds are goodput at the
+best batch size where a job has a profile (`adaptive.py`), else throughput. A job
 without devices counts with a small speed-up instead of none, so that a mean can be taken where not all fit.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.policies.elastic import levels
+from bricolage.cluster.policies.elastic import Adapting, speeds
 from bricolage.cluster.shares import Matrix
-from bricolage.cluster.target import Apart, ClusterView, Target
+from bricolage.cluster.target import ClusterView, Target
 
 _WAITING = 0.05
 """Speed-up that a job without devices counts with."""
@@ -32,7 +32,7 @@ def power_mean(speeds: Matrix, power: float) -> Matrix:
 
 
 @dataclass
-class Pollux(Apart):
+class Pollux(Adapting):
     """The search at work."""
 
     every_s: float = 60.0
@@ -41,6 +41,9 @@ class Pollux(Apart):
     generations: int = 30
     _best: dict[int, tuple[str, int]] = field(default_factory=dict)
     _round: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     def target(self, view: ClusterView) -> Target:
         """The best of the last generation; the present allocation is one of the first."""
@@ -64,12 +67,13 @@ class Pollux(Apart):
         for _ in range(self.generations):
             crowd = self._next(crowd, sizes, held, speed, capacity, draw)
         best = crowd[self._values(crowd, speed).argmax()]
-        return {
+        chosen = {
             state.number: (kind, devices)
             for state, some, at in zip(view.states, options, best.tolist(), strict=True)
             for kind, devices, _ in [some[at]]
             if kind
         }
+        return self.adapt(view, chosen)
 
     def _next(
         self, crowd: Choices, sizes: npt.NDArray[np.int64], held: Matrix, speed: Matrix, capacity: Matrix,
@@ -95,7 +99,7 @@ class Pollux(Apart):
         factor = max((age - state.restarts * cost) / (age + cost), 0.01)
         found = [("", 0, _WAITING)]
         for kind in state.kinds:
-            for devices, times in levels(state):
+            for devices, times, _ in speeds(state, kind, max(view.cluster.nodes(kind))):
                 if devices <= view.capacity[kind]:
                     stays = not state.held or (kind, devices) == (state.held_kind, state.held)
                     value = state.rate_on(kind) * times / base * (1.0 if stays else factor)

@@ -30,7 +30,8 @@ def filled(order: Iterable[JobState], view: ClusterView, kept: Target | None = N
 @dataclass
 class TimeSlices(Apart):
     """Gandiva's suspend and resume (Xiao et al., OSDI'18; no code is public): jobs take turns in slices, who has waited longest
-    first. Its packing, migration and growing are left out: they need rates of pairs, which no history holds."""
+    first. Its migration and growing are
+    `gandiva`, its packing is `gandiva-packed`."""
 
     every_s: float = 60.0
 

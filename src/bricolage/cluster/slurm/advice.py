@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling, program
-from bricolage.cluster.forecast import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.queued import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.run_times import RunTime, advised_limit_s
 from bricolage.cluster.slurm.queue import ENDED, SlurmJob, SlurmNode, SlurmQueue
 from bricolage.cluster.why import Interval
@@ -56,7 +56,9 @@ class JobAdvice:
     because: str
     """What the prediction goes by."""
     waits_for: str
-    """What it lacks now; empty where nothing."""
+    """What it waits for now, in words; empty where for nothing."""
+    change: str
+    """What would let it start now; empty where it does, and where too many come first."""
     limit_s: float
     """That it has now; infinite: none."""
     advised_limit_s: float
@@ -137,7 +139,8 @@ def _advice(job: SlurmJob, found: JobOutlook, limit_s: float) -> JobAdvice:
         run_s=time.seconds,
         run_interval_s=time.interval_s,
         because=_because(job, time),
-        waits_for="" if found.starts_now else found.waits_for,
+        waits_for="" if found.starts_now else found.prospect.reason,
+        change="" if found.starts_now else found.prospect.change,
         limit_s=job.limit_s,
         advised_limit_s=limit_s,
         starts_now=found.starts_now,

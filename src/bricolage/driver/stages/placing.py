@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from bricolage.deadline import Deadline
 from bricolage.driver.mixed_precision import PrecisionProposal, proposals
+from bricolage.driver.precision_search import PrecisionSearchResult, breadth_first
 from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_segments
@@ -16,6 +17,7 @@ from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
 from bricolage.driver.variants import placed, placement_name
 from bricolage.graph.graph import Region
+from bricolage.graph.work import operator_work
 from bricolage.work.implementation import Implementation
 
 _CHALLENGERS = 2
@@ -80,6 +82,27 @@ def full_precisions(times: Mapping[Implementation, float], low: Implementation) 
     """Who runs what stays in full precision: the fastest, and the fastest of the backend that runs the rest."""
     own = {one: ms for one, ms in times.items() if one.backend == low.backend}
     return list(dict.fromkeys(min(some, key=some.__getitem__) for some in (times, own) if some))
+
+
+def place_by_structure(
+    state: DecisionState, profile: Profile, lows: Sequence[Implementation], deadline: Deadline
+) -> PrecisionSearchResult:
+    """Looks breadth-first over the graph's parts for those that may run in lower precisions, end to end; the fastest race."""
+    assert profile.fastest is not None
+    full, _ = profile.fastest
+    profile.session.progress.start("precisions by structure", None)
+    found = breadth_first(
+        profile.candidates.segments,
+        {one.number: operator_work(one).operators[0].flops for one in profile.graph.operators},
+        full,
+        lows,
+        lambda placements: profile.measure_placements(placements, deadline),
+        deadline,
+        wrong=[profile.placement_of(low) for low in lows if low in profile.dropped],
+    )
+    profile.session.progress.finish()
+    _enter(state, profile, found.passed)
+    return found
 
 
 def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> None:

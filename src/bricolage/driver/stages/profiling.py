@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -11,9 +12,11 @@ import onnx_ir as ir
 from bricolage.backends import quarantine
 from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
+from bricolage.device.device import Device
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
+from bricolage.driver.session import Session
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import placed
@@ -34,6 +37,10 @@ class Reference(Stage[DecisionState]):
     essential: ClassVar[bool] = True
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "sample_s"})
 
+    def __init__(self, *, first: Sequence[Implementation] = ()) -> None:
+        """`first`: as of `Baselines`: they are compiled ahead."""
+        self._first = tuple(first)
+
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
         session, first = state.session, state.variants[0]
@@ -46,12 +53,14 @@ class Reference(Stage[DecisionState]):
             f"{state.digest} {quarantine.digest()}",
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
+            known=session.findings.references,
         )
         original = state.profiles[first.name] = Profile.of(first, oracle, session)
         self._compile_ahead(state)
         session.progress.start("float64 reference")
         oracle.compute(varied=True)
         session.progress.finish()
+        self._compile_for_the_next(state)
         if session.samples is not None:
             data = session.samples.held_back
             session.progress.start("float64 reference of held-back samples")
@@ -61,12 +70,28 @@ class Reference(Stage[DecisionState]):
             session.progress.finish()
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
-    @staticmethod
-    def _compile_ahead(state: DecisionState) -> None:
+    def _measured_first(self, state: DecisionState) -> Sequence[Implementation]:
+        return _given(self._first, state) or _few(state) or state.original.first_configurations
+
+    def _compile_for_the_next(self, state: DecisionState) -> None:
+        """Measuring and trying leave time and processors; what is measured first for the next devices is compiled meanwhile.
+        Workers that compile stand still while something is timed."""
+        session, profile = state.session, state.original
+        specs = [profile.whole_spec(one) for one in self._measured_first(state)]
+        for then in session.then:
+            session.measurer.compile_ahead(
+                [
+                    replace(spec, threads=then.threads, device=then.device)
+                    for spec in specs
+                    if _runs_on(spec.steps[0].implementation, session, then.device)
+                ]
+            )
+
+    def _compile_ahead(self, state: DecisionState) -> None:
         """The reference has one thread; what is measured next is compiled meanwhile."""
         profile, measurer = state.original, state.session.measurer
         data = state.oracle.data(profile.graph.everything)
-        specs = [profile.whole_spec(one) for one in _few(state) or profile.first_configurations]
+        specs = [profile.whole_spec(one) for one in self._measured_first(state)]
         cached = measurer.cached([(spec, data) for spec in specs], state.oracle.accepted)
         measurer.compile_ahead([spec for spec, cost in zip(specs, cached, strict=True) if cost is None])
 
@@ -95,8 +120,7 @@ class Baselines(Stage[DecisionState]):
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
-            known = [one for one in self._first if one in state.original.candidates.whole]
-            first = known if len(known) > 1 else _few(state)
+            first = _given(self._first, state) or _few(state)
             measure_baselines(state.original, given, every=self._every, first=first if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             measure_dropped(state.original, deadline)
@@ -105,6 +129,18 @@ class Baselines(Stage[DecisionState]):
                 deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
             raise
         check_baselines(state.original)
+
+
+def _given(first: Sequence[Implementation], state: DecisionState) -> Sequence[Implementation]:
+    """Those of `first` that take the whole graph here, where there are several."""
+    known = [one for one in first if one in state.original.candidates.whole]
+    return known if len(known) > 1 else ()
+
+
+def _runs_on(implementation: Implementation, session: Session, device: Device) -> bool:
+    """Whether a backend has this configuration on another device, too."""
+    there = session.backend(implementation.backend).configs(session.options.precision, device)
+    return implementation.config in there
 
 
 def _few(state: DecisionState) -> Sequence[Implementation]:

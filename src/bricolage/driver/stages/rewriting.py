@@ -120,13 +120,27 @@ class RewriteSearch(Stage[DecisionState]):
         seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
         if seconds <= 0.0:  # calibrating took what was left
             return
-        limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
-        session.progress.start("search for rewrites")
-        generated = session.options.profile.generated_rules
-        equal = [one for one in state.variants if not one.quantised]
-        found = searched_variants(state.oracle.graph, costs, session.setting, limits, equal, generated=generated)
+        profile = session.options.profile
+        session.progress.start("search for rewrites", len(profile.search_methods))
+        left = profile.searched
+        for method in profile.search_methods:
+            equal = [one for one in state.variants if not one.quantised]
+            part = seconds / len(profile.search_methods)
+            limits = SearchOptions(method=method, seconds=part, keep=max(left, 1), retrace=True)
+            found = searched_variants(
+                state.oracle.graph,
+                costs,
+                session.setting,
+                limits,
+                equal,
+                generated=profile.generated_rules,
+            )[:left]
+            left -= len(found)
+            session.progress.advance()
+            state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
+            if left <= 0 or deadline():
+                break
         session.progress.finish()
-        state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 
     @staticmethod
     def _applies(state: DecisionState) -> bool:

@@ -1,4 +1,4 @@
-"""`search`: one interface for both ways to look for the cheapest of many equal graphs."""
+"""`search`: one interface for all ways to look for the cheapest of many equal graphs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
+from bricolage.rewrite.search.random_keys import search_by_random_keys
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.workspace import Workspace
 from bricolage.work.cost import CostModel, Setting
+from bricolage.work.random_keys import RandomKeyOptions
 
 _ROUNDING = 1e-9
 """Of a sum of costs; less is no improvement."""
+_PATIENT = 1.5
+"""How much dearer than the best a graph may be on the way to one that is known to exist."""
 _LEAST_SECONDS = 0.1
 """For an extraction, when time is up: what was saturated is not thrown away."""
 
@@ -42,6 +46,8 @@ class GraphCandidate:
     cost: float
     applications: tuple[Application, ...]
     steps: tuple[RewriteStep, ...] = field(default=(), repr=False)
+    found_s: float = field(default=0.0, compare=False)
+    """Seconds of the search after which it was met."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,8 @@ class _GraphSearch:
                 current = settled
             if self._left <= 0.0:
                 break
+        if self._options.method == "saturate" and self._options.retrace:
+            self._retrace()
         best = sorted(self._candidates.values(), key=lambda candidate: candidate.cost)
         return SearchResult(
             tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
@@ -137,6 +145,25 @@ class _GraphSearch:
                 self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
             ),
         )
+
+    def _retrace(self) -> None:
+        """Looks for the steps to what saturation found: by backtracking with the rules that it rests on and no others, which see
+        far more of the graphs that these lead to. Where that finds the same graph or one as cheap, it takes its place."""
+        best = min(self._candidates.values(), key=lambda one: one.cost)
+        if len(best.steps) == len(best.applications):
+            return
+        names = {application.rule for application in best.applications}
+        few = [rule for rule in self._rules if rule.name in names]
+        options = replace(
+            self._options, method="backtrack", alpha=_PATIENT, passes=1, seconds=max(self._left, _LEAST_SECONDS)
+        )
+        other = _GraphSearch(self._model, few, self._pricing, options)
+        other.run()
+        self._counts.add(other._counts)
+        for number, found in other._candidates.items():
+            known = self._candidates.get(number)
+            if known is None or len(known.steps) < len(known.applications):
+                self._candidates[number] = replace(found, found_s=other._started - self._started + found.found_s)
 
     @property
     def _left(self) -> float:
@@ -198,16 +225,28 @@ class _GraphSearch:
         return done
 
     def _searched(self, part: IsomorphicRegions, seconds: float) -> list[FoundGraph]:
-        options = self._options
-        found = backtrack(
-            part.model(),
-            self._rules,
-            self._pricing,
-            alpha=options.alpha,
-            graphs=options.graphs,
-            seconds=seconds,
-            keep=options.keep,
-        )
+        options, model = self._options, part.model()
+        if options.method == "random-keys":
+            chance = RandomKeyOptions(seed=options.seed)
+            found = search_by_random_keys(
+                model,
+                self._rules,
+                self._pricing,
+                graphs=options.graphs,
+                seconds=seconds,
+                keep=options.keep,
+                options=chance,
+            )
+        else:
+            found = backtrack(
+                model,
+                self._rules,
+                self._pricing,
+                alpha=options.alpha,
+                graphs=options.graphs,
+                seconds=seconds,
+                keep=options.keep,
+            )
         self._counts.add(found.counts)
         self._stopped[found.stop] = self._stopped.get(found.stop, 0) + 1
         return found.best
@@ -218,7 +257,11 @@ class _GraphSearch:
         number = Fingerprint(workspace.model.graph).number
         if number not in self._candidates:
             self._candidates[number] = GraphCandidate(
-                workspace.model.clone(), cost, tuple(workspace.applications), tuple(workspace.steps)
+                workspace.model.clone(),
+                cost,
+                tuple(workspace.applications),
+                tuple(workspace.steps),
+                time.monotonic() - self._started,
             )
         return cost
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 from bricolage.errors import BadOption
+from bricolage.option_words import SearchMethod
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
 from bricolage.rewrite.egraph.saturate import SaturationLimits
 
-Method = Literal["backtrack", "saturate"]
-METHODS: tuple[Method, ...] = ("backtrack", "saturate")
+Method = SearchMethod
+METHODS: tuple[Method, ...] = get_args(SearchMethod)
 _SATURATION = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2)
 _EXTRACTION = ExtractionLimits(seconds=5.0)
 
@@ -19,12 +20,15 @@ _EXTRACTION = ExtractionLimits(seconds=5.0)
 class SearchOptions:
     """Limits of a search. It is deterministic as long as none of those in seconds is reached.
 
-    method      backtracking over whole graphs, or equality saturation
+    method      backtracking over whole graphs, equality saturation, or random keys over applications
     alpha       a graph is looked into while it costs less than alpha times the best; 1 is greedy
     graphs      how many graphs of each part are looked into
     seconds     for everything
     part        operators of a part, at most
     passes      how often the graph is cut into parts, each time elsewhere
+    seed        of chance, where the method draws
+    retrace     whether what saturation found is sought again step by step, with the rules that it rests on alone, so that it can
+                be repeated
     keep        how many graphs are returned, at most
     saturation, extraction   limits for one part
 
@@ -39,6 +43,8 @@ class SearchOptions:
     part: int = 40
     passes: int = 2
     keep: int = 3
+    seed: int = 0
+    retrace: bool = False
     saturation: SaturationLimits = _SATURATION
     extraction: ExtractionLimits = _EXTRACTION
 

@@ -10,6 +10,8 @@ queue, and a graph's price is that of its best layouts.
 from __future__ import annotations
 
 import heapq
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -73,7 +75,13 @@ def candidates(problem: ShardingProblem, plan: ShardingPlan) -> list[int]:
 
 
 def shared_conversions(
-    problem: ShardingProblem, first: ShardingPlan, solve: Solve, *, alpha: float = 1.05, most: int = 24
+    problem: ShardingProblem,
+    first: ShardingPlan,
+    solve: Solve,
+    *,
+    alpha: float = 1.05,
+    most: int = 24,
+    limit_s: float = math.inf,
 ) -> tuple[ShardingProblem, ShardingPlan]:
     """The best problem with relays that was found, and its layouts; never worse than the problem itself.
 
@@ -83,8 +91,9 @@ def shared_conversions(
         solve: the best layouts of one with relays.
         alpha: graphs that cost more than this times the best are not looked at further.
         most: graphs that are priced.
+        limit_s: seconds, after which no further graph is priced.
     """
-    best = problem, first
+    best, end = (problem, first), time.monotonic() + limit_s
     queue: list[tuple[float, tuple[int, ...], ShardingProblem, ShardingPlan]] = [(first.ms, (), problem, first)]
     seen: set[tuple[int, ...]] = {()}
     while queue and len(seen) < most:
@@ -93,7 +102,7 @@ def shared_conversions(
             break
         for tensor in candidates(now, plan):
             key = tuple(sorted({*chosen, tensor}))
-            if tensor >= len(problem.tensors) or key in seen or len(seen) >= most:
+            if tensor >= len(problem.tensors) or key in seen or len(seen) >= most or time.monotonic() > end:
                 continue
             seen.add(key)
             other = with_relays(problem, key)

@@ -9,6 +9,7 @@ decides on HiGHS; edges have a transport of weight from the choices of the write
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -16,9 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from bricolage.device.collective import Ring
 from bricolage.errors import NoShardingPlan
 from bricolage.search.elimination import Factor, elimination_order, minimise
 from bricolage.search.linear_rows import LinearRows
+from bricolage.search.sharding.layouts import Layout, conversion_ms
 from bricolage.search.sharding.problem import ShardingPlan, ShardingProblem, judged, least_memory, memory
 
 MAX_TABLE = 16_000_000
@@ -105,12 +108,8 @@ def _tables(problem: ShardingProblem, prices: Sequence[float] | None) -> tuple[l
                 costs += price * np.array([problem.bytes_of(tensor, way.outputs[output]) for way in one.signatures])
         single.append(costs)
     pairs: Tables = {}
-    known: dict[tuple[object, ...], np.ndarray] = {}
     for edge in problem.edges:
-        key = _edge_key(problem, edge)
-        if key not in known:
-            known[key] = edge_table(problem, edge)
-        table = known[key]
+        table = edge_table(problem, edge)
         if prices is not None:
             first, last = problem.copy_span(edge)
             if sums[last + 1] > sums[first]:
@@ -120,7 +119,9 @@ def _tables(problem: ShardingProblem, prices: Sequence[float] | None) -> tuple[l
     return single, pairs
 
 
-def _edge_key(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> tuple[object, ...]:
+def _edge_key(
+    problem: ShardingProblem, edge: tuple[int, int, int, int]
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...], float, bool, float]:
     """What its table depends on: layouts on both sides, and bytes."""
     writer, output, reader, argument = edge
     one = problem.operators[reader]
@@ -134,9 +135,21 @@ def _edge_key(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> tupl
 
 
 def edge_table(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> np.ndarray:
-    """Milliseconds of conversion, by the choices of writer and reader."""
-    rows, columns = (range(len(problem.operators[end].signatures)) for end in (edge[0], edge[2]))
-    return np.array([[problem.conversion(edge, row, column) for column in columns] for row in rows])
+    """Milliseconds of conversion, by the choices of writer and reader; not to be written to."""
+    return _conversions(*_edge_key(problem, edge), problem.ring)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _conversions(
+    sources: tuple[Layout, ...], targets: tuple[Layout, ...], size: float, in_place: bool, weight: float, ring: Ring
+) -> np.ndarray:
+    """As `ShardingProblem.conversion` has them; readings of equal layouts and sizes share a table."""
+    each = {
+        (one, other): math.inf if in_place and one != other else weight * conversion_ms(one, other, size, ring)
+        for one in set(sources)
+        for other in set(targets)
+    }
+    return np.array([[each[one, other] for other in targets] for one in sources])
 
 
 def copy_table(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> np.ndarray:

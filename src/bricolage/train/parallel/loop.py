@@ -67,6 +67,9 @@ class KeptWeights(Protocol):
     def of(self, one: Pass) -> Weights:
         """The weights that a forward pass uses."""
 
+    def back(self, one: Pass, version: int) -> None:
+        """Before a backward pass, whose forward pass used a version."""
+
     def add(self, stage: int, version: int) -> None:
         """Takes the gradients of a backward pass whose forward pass used a version, and updates where it is time."""
 
@@ -85,7 +88,9 @@ class ScheduleLoop:
     ) -> None:
         """`ranks`: of the schedule's devices."""
         self._division, self._schedule, self._device, self._ranks = division, schedule, device, tuple(ranks)
-        self._batches, self._loss = batches, loss
+        self.batches = batches
+        """Of the next step."""
+        self._loss = loss
         row = schedule.rows[device]
         self.stages: dict[int, ModuleStage] = {
             number: division.stages[number] for number in sorted({one.stage for one in row})
@@ -95,7 +100,7 @@ class ScheduleLoop:
 
     def __len__(self) -> int:
         """Micro-batches of a step."""
-        return len(self._batches)
+        return len(self.batches)
 
     def run(self, versions: KeptWeights | None = None) -> TimedPasses:
         """All passes of a step. With `versions`, weights are updated as these say; else gradients are left in the stages."""
@@ -121,11 +126,11 @@ class ScheduleLoop:
 
     def _forward(self, one: Pass, given: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
         stage = self.stages[one.stage]
-        batch = batch_names(self._batches.inputs[one.micro_batch])
+        batch = batch_names(self.batches.inputs[one.micro_batch])
         weights = None if versions is None else versions.of(one)
         made = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
         if one.stage == self._last:
-            made = self._loss(made, *self._batches.targets[one.micro_batch]) / len(self._batches)
+            made = self._loss(made, *self.batches.targets[one.micro_batch]) / len(self.batches)
             self.losses.append(made.detach())
         several = made if isinstance(made, tuple) else (made,)
         self._running[one.stage, one.micro_batch] = _Running(given, several, one.version)
@@ -139,6 +144,8 @@ class ScheduleLoop:
             made = tuple(
                 some for some, kind in zip(made, self._division.handed[one.stage], strict=True) if kind.gradient
             )
+        if versions is not None:
+            versions.back(one, running.version)
         torch.autograd.backward(made, gradients if one.stage < self._last else None)
         if one.stage:
             found = [some for some in running.given if some.requires_grad]
@@ -205,4 +212,4 @@ class ScheduleLoop:
     def _tag(self, kind: str, stage: int, micro: int) -> int:
         """The first of a pass's messages, apart from those of all other passes."""
         most = max(map(len, self._division.handed), default=1)
-        return (((kind == "B") * self._schedule.stages + stage) * len(self._batches) + micro) * most
+        return (((kind == "B") * self._schedule.stages + stage) * len(self.batches) + micro) * most

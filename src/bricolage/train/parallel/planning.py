@@ -15,8 +15,9 @@ from bricolage.device.device import Link
 from bricolage.device.host import host
 from bricolage.errors import BadTrainingSpec, NoPipelinePlan
 from bricolage.progress import Progress, Silent
+from bricolage.train.parallel.dividing import DividedPlans, divided_plans, fits_whole
 from bricolage.train.parallel.timings import StepTimings
-from bricolage.train.plan.document import FORMAT, PlanChange, PlanDevices, PlanOrigin, TrainingPlan, Way
+from bricolage.train.plan.document import FORMAT, PlanChange, PlanDevices, PlanOrigin, TrainingPlan
 from bricolage.train.plan.pipelines import PLANNED, best_plans
 from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer
 from bricolage.train.predict.workers import measure_ring
@@ -69,7 +70,24 @@ def plan_step(
         shown.finish()
     finally:
         torch.set_num_threads(threads)
-    return _document(spec, work, problem, best_plans(problem, schedules, count=count), alone, notes)
+    shown.start("dividing the step", 1)
+    divided = divided_plans(work, problem)
+    shown.advance(1)
+    shown.finish()
+    found = _plans(problem, schedules, count, divided)
+    return _document(spec, work, problem, found, alone, divided, notes)
+
+
+def _plans(
+    problem: PipelineProblem, schedules: Sequence[str], count: int, divided: DividedPlans
+) -> Sequence[PipelinePlan]:
+    """Of pipelines and replicas; none where only what divides operators or weights fits."""
+    try:
+        return best_plans(problem, schedules, count=count)
+    except NoPipelinePlan:
+        if divided.layouts is None and divided.fully_sharded is None:
+            raise
+        return ()
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
@@ -104,6 +122,7 @@ def _document(
     problem: PipelineProblem,
     found: Sequence[PipelinePlan],
     alone: tuple[float, int],
+    divided: DividedPlans,
     notes: tuple[str, ...],
 ) -> TrainingPlan:
     devices = PlanDevices(
@@ -119,14 +138,14 @@ def _document(
     )
     here = host()
     single, single_threads = alone
-    parallel = work.data_parallel_ms(problem)
+    parallel = work.data_parallel_ms(problem) if fits_whole(work, problem) else None
     # What one process and DistributedDataParallel take was found from steps of their own; that of the planner is rougher.
     bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
+    if divided.layouts is not None:
+        bound = min(bound, divided.layouts.bound_ms)
     priced = [replace(_priced(one, problem, single, parallel), bound_ms=bound) for one in found]
     priced.sort(key=lambda one: (one.step_ms, one.peak_bytes))
-    best = priced[0]
-    way: Way = "pipeline" if best.devices > 1 else "data parallel" if best.replicas > 1 else "single process"
-    return TrainingPlan(
+    rough = TrainingPlan(
         FORMAT,
         PlanOrigin(__version__, str(torch.__version__), str(here), here.fingerprint(), work.threads),
         spec,
@@ -134,15 +153,22 @@ def _document(
         problem.layers,
         problem.ring,
         problem.prefetch,
-        best,
-        way,
+        priced[0] if priced else None,
+        "single process",
         tuple(priced[1:]),
         single,
         single_threads,
         parallel,
         _changes(problem, work, single),
-        notes,
+        (*notes, *divided.notes),
+        divided.layouts,
+        divided.fully_sharded,
+        bound,
     )
+    ways = rough.ways_ms
+    if not any(one.devices == one.replicas == 1 for one in priced) and len(ways) > 1:
+        del ways["single process"]  # it does not fit on one device
+    return replace(rough, way=min(ways, key=lambda one: ways[one]))
 
 
 def _priced(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:

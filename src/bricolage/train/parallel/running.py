@@ -84,18 +84,20 @@ def run_plan(
     chosen = plan.pipelines[:pipelines]
     jobs = {
         PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
-            one, plan.begins(one), table_text(table_of(one) if number else schedule)
+            one, plan.begins(one), table_text(table_of(one) if number or schedule is None else schedule)
         )
         for number, one in enumerate(chosen)
     }
     job = ParallelJob(
         plan.step,
         jobs,
-        count > 1 and plan.step.batch_size % count == 0,
+        plan.data_parallel_ms is not None,
         seconds,
         timeout_s,
         max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
         plan.single_threads,
+        plan.layouts,
+        plan.fully_sharded is not None,
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(
@@ -108,9 +110,7 @@ def run_plan(
         if rank.number:
             return None
         answers = [one for one in several if one is not None]
-    predicted = {name: one.plan.step_ms for name, one in jobs.items()} | {SINGLE: plan.single_ms}
-    if plan.data_parallel_ms is not None:
-        predicted["data parallel"] = plan.data_parallel_ms
+    predicted = {name: one.plan.step_ms for name, one in jobs.items()} | plan.ways_ms
     result = _result(predicted, answers)
     (folder / RESULT).write_text(json.dumps(encode(result), indent=1) + "\n", encoding="utf-8")
     return result

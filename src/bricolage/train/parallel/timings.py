@@ -24,7 +24,7 @@ from bricolage.train.plan.layers import PartTimes, joined, planned_layers
 from bricolage.train.plan.problem import PipelineProblem, PlannedLayer, divisors
 from bricolage.train.predict.cost_model import StepCost, StepCostModel
 from bricolage.train.predict.exchange import buckets, overlapped
-from bricolage.train.predict.operators import QUANTILE, OperatorTimings, profile
+from bricolage.train.predict.operators import QUANTILE, OperatorTimings, goes_on, profile
 from bricolage.train.predict.pipeline import StepRow
 from bricolage.train.predict.running import Running, blocks, prepared
 from bricolage.train.predict.variant import Variant
@@ -157,6 +157,19 @@ class StepTimings:
         """The parts of the module as PyTorch runs it whole, not in stages."""
         return planned_layers(self._rows)
 
+    def passes_ms(self, samples: int) -> float:
+        """Milliseconds of forward and backward pass of the whole module, in one process that no other slows."""
+        return sum(
+            samples * (one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms)
+            + one.forward_start_ms
+            + one.backward_start_ms
+            for one in self.whole
+        )
+
+    def crowd(self, problem: PipelineProblem) -> float:
+        """The factor by which computing takes longer because all processes run at once."""
+        return self.crowding * max(1.0, problem.devices / problem.cores)
+
     def data_parallel_ms(self, problem: PipelineProblem) -> float | None:
         """By DistributedDataParallel on all devices: buckets are exchanged while gradients are computed."""
         workers = problem.devices
@@ -165,15 +178,8 @@ class StepTimings:
         samples = self.spec.batch_size // workers
         size = min(self.sizes, key=lambda one: abs(one - samples))
         graph, ms, numbers = self._rows[size].second
-        whole = self.whole
-        passes = sum(
-            samples * (one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms)
-            + one.forward_start_ms
-            + one.backward_start_ms
-            for one in whole
-        )
-        crowd = self.crowding * max(1.0, workers / problem.cores)
-        scale = crowd * passes / (sum(ms[number] for number in numbers) or 1.0)
+        crowd = self.crowd(problem)
+        scale = crowd * self.passes_ms(samples) / (sum(ms[number] for number in numbers) or 1.0)
         ring = problem.ring if problem.ring is not None else _ring_of(problem)
         place = {number: index for index, number in enumerate(numbers)}
         ready = [replace(one, ready=place.get(one.ready, len(numbers) - 1)) for one in graph.gradients]
@@ -181,7 +187,7 @@ class StepTimings:
         ends, sent = overlapped([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
         arrived = max([ends[-1] if ends else 0.0, *(some.end_ms for some in sent)])
         arrived += 2 * ring.copy_ms_per_byte * sum(some.bytes for some in sending)
-        return arrived + crowd * sum(one.update_ms for one in whole)
+        return arrived + crowd * sum(one.update_ms for one in self.whole)
 
 
 def _by(part: PartTimes, forward: float, backward: float) -> PartTimes:
@@ -200,7 +206,7 @@ def _stage_times(
     times: list[list[tuple[float, float, float]]] = []
     end = time.perf_counter() + seconds
     with users_code("the module, divided into stages"):
-        while len(times) <= _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
+        while len(times) < 2 or goes_on(len(times) - 1, end, seconds, _ROUNDS):
             forward, backward = _one_round(division, step, inputs, targets, divided=False)
             _, divided = _one_round(division, step, inputs, targets, divided=True)
             times.append(list(zip(forward, backward, divided, strict=True)))

@@ -1,7 +1,7 @@
 """Pipelines that update weights between micro-batches, with the versions of the weights that this takes.
 
 A stage's weights are updated after every `each` backward passes, with the mean of their gradients: 1 in PipeDream (SOSP 2019), as
-many as devices in 2BW (ICML 2021). A micro-batch uses the same version in both passes of a stage; which one, the table names. That
+many as devices in 2BW (ICML 2021). PipeMare, without versions, is in `delayed.py`. A micro-batch uses the same version in both passes of a stage; which one, the table names. That
 is other training than one update a batch: what is compared is the change of the weights after a batch, with the same micro-batches
 one after another in one process.
 """
@@ -15,9 +15,10 @@ from typing import TypeAlias
 import torch
 from torch.func import functional_call
 
+from bricolage.train.parallel.delayed import DelayedWeights, Remedies, delayed_changes
 from bricolage.train.parallel.division import ModuleStage, batch_names, divide_module
 from bricolage.train.parallel.executors import Seat
-from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses, Weights
+from bricolage.train.parallel.loop import KeptWeights, MicroBatches, ScheduleLoop, TimedPasses, Weights
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.spec import Optimiser
 from bricolage.train.step import TrainingStep, make_optimiser
@@ -29,6 +30,11 @@ Makes: TypeAlias = "Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]"
 def updates_after(plan: PipelinePlan) -> int:
     """Micro-batches between two updates."""
     return plan.devices if plan.schedule == "2bw" else 1
+
+
+def remedies_of(plan: PipelinePlan) -> Remedies:
+    """Of PipeMare, for a batch: the learning rate is rescheduled over twice its micro-batches."""
+    return Remedies(2 * plan.micro_batches)
 
 
 def _maker(spec: Optimiser) -> Makes:
@@ -55,7 +61,7 @@ class VersionedPipeline:
         for one in division.stages:
             one.recompute = plan.recompute
         self.engine = "loop"
-        self._optimiser = step.optimiser
+        self._optimiser, self._schedule = step.optimiser, schedule
         self._loop = ScheduleLoop(division, schedule, self._seat.device, self._seat.ranks, batches, step.loss)
         self._changes: Weights = {}
 
@@ -63,15 +69,21 @@ class VersionedPipeline:
         """See `StepExecutor`."""
         if not self._seat.takes_part:
             return TimedPasses()
-        return self._loop.run(Versions(self._loop, updates_after(self._plan), _maker(replace(self._optimiser, lr=0.0))))
+        return self._loop.run(self._kept(replace(self._optimiser, lr=0.0)))
+
+    def _kept(self, optimiser: Optimiser) -> KeptWeights:
+        """What keeps the weights of a batch."""
+        makes = _maker(optimiser)
+        if self._plan.schedule == "pipemare":
+            return DelayedWeights(self._loop.stages, self._schedule, makes, remedies_of(self._plan))
+        return Versions(self._loop, updates_after(self._plan), makes)
 
     def learn(self) -> None:
         """A batch with the optimiser's learning rate, after which the weights are as before."""
         if not self._seat.takes_part:
             return
         before = {name: one.detach().clone() for name, one in self._named()}
-        versions = Versions(self._loop, updates_after(self._plan), _maker(self._optimiser))
-        self._loop.run(versions)
+        self._loop.run(self._kept(self._optimiser))
         self._changes = {name: one.detach() - before[name] for name, one in self._named()}
         with torch.no_grad():
             for name, one in self._named():
@@ -112,6 +124,9 @@ class Versions:
         """The weights that a forward pass uses."""
         return self._kept[one.stage, one.version]
 
+    def back(self, one: Pass, version: int) -> None:
+        """Nothing: the version of the forward pass is still there."""
+
     def add(self, stage: int, version: int) -> None:
         """Takes the gradients of a backward pass whose forward pass used a version, and updates where it is time."""
         count, sums = self._sums[stage]
@@ -140,6 +155,8 @@ def changes_one_by_one(
 ) -> Weights:
     """What a batch changes in the weights, in one process: micro-batches one after another, each with the versions that the table
     names. Nothing of it is in common with `ScheduleLoop` but the division of the module."""
+    if plan.schedule == "pipemare":
+        return delayed_changes(step, plan, schedule, begins, remedies_of(plan))
     batches = MicroBatches.of(step.inputs, step.targets, plan.micro_batches)
     stages = divide_module(step, begins, batches.inputs[0]).stages
     version = {(one.stage, one.micro_batch): one.version for row in schedule.rows for one in row if one.kind == "F"}

@@ -9,11 +9,13 @@ from functools import partial
 
 import torch
 
-from bricolage.errors import BadPlan
+from bricolage.errors import BadPlan, NotShardable
 from bricolage.measure.turns import take_turns
 from bricolage.train.parallel.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.parallel.sharded import FullyShardedStep, ShardedOperators
 from bricolage.train.parallel.versions import VersionedPipeline, changes_one_by_one
 from bricolage.train.plan.document import table_of
+from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.rank import Rank
 from bricolage.train.spec import StepSpec
@@ -21,7 +23,7 @@ from bricolage.train.step import TrainingStep, build
 from bricolage.work.pipeline.csv import from_text
 from bricolage.work.pipeline.table import PipelineSchedule
 
-SINGLE = "single process"
+SINGLE, SHARDED, FULLY_SHARDED = "single process", "sharded", "fully sharded"
 BOUND = 1e-6
 """Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
 _OF_ITSELF = 4.0
@@ -63,6 +65,10 @@ class ParallelJob:
     """Of each process, but for one that runs alone."""
     single_threads: int
     """Of that one."""
+    layouts: LayoutPlan | None = None
+    """Of divided operators, where they take part."""
+    fully_sharded: bool = False
+    """Whether FSDP2 takes part."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +145,39 @@ def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[s
                 found[name] = VersionedPipeline(build(job.spec), one.plan, schedule, one.begins, rank.number)
         except BadPlan as error:
             reason = str(error.facts["reason"])
-        failed = torch.tensor([int(bool(reason))])
-        rank.dist.all_reduce(failed, op=rank.dist.ReduceOp.MAX)
-        if int(failed):
+        if _any(bool(reason), rank):
             failures[name] = reason or "another process cannot divide the module"
+            found.pop(name, None)
+    for name, make in _divided(job).items():
+        reason = ""
+        try:
+            found[name] = make()
+        except NotShardable as error:
+            reason = str(error.facts["reason"])
+        if _any(bool(reason), rank):
+            failures[name] = reason or "another process cannot divide the step"
             found.pop(name, None)
     if job.data_parallel:
         found["data parallel"] = DataParallel(build(job.spec), rank.number, rank.size)
     found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0)
     return found, failures
+
+
+def _divided(job: ParallelJob) -> dict[str, Callable[[], StepExecutor]]:
+    """Ways with divided operators or weights that take part."""
+    found: dict[str, Callable[[], StepExecutor]] = {}
+    if job.layouts is not None:
+        found[SHARDED] = partial(ShardedOperators, build(job.spec), job.layouts)
+    if job.fully_sharded:
+        found[FULLY_SHARDED] = partial(FullyShardedStep, build(job.spec))
+    return found
+
+
+def _any(one: bool, rank: Rank) -> bool:
+    """Whether it is so in any process."""
+    found = torch.tensor([int(one)])
+    rank.dist.all_reduce(found, op=rank.dist.ReduceOp.MAX)
+    return bool(int(found))
 
 
 # --- gradients ----------------------------------------------------------------------------------------------------------

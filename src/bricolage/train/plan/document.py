@@ -18,17 +18,19 @@ from bricolage.codec import DecodeError, Length, Within, decode, encode, parse
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import BadPlan, MissingFile, NewerTrainingPlan
+from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer
 from bricolage.train.spec import StepSpec
 from bricolage.work.pipeline.csv import from_text, table_text
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import PipelineSchedule
 
-FORMAT = 1
-"""Version of the format. Readers refuse a higher one."""
+FORMAT = 2
+"""Version of the format. Readers refuse a higher one; in 1 no operators were divided."""
 PLAN, TABLE, RESULT = "plan.json", "schedule.csv", "result.json"
 """Files of a plan's folder."""
-Way: TypeAlias = Literal["pipeline", "data parallel", "single process"]
+Way: TypeAlias = Literal["pipeline", "data parallel", "single process", "sharded", "fully sharded"]
+"""How a step is run: "sharded" has operators divided by layouts, "fully sharded" is FSDP2."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ class PlanChange:
 
 
 @dataclass(frozen=True)
+class FullyShardedPlan:
+    """Data parallelism with weights that lie divided (FSDP2), where whole ones do not fit. Predicted."""
+
+    step_ms: float
+    exchange_ms: float
+    """Of these, gathering weights and adding up gradients."""
+    peak_bytes: float
+
+
+@dataclass(frozen=True)
 class TrainingPlan:
     """What `plan.json` holds. Times in milliseconds."""
 
@@ -87,7 +99,8 @@ class TrainingPlan:
     ring: Ring | None
     """How all-reduces were measured; none for described devices."""
     prefetch: bool
-    chosen: PipelinePlan
+    chosen: PipelinePlan | None
+    """Of pipelines and replicas, the fastest; None where only what divides operators or weights fits."""
     way: Way
     """The way to run the step that is predicted to be fastest."""
     runner_ups: tuple[PipelinePlan, ...]
@@ -96,21 +109,32 @@ class TrainingPlan:
     single_threads: Annotated[int, Within(1, 1 << 16)]
     """Of that process: as many as are fastest."""
     data_parallel_ms: float | None
-    """By DistributedDataParallel on all devices, which exchanges while it computes. None where the batch does not divide."""
+    """By DistributedDataParallel on all devices, which exchanges while it computes. None where the batch does not divide, or what
+    lies whole on each device does not fit."""
     changes: tuple[PlanChange, ...]
     notes: tuple[str, ...] = ()
     """What the plan does not have, and why."""
+    layouts: LayoutPlan | None = None
+    """The step with its operators divided among all devices; None where they cannot be, and on one device."""
+    fully_sharded: FullyShardedPlan | None = None
+    """None where plain data parallelism fits, or this does not either."""
+    bound: float | None = None
+    """No way takes less, milliseconds; None where the chosen pipeline says it."""
 
     def __post_init__(self) -> None:
         _ = self.problem
         most = len(self.layers)
-        for one in (self.chosen, *self.runner_ups):
+        for one in self.plans:
             if one.devices * one.replicas > self.devices.count:
                 raise ValueError(f"a plan takes {one.devices * one.replicas} devices of {self.devices.count}")
             if list(one.begins) != sorted(set(one.begins)) or not one.begins or one.begins[-1] >= most or one.begins[0]:
                 raise ValueError("a plan's stages do not begin at layers in their order")
             if self.step.batch_size % (one.replicas * one.micro_batches):
                 raise ValueError(f"{one.replicas} x {one.micro_batches} micro-batches do not divide the batch")
+        if self.layouts is not None and self.layouts.workers != self.devices.count:
+            raise ValueError(f"its layouts are for {self.layouts.workers} devices of {self.devices.count}")
+        if self.way in ("sharded", "fully sharded") and self.way not in self.ways_ms:
+            raise ValueError(f"it chooses '{self.way}', and has no such plan")
 
     @cached_property
     def problem(self) -> PipelineProblem:
@@ -130,16 +154,39 @@ class TrainingPlan:
     @property
     def bound_ms(self) -> float:
         """No way takes less."""
-        return self.chosen.bound_ms
+        if self.bound is not None:
+            return self.bound
+        return self.problem.bound_ms if self.chosen is None else self.chosen.bound_ms
+
+    @property
+    def plans(self) -> tuple[PipelinePlan, ...]:
+        """Of pipelines and replicas, the fastest first."""
+        return (*(() if self.chosen is None else (self.chosen,)), *self.runner_ups)
+
+    @property
+    def shown(self) -> PipelinePlan | None:
+        """The plan whose order of passes `schedule.csv` holds."""
+        return self.pipelined or self.chosen
+
+    @property
+    def ways_ms(self) -> dict[Way, float]:
+        """What each way to run the step is predicted to take, of those that there are."""
+        found: dict[Way, float] = {"single process": self.single_ms}
+        if self.pipelined is not None:
+            found["pipeline"] = self.pipelined.step_ms
+        if self.data_parallel_ms is not None:
+            found["data parallel"] = self.data_parallel_ms
+        if self.layouts is not None:
+            found["sharded"] = self.layouts.ms
+        if self.fully_sharded is not None:
+            found["fully sharded"] = self.fully_sharded.step_ms
+        return found
 
     @property
     def step_ms(self) -> float:
         """Predicted, the way that it chooses."""
-        if self.way == "single process":
-            return self.single_ms
-        if self.way == "data parallel" and self.data_parallel_ms is not None:
-            return self.data_parallel_ms
-        return self.chosen.step_ms
+        ways = self.ways_ms
+        return ways.get(self.way, min(ways.values()) if self.chosen is None else self.chosen.step_ms)
 
     def begins(self, plan: PipelinePlan) -> tuple[str, ...]:
         """Paths of the modules with which stages begin, but for the first."""
@@ -148,7 +195,7 @@ class TrainingPlan:
     @property
     def pipelines(self) -> tuple[PipelinePlan, ...]:
         """The plans that divide the module, the fastest first."""
-        return tuple(one for one in (self.chosen, *self.runner_ups) if one.devices > 1)
+        return tuple(one for one in self.plans if one.devices > 1)
 
     @property
     def pipelined(self) -> PipelinePlan | None:
@@ -170,38 +217,45 @@ def write_plan(plan: TrainingPlan, folder: Path) -> None:
     """
     kept = replace(plan, step=replace(plan.step, folder=relpath(plan.step.folder, folder.resolve())))
     (folder / PLAN).write_text(json.dumps(encode(kept), indent=1) + "\n", encoding="utf-8")
-    shown = plan.pipelined or plan.chosen
-    (folder / TABLE).write_text(table_text(table_of(shown)), encoding="utf-8")
+    if plan.shown is not None:
+        (folder / TABLE).write_text(table_text(table_of(plan.shown)), encoding="utf-8")
 
 
-def read_plan(folder: Path) -> tuple[TrainingPlan, PipelineSchedule]:
-    """A plan and the schedule of the plan that divides the module (that of one device, where none does).
+def read_plan(folder: Path) -> tuple[TrainingPlan, PipelineSchedule | None]:
+    """A plan and the schedule of the plan that divides the module (that of one device, where none does; None where only what divides
+    operators or weights fits).
 
     Raises:
         MissingFile: a file is not there.
         NewerTrainingPlan: it has a later format.
         BadPlan: it is damaged, or its schedule does not fit it.
     """
-    for name in (PLAN, TABLE):
-        if not (folder / name).is_file():
-            raise MissingFile(path=folder / name)
+    if not (folder / PLAN).is_file():
+        raise MissingFile(path=folder / PLAN)
     try:
         data = parse((folder / PLAN).read_bytes())
         if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
             raise NewerTrainingPlan(path=folder / PLAN, found=data["format"], known=FORMAT)
         plan = decode(TrainingPlan, data)
-        shown = plan.pipelined or plan.chosen
-        wanted = table_of(shown)
-        text = (folder / TABLE).read_text(encoding="utf-8")
-        schedule = from_text(wanted.name, text, max(wanted.weight_copies), synchronous=wanted.synchronous)
+        schedule = None if plan.shown is None else _read_table(folder, plan.shown)
     except (DecodeError, ValueError) as error:
         raise BadPlan(reason=f"'{folder}' is damaged: {error}") from error
+    place = str((folder / plan.step.folder).resolve())
+    return replace(plan, step=replace(plan.step, folder=place)), schedule
+
+
+def _read_table(folder: Path, shown: PipelinePlan) -> PipelineSchedule:
+    """Raises ValueError where it is damaged."""
+    if not (folder / TABLE).is_file():
+        raise MissingFile(path=folder / TABLE)
+    wanted = table_of(shown)
+    text = (folder / TABLE).read_text(encoding="utf-8")
+    schedule = from_text(wanted.name, text, max(wanted.weight_copies), synchronous=wanted.synchronous)
     facts = [(one.stages, one.micro_batches, len(one.rows)) for one in (schedule, wanted)]
     if facts[0] != facts[1]:
         told = " and ".join("{} stages, {} micro-batches, {} devices".format(*one) for one in facts)
         raise BadPlan(reason=f"'{folder / TABLE}' and '{folder / PLAN}' differ: {told}")
-    place = str((folder / plan.step.folder).resolve())
-    return replace(plan, step=replace(plan.step, folder=place)), schedule
+    return schedule
 
 
 def stage_layers(plan: TrainingPlan, pipeline: PipelinePlan) -> tuple[tuple[PlannedLayer, ...], ...]:

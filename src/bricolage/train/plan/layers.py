@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -94,6 +95,22 @@ def joined(layers: Sequence[PlannedLayer], begin: int, end: int) -> tuple[Planne
         name: sum(getattr(one, name) for one in some) for name in vars(some[0]) if name not in ("name", "sent_bytes")
     }
     return (*layers[:begin], replace(some[0], sent_bytes=some[-1].sent_bytes, **facts), *layers[end:])
+
+
+def even_blocks(weights: Sequence[float], most: int) -> list[tuple[int, int]]:
+    """At most so many runs of neighbours, by first and behind last: each ends where the sum comes closest to its share."""
+    if len(weights) <= most:
+        return [(one, one + 1) for one in range(len(weights))]
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    if sums[-1] <= 0.0:
+        sums = np.arange(len(weights) + 1.0)
+    cuts = {0, len(weights), *np.searchsorted(sums, sums[-1] * np.arange(1, most) / most).tolist()}
+    return list(itertools.pairwise(sorted(cuts)))
+
+
+def in_blocks(layers: Sequence[PlannedLayer], blocks: Sequence[tuple[int, int]]) -> tuple[PlannedLayer, ...]:
+    """Runs of layers as one each."""
+    return tuple(one for begin, end in blocks for one in joined(layers[begin:end], 0, end - begin))
 
 
 def line(seen: Mapping[int, float]) -> tuple[float, float]:

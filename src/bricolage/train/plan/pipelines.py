@@ -8,24 +8,29 @@ of its shape takes, or a quarter longer than the best plan of all; and when its 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bricolage.errors import NoPipelinePlan
 from bricolage.search.partition import partitions
+from bricolage.train.plan.layers import even_blocks, in_blocks
 from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer, divisors
 from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
 
-ASYNCHRONOUS = ("pipedream", "2bw")
+ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
 """Schedules that update weights between micro-batches: other training, so only where they are asked for."""
 PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
 _RUNNER_UP = 1.25
 """Times the best plan: slower ones are not looked for, but for those on one device a replica."""
+_BLOCKS, _ALL_DEVICES, _FEW_DEVICES = 128, 64, 16
+"""Layers in a row, and devices, of which all choices are tried; and devices of a replica where there are more."""
 _TWO_STAGES = frozenset({"interleaved", "zb-v", "dualpipe-v"})
 
 
@@ -35,9 +40,21 @@ def best_plans(
     """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
     fastest on one device, where they fit.
 
+    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica has
+    at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
+
     Raises:
         NoPipelinePlan: none fits into the devices' memory.
     """
+    blocks = even_blocks(problem.layer_ms, _BLOCKS)
+    if len(blocks) < len(problem.layers):
+        rough = replace(problem, layers=in_blocks(problem.layers, blocks))
+        found = best_plans(rough, schedules, count=count, max_micro_batches=max_micro_batches)
+        begins = [begin for begin, _ in blocks]
+        return [
+            replace(one, begins=tuple(begins[stage] for stage in one.begins), bound_ms=problem.bound_ms)
+            for one in found
+        ]
     best: dict[tuple[str, bool, int], PipelinePlan] = {}
     least = math.inf
     choices = [(choice.least_ms, choice) for choice in _choices(problem, schedules, max_micro_batches)]
@@ -95,7 +112,7 @@ def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> I
     for replicas in range(1, problem.devices + 1):
         if problem.batch % replicas:
             continue
-        for devices in range(1, problem.devices // replicas + 1):
+        for devices in _counts(problem.devices, problem.devices // replicas):
             for name in schedules if devices > 1 else ("1f1b",):
                 stages = devices * 2 if name in _TWO_STAGES else devices
                 if stages > len(problem.layers):
@@ -105,6 +122,14 @@ def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> I
                     for micro in divisors(problem.batch // replicas):
                         if micro <= most:
                             yield _Choice(problem, name, devices, replicas, micro, cut)
+
+
+def _counts(devices: int, most: int) -> Sequence[int]:
+    """Devices that a replica may have."""
+    if devices <= _ALL_DEVICES:
+        return range(1, most + 1)
+    some = {*range(1, _FEW_DEVICES + 1), *divisors(devices), *(1 << power for power in range(most.bit_length()))}
+    return sorted(one for one in some if one <= most)
 
 
 @dataclass(frozen=True)
@@ -130,25 +155,26 @@ class _Cut:
 
     def times(self, problem: PipelineProblem, samples: int) -> StageTimes:
         """Of micro-batches of so many samples."""
-        start = problem.start_ms
+        start, sums = problem.start_ms, self.sums
         forward = [
-            samples * sum(one.forward_ms for one in part) + sum(one.forward_start_ms for one in part)
-            for part in self.stages
+            samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)
         ]
         again = forward if self.recompute else [0.0] * len(forward)
+        backward = zip(sums["input_gradient_ms"], sums["backward_start_ms"], again, strict=True)
+        divided = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
         return StageTimes(
             [ms + start for ms in forward],
-            [
-                samples * sum(one.input_gradient_ms for one in part)
-                + sum(one.backward_start_ms for one in part)
-                + more
-                + start
-                for part, more in zip(self.stages, again, strict=True)
-            ],
-            [samples * sum(one.weight_gradient_ms for one in part) for part in self.stages],
+            [samples * each + once + more + start for each, once, more in backward],
+            [samples * each for each in sums["weight_gradient_ms"]],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
-            [sum(samples * one.divided_ms + one.divided_start_ms for one in part) for part in self.stages],
+            [samples * each + once for each, once in divided],
         )
+
+    @cached_property
+    def sums(self) -> dict[str, list[float]]:
+        """By field of a layer its sum in each stage."""
+        names = [name for name in vars(self.stages[0][0]) if name != "name"]
+        return {name: [math.fsum(getattr(one, name) for one in part) for part in self.stages] for name in names}
 
 
 @dataclass(frozen=True)
@@ -181,17 +207,19 @@ class _Choice:
         both = self.name == "chimera"
         micro = self.micro_batches // 2 if both else self.micro_batches
         way_in = way_back = 0.0
-        for stage, part in enumerate(self.cut.stages):
+        for stage in range(len(self.cut.stages)):
             exchange = self._exchange_ms(stage, self.replicas * (2 if both else 1))
-            after = micro * weight[stage] + exchange + sum(one.update_ms for one in part)
+            after = micro * weight[stage] + exchange + self.cut.sums["update_ms"][stage]
             best = max(best, way_in + micro * (forward[stage] + inner[stage]) + max(after, way_back))
             way_in, way_back = way_in + forward[stage], way_back + inner[stage]
         return best
 
     def plan(self) -> PipelinePlan | None:
         """What the simulator says; None where the schedule does not take so many micro-batches, or memory does not suffice."""
+        if math.fsum(self.cut.sums["lasting_bytes"]) > self.devices * self.problem.memory_bytes:
+            return None
         try:
-            schedule = SCHEDULES[self.name](self.devices, self.micro_batches)
+            schedule = _table(self.name, self.devices, self.micro_batches)
         except ValueError:
             return None
         peak = max(self._peak(row) for row in schedule.rows)
@@ -206,8 +234,7 @@ class _Choice:
         exchanges = self._exchanges(schedule)
         crowd = max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
         updates = [
-            crowd * sum(sum(one.update_ms for one in self.cut.stages[stage]) for stage in _held(row))
-            for row in schedule.rows
+            crowd * math.fsum(self.cut.sums["update_ms"][stage] for stage in _held(row)) for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
         return PipelinePlan(
@@ -242,12 +269,12 @@ class _Choice:
         return run_times(schedule, stages, cores=self.cores, prefetch=self.problem.prefetch)
 
     def _exchange_ms(self, stage: int, workers: int) -> float:
-        return self.problem.all_reduce_ms(sum(one.gradient_bytes for one in self.cut.stages[stage]), workers)
+        return self.problem.all_reduce_ms(self.cut.sums["gradient_bytes"][stage], workers)
 
     def kept(self, stage: int) -> tuple[float, float]:
         """Bytes of a micro-batch's activations, and what of them is kept until its backward pass."""
         stages = self.cut.stages
-        full = self.samples * sum(layer.kept_bytes for layer in stages[stage])
+        full = self.samples * self.cut.sums["kept_bytes"][stage]
         if not self.cut.recompute:
             return full, full
         kept = self.samples * stages[stage - 1][-1].sent_bytes if stage else 0.0
@@ -263,10 +290,17 @@ class _Choice:
             most = max(most, held + (full - kept if self.cut.recompute else 0.0))
             if one.kind in "BW":
                 held -= kept
-        # The first device of PipeDream keeps a version for each device.
-        versions = {"pipedream": self.devices, "2bw": 2}.get(self.name, 1)
-        most += (versions - 1) * sum(layer.gradient_bytes for stage in _held(row) for layer in self.cut.stages[stage])
-        return most + sum(sum(layer.lasting_bytes for layer in self.cut.stages[stage]) for stage in _held(row))
+        # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
+        versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
+        held_stages = _held(row)
+        most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
+        return most + math.fsum(self.cut.sums["lasting_bytes"][stage] for stage in held_stages)
+
+
+@functools.lru_cache(maxsize=512)
+def _table(name: str, devices: int, micro_batches: int) -> PipelineSchedule:
+    """Of that name, made once."""
+    return SCHEDULES[name](devices, micro_batches)
 
 
 def _held(row: Sequence[Pass]) -> list[int]:

@@ -104,7 +104,7 @@ class OperatorTimings:
 def profile(
     running: Running, graph: StepGraph, threads: int, seconds: float, least: int = _ROUNDS[0]
 ) -> OperatorProfile:
-    """Runs the step for `seconds`, and `least` times; each time once watched and once not.
+    """Runs the step for `seconds`, and `least` times, unless that takes three times as long; each time once watched and once not.
 
     Raises:
         NotTraceable: it runs other operators than its graph has.
@@ -121,7 +121,7 @@ def profile(
     try:
         running.run()
         end = time.perf_counter() + seconds
-        while len(plain) < least or (time.perf_counter() < end and len(plain) < _ROUNDS[1]):
+        while not plain or goes_on(len(plain), end, seconds, (least, _ROUNDS[1])):
             timing.times.clear()
             with timing:
                 running.run()
@@ -142,6 +142,12 @@ def profile(
         phases,
         tuple(np.quantile(np.array(watched), QUANTILE, axis=0).tolist()),
     )
+
+
+def goes_on(rounds: int, end: float, seconds: float, limits: tuple[int, int]) -> bool:
+    """Whether there is a further round: time is left; or there were few, and not thrice the time is over."""
+    now = time.perf_counter()
+    return (now < end and rounds < limits[1]) or (rounds < limits[0] and now < end + 2 * seconds)
 
 
 def timed(running: Runs) -> dict[Phase, float]:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bricolage.device.device import Peaks
 from bricolage.device.host import host
+from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.process_group import run_group
 from bricolage.train.rank import Rank
-from bricolage.train.sharding.plan import DeviceGroup, LayoutPlan, plan_layouts, roofline_ms
+from bricolage.train.sharding.calls import measure_calls
+from bricolage.train.sharding.plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
 from bricolage.train.sharding.run import distribute, run_sharded
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.spec import StepSpec
@@ -68,11 +69,12 @@ def here(spec: StepSpec, workers: int, *, threads: int = 1, seconds: float = 2.0
 
     device = host()
     ring, _ = measure_ring(spec, workers, threads, seconds)
-    share = min(1.0, threads / device.threads)
-    peaks = Peaks(device.peaks.gflops * share, device.peaks.gbytes / workers)
+    calls = measure_calls(workers, threads, spec.optimiser, seconds)
+    peaks = share_of_peaks(device, threads, workers)
     step = build(spec)
-    slowdown = max(1.0, _alone_ms(step, threads) / roofline_ms(trace_joint(step), peaks))
-    return DeviceGroup(workers, ring, peaks, device.memory_bytes / workers, _START_MS, slowdown)
+    slowdown = slowdown_of(trace_joint(step), peaks, _alone_ms(step, threads))
+    memory = device.memory_bytes / workers
+    return DeviceGroup(workers, calls.on(ring), peaks, memory, calls.operator_ms, slowdown, calls.update_ms)
 
 
 def _alone_ms(step: TrainingStep, threads: int) -> float:
@@ -90,10 +92,6 @@ def _alone_ms(step: TrainingStep, threads: int) -> float:
     finally:
         step.module.zero_grad()
         torch.set_num_threads(kept)
-
-
-_START_MS = 0.05
-"""Of an operator of DTensor: its propagation in Python."""
 
 
 def plan_spec(spec: StepSpec, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:

@@ -13,24 +13,28 @@ samples: all are choices of one programme.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bricolage.device.collective import Ring
-from bricolage.device.device import Peaks
+from bricolage.device.device import Device, Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.frontends.torch_operators import flops_of, is_view, name_of, size_of, tensors_of
 from bricolage.search.sharding.joint import RELAY, shared_conversions
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
 from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingPlan, ShardingProblem, Signature
 from bricolage.search.sharding.programme import best_sharding
+from bricolage.train.plan.layouts import LayoutPlan, OperatorLayouts
 from bricolage.train.sharding.signatures import Pair, signatures_on
 from bricolage.train.sharding.trace import JointStep, called_with, tensor_arguments
 from bricolage.train.spec import Optimiser
 
 if TYPE_CHECKING:
     import torch
+
+
+_RELAYS_S = 10.0
+"""For which graphs with shared conversions are looked for."""
 
 
 @dataclass(frozen=True)
@@ -44,52 +48,15 @@ class DeviceGroup:
     memory_bytes: float = math.inf
     """Of each."""
     start_ms: float = 0.002
-    """Of each operator."""
+    """Of each operator, views too: until it runs."""
+    update_ms: float = 0.0
+    """Of the update of each parameter, besides its bytes."""
     slowdown: float = 1.0
     """By which operators take longer than their rooflines."""
 
     def ms(self, flops: float, size: float) -> float:
         """Of an operator on one device, by its operations and the bytes that it reads and writes there."""
         return self.slowdown * self.peaks.floor_ms(flops, size)
-
-
-@dataclass(frozen=True)
-class OperatorLayouts:
-    """Of what an operator reads and writes."""
-
-    name: str
-    """Of its node in the traced graph."""
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
-
-
-@dataclass(frozen=True)
-class LayoutPlan:
-    """Layouts of a step on a group of devices, with what is predicted for it; times in milliseconds."""
-
-    workers: int
-    parameters: Mapping[str, Layout]
-    buffers: Mapping[str, Layout]
-    batch: tuple[Layout, ...]
-    operators: tuple[OperatorLayouts, ...]
-    relays: Mapping[str, Layout]
-    """Tensors, by node and output ("mm.0"), that are converted as soon as they are made, for all who read them."""
-    ms: float
-    conversion_ms: float
-    bound_ms: float
-    """No layouts that fit take less, by the same prediction, with these relays."""
-    peak_bytes: float
-    """On each device."""
-    replicas_ms: float
-    """Of plain data parallelism: weights whole, samples divided. Infinite where it does not fit."""
-    single_ms: float
-    """Of one device, whatever its memory."""
-    method: str
-    whole: tuple[str, ...] = ()
-    """Types of operators, some of which run whole on each device whatever the layouts: DTensor does not divide them, or their
-    sizes do not divide."""
-    refuted: tuple[str, ...] = ()
-    """Types of which DTensor takes layouts in which their answer would be another one."""
 
 
 def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, limit_s: float = 60.0) -> LayoutPlan:
@@ -107,7 +74,7 @@ def plan_layouts(joint: JointStep, optimiser: Optimiser, group: DeviceGroup, *, 
     described = Described(joint, optimiser, group)
     problem, best = described.best(limit_s)
     try:
-        replicas = described.best(limit_s, described.kept_to(REPLICATED))[1].ms
+        replicas = described.best(limit_s, described.kept_to(REPLICATED), relays=False)[1].ms
     except NoShardingPlan:
         replicas = math.inf
     return described.plan(problem, best, replicas)
@@ -129,6 +96,16 @@ def roofline_ms(joint: JointStep, peaks: Peaks) -> float:
             touched = tensors_of(([one.meta["val"] for one in tensor_arguments(node)], node.meta["val"]))
             total += peaks.floor_ms(node_flops(node), sum(map(size_of, touched)))
     return total
+
+
+def share_of_peaks(device: Device, threads: int, workers: int = 1) -> Peaks:
+    """Of one of so many processes on a device, at a number of threads."""
+    return Peaks(device.peaks.gflops * min(1.0, threads / device.threads), device.peaks.gbytes / workers)
+
+
+def slowdown_of(joint: JointStep, peaks: Peaks, passes_ms: float) -> float:
+    """How much longer than its roofline a step's forward and backward phase takes, which took so many milliseconds."""
+    return max(1.0, passes_ms / max(roofline_ms(joint, peaks), 1e-9))
 
 
 class Described:
@@ -213,8 +190,8 @@ class Described:
             held_bytes(layout, self._tensors[tensor].bytes, workers)
             for layout, tensor in zip((*inputs, *outputs), (*reads, *writes), strict=True)
         )
-        ms = self._group.ms(flops / (workers if divided else 1), held) + self._group.start_ms
-        return Signature(inputs, outputs, 0.0 if view else ms)
+        ms = 0.0 if view else self._group.ms(flops / (workers if divided else 1), held)
+        return Signature(inputs, outputs, ms + self._group.start_ms)
 
     def _updates(self, output: torch.fx.Node) -> None:
         """Each parameter is updated where it lies, by a gradient that lies so."""
@@ -226,7 +203,8 @@ class Described:
             size, workers = self._tensors[parameter].bytes * (3 + 2 * self._states), self._group.workers
             layouts = [one.outputs[0] for one in self._operators[self._given.index(name)].signatures]
             ways = tuple(
-                Signature((one, one), (), self._group.ms(0.0, held_bytes(one, size, workers))) for one in layouts
+                Signature((one, one), (), self._group.ms(0.0, held_bytes(one, size, workers)) + self._group.update_ms)
+                for one in layouts
             )
             self._single += ways[0].ms
             reads = (parameter, self._of[gradient.name, 0])
@@ -234,10 +212,12 @@ class Described:
             self._names.append("")
             self._nodes.append(None)
 
-    def best(self, limit_s: float, problem: ShardingProblem | None = None) -> tuple[ShardingProblem, ShardingPlan]:
+    def best(
+        self, limit_s: float, problem: ShardingProblem | None = None, *, relays: bool = True
+    ) -> tuple[ShardingProblem, ShardingPlan]:
         """The best choice of signatures that hold: those that do not are left out, and it is chosen again. Returned with what it is
         a choice of: where conversions are shared that has relays. `problem`: with fewer signatures than this one has, as
-        `kept_to` gives it."""
+        `kept_to` gives it; `relays`: whether conversions may be shared."""
         now = problem or self.problem
         while True:
             found = best_sharding(now, limit_s=limit_s)
@@ -245,7 +225,9 @@ class Described:
             if held is None:
                 break
             now = held
-        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0))
+        if not relays:
+            return now, found
+        shared, better = shared_conversions(now, found, lambda one: best_sharding(one, limit_s=0.0), limit_s=_RELAYS_S)
         return (shared, better) if self._held(shared, better) is None else (now, found)
 
     def _held(self, problem: ShardingProblem, found: ShardingPlan) -> ShardingProblem | None:

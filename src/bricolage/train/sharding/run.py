@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import NotShardable
 from bricolage.search.sharding.layouts import REPLICATED, Layout
-from bricolage.train.sharding.plan import LayoutPlan, OperatorLayouts
+from bricolage.train.plan.layouts import LayoutPlan, OperatorLayouts
 from bricolage.train.sharding.signatures import LOCAL, to_layout, to_placement
 from bricolage.train.sharding.trace import JointStep, called_with, tensor_arguments
 from bricolage.train.step import TrainingStep
@@ -160,11 +160,13 @@ def _call(
 
 
 def _in_one_piece(value: DTensor) -> DTensor:
-    """With parts that are contiguous: what is cut out of a larger one could not be viewed as the graph views the whole."""
+    """With parts that are contiguous: what is cut out of a larger one could not be viewed as the graph views the whole. So could not
+    what a kernel wrote in another order than PyTorch's tracer foresaw, as that of attention does."""
+    import torch
     from torch.distributed.tensor import DTensor
 
     part = value.to_local()
-    if part.is_contiguous():
+    if part.is_contiguous() and value.is_contiguous():
         return value
     return DTensor.from_local(
         part.contiguous(),
@@ -172,33 +174,63 @@ def _in_one_piece(value: DTensor) -> DTensor:
         value.placements,
         run_check=False,
         shape=value.shape,
-        stride=value.stride(),
+        stride=torch.empty(value.shape, device="meta").stride(),
     )
 
 
-def run_fully_sharded(step: TrainingStep, mesh: DeviceMesh) -> tuple[torch.Tensor, Mapping[str, DTensor | None]]:
-    """One forward and backward phase by FSDP2: weights divided along their first axis and gathered for each module that has own
-    ones, samples divided. The loss is a mean over samples. Changes the step's module.
+class FullySharded:
+    """A step by FSDP2: weights divided along their first axis and gathered for each module that has own ones, samples divided. The
+    loss is a mean over samples. Changes the step's module."""
 
-    Raises:
-        NotShardable: the processes do not divide the samples.
-    """
-    import torch
-    from torch.distributed.fsdp import fully_shard
+    def __init__(self, step: TrainingStep, mesh: DeviceMesh) -> None:
+        """`mesh`: of all processes that share the step.
 
-    size, rank = mesh.size(), mesh.get_local_rank()
-    parts = []
-    for one in (*step.inputs, *step.targets):
-        if one.shape[0] % size:
-            raise NotShardable(reason=f"{size} devices do not divide {one.shape[0]} samples")
-        parts.append(one.chunk(size)[rank])
-    for module in step.module.modules():
-        if module is not step.module and next(module.parameters(recurse=False), None) is not None:
+        Raises:
+            NotShardable: the processes do not divide the samples.
+        """
+        from torch.distributed.fsdp import fully_shard
+
+        size, rank = mesh.size(), mesh.get_local_rank()
+        parts = []
+        for one in (*step.inputs, *step.targets):
+            if one.shape[0] % size:
+                raise NotShardable(reason=f"{size} devices do not divide {one.shape[0]} samples")
+            parts.append(one.chunk(size)[rank])
+        for module in sharded_modules(step.module):
             fully_shard(module, mesh=mesh)
-    fully_shard(step.module, mesh=mesh)
-    inputs = len(step.inputs)
-    loss = step.loss(step.module(*parts[:inputs]), *parts[inputs:])
-    loss.backward()  # FSDP2 averages gradients
-    total = loss.detach().clone()
-    torch.distributed.all_reduce(total, group=mesh.get_group())
-    return total / size, {name: one.grad for name, one in step.module.named_parameters()}  # type: ignore[misc]
+        self._step, self._mesh = step, mesh
+        inputs = len(step.inputs)
+        self._inputs, self._targets = parts[:inputs], parts[inputs:]
+
+    def backward(self) -> torch.Tensor:
+        """The forward and backward phase; the loss of this process's samples. FSDP2 averages gradients."""
+        loss = self._step.loss(self._step.module(*self._inputs), *self._targets)
+        loss.backward()
+        return loss.detach()
+
+    def loss(self, own: torch.Tensor) -> torch.Tensor:
+        """Of all samples."""
+        import torch
+
+        total = own.clone()
+        torch.distributed.all_reduce(total, group=self._mesh.get_group())
+        return total / self._mesh.size()
+
+    @property
+    def gradients(self) -> Mapping[str, DTensor | None]:
+        """By parameter, where it lies."""
+        return {name: one.grad for name, one in self._step.module.named_parameters()}  # type: ignore[misc]
+
+
+def sharded_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules whose weights FSDP2 gathers together; the whole one comes last, with what is left. One that has own weights comes
+    with all inside it: it may read their weights without calling them, as attention does with its last product's."""
+    found: list[torch.nn.Module] = []
+    waiting = list(reversed(list(module.children())))
+    while waiting:
+        one = waiting.pop()
+        if next(one.parameters(recurse=False), None) is not None:
+            found.append(one)
+        else:
+            waiting += reversed(list(one.children()))
+    return [*found, module]

@@ -7,6 +7,7 @@ graph of `torch.fx`, on tensors without memory.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,15 @@ class JointStep:
     """And parameters that want none."""
     batch: int
     """Tensors of inputs and targets."""
+
+    @property
+    def calls(self) -> list[str]:
+        """Names of its operators, in their order, as plans of layouts have them."""
+        return [
+            one.name
+            for one in self.graph.graph.nodes
+            if one.op == "call_function" and one.target is not operator.getitem
+        ]
 
 
 def trace_joint(step: TrainingStep) -> JointStep:

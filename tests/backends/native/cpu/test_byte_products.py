@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.byte_products import PACK_BYTES, byte_operand
-from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.backends.native.cpu.isa import FOR_TESTS, ISAS, Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
@@ -27,7 +27,7 @@ INT8 = KernelConfig("int8")
 
 def runnable() -> list[str]:
     """Instruction sets whose code runs here, those for tests too."""
-    names = [isa.name for isa in ISAS] + ["emulated-amx", "split-avx512", "split-amx"]
+    names = [isa.name for isa in ISAS] + [isa.name for isa in FOR_TESTS]
     return [name for name in names if named(name) is not None]
 
 

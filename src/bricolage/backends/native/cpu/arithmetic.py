@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand
+from bricolage.backends.native.cpu.block_products import block_operand, multiplies_blocks
+from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
 from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, ProductOperand
@@ -27,7 +28,12 @@ class Arithmetic:
     """Whether products with constant weights multiply bytes (`byte_products`); all others are as the other fields say."""
 
     def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
-        """How the operands of the product `root` are stored and multiplied."""
+        """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
+        if isinstance(root, (MatMul, Conv)) and root.dtype == "int32":
+            return given_bytes(isa, root)
+        blocks = multiplies_blocks(root)
+        if blocks is not None:
+            return block_operand(isa, blocks, in_bytes=self.in_bytes)
         return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:
@@ -43,7 +49,7 @@ class Arithmetic:
     def flags(self, isa: Isa) -> tuple[str, ...]:
         """What the compiler must be told for these instructions."""
         bfloat16 = isa.bfloat16_flags if self.parts else ()
-        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if self.in_bytes else ()))))
+        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *isa.byte_flags)))
 
 
 def multiplies_bytes(root: Node | None) -> bool:

@@ -11,19 +11,26 @@ row ends with its scale and zero point, a panel with the scales of its columns a
 
 Where the only instruction is vpmaddubsw, which adds two products in int16 and saturates, scales are *pair-safe*
 (`bricolage.lowering.byte_columns`).
+
+Where a graph gives bytes on both sides (`ir.lowerings.integers`), the sums in int32 are the result, and nothing lies behind rows
+and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in
+int32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
 from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
-from bricolage.lowering.byte_columns import quantised_columns
+from bricolage.backends.native.ir.tensors import Conv, MatMul
+from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
 
 LONGEST = (2**31 - 1) // (255 * 127)
 """Products that a sum in int32 holds, whatever they are."""
@@ -35,14 +42,17 @@ class BytesInFours(ProductOperand):
     """What operands of bytes have in common, in vectors or in tiles."""
 
     def row(self, k: int) -> int:
-        """The bytes of a row, a scale and a zero point."""
-        return self.depth(k) + SCALE_BYTES
+        """The bytes of a row; a scale and a zero point, where it was made of numbers."""
+        return self.depth(k) + (SCALE_BYTES if self.scaled else 0)
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
-        """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two: rows of four neighbours
-        along k for each column, then the scales of all columns, then the sums of their integers."""
+        """[batch, k, n] as panels of two vectors, one after another, the last one of one or two: rows of four neighbours along k
+        for each column; of float32 then the scales of all columns, then the sums of their integers."""
         batch, k, n = right.shape
-        found = quantised_columns(right, pair_safe=self.pairs_saturate)
+        if self.scaled:
+            found = quantised_columns(right, pair_safe=self.pairs_saturate)
+        else:
+            found = QuantisedColumns(right, np.ones((batch, n), np.float32))
         padded = [2 * lanes] * (n // (2 * lanes))
         rest = n - sum(padded)
         padded += [lanes if rest <= lanes else 2 * lanes] if rest else []
@@ -57,13 +67,15 @@ class BytesInFours(ProductOperand):
         start = 0
         for width in padded:
             own = slice(start, start + width)
-            parts += [
-                np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8),
-                np.ascontiguousarray(scales[:, own]).view(np.uint8),
-                np.ascontiguousarray(sums[:, own]).view(np.uint8),
-            ]
+            parts.append(np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8))
+            if self.scaled:
+                parts += [np.ascontiguousarray(each[:, own]).view(np.uint8) for each in (scales, sums)]
             start += width
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """See `ProductOperand.pack_row`."""
+        return f"pack_bytes({x}, {to}, {k}, {part});"
 
     @property
     def pairs_saturate(self) -> bool:
@@ -76,6 +88,17 @@ class ByteVectors(BytesInFours, Vectors):
     """Bytes in vectors."""
 
     dot: ByteDot = "plain"
+    widened: bool = False
+    """Whether bytes are widened before they are multiplied."""
+
+    @property
+    def name(self) -> str:
+        """Of micro-kernels."""
+        return "widened_fours" if self.widened else super().name
+
+    def rows(self, isa: Isa) -> int:
+        """As many as the instruction set has registers for; widened, a vector of the panel takes two."""
+        return min(isa.rows, _WIDENED_ROWS[isa.lanes]) if self.widened else isa.rows
 
     @property
     def pairs_saturate(self) -> bool:
@@ -84,7 +107,8 @@ class ByteVectors(BytesInFours, Vectors):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """What packs rows, and products in plain C."""
-        return (_HEAD.replace("@LANES@", str(isa.lanes)), *([_PLAIN_DOT] if self.dot == "plain" else []), PACK_BYTES)
+        more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.widened else []
+        return (_HEAD.replace("@LANES@", str(isa.lanes)), *more, *([PACK_BYTES] if self.scaled else []))
 
 
 @dataclass(frozen=True)
@@ -94,13 +118,58 @@ class ByteTiles(BytesInFours, Tiles):
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, and what packs rows."""
         unit = (TILES, BYTE_TILES) if isa.matrix_unit == "amx" else (EMULATED,)
-        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), PACK_BYTES)
+        return (*unit, _HEAD.replace("@LANES@", str(isa.lanes)), *([PACK_BYTES] if self.scaled else []))
+
+
+def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
+    """How the bytes that a graph gives are multiplied with an instruction set: exactly, whatever they are."""
+    usual = byte_operand(isa)
+    if not isinstance(usual, ByteVectors) or usual.dot != "vpmaddubsw" or _never_saturates(root, isa.lanes):
+        return replace(usual, scaled=False, whole_rows=False)
+    vector, broadcast, load, multiply = _WIDE_INSTRUCTIONS[isa.lanes]
+    return replace(
+        usual,
+        scaled=False,
+        whole_rows=False,
+        cost=_COSTS["vpmaddwd"],
+        vector=vector,
+        broadcast=broadcast,
+        load=load,
+        multiply=multiply,
+        dot="vpmaddwd",
+        widened=True,
+    )
+
+
+_PROVED: WeakKeyDictionary[MatMul | Conv, dict[int, bool]] = WeakKeyDictionary()
+"""Products whose weights have been looked at, by the lanes that groups were joined for."""
+
+
+def _never_saturates(root: MatMul | Conv, lanes: int) -> bool:
+    """Whether no two neighbours along k, of one sign, sum to more than 128 anywhere."""
+    known = _PROVED.setdefault(root, {})
+    if lanes not in known:
+        right = product(root, lanes).right
+        assert callable(right)
+        known[lanes] = bool((one_signed_pairs(right().astype(np.int16)) <= PAIR).all())
+    return known[lanes]
 
 
 def byte_operand(isa: Isa) -> ProductOperand:
     """How bytes are multiplied with an instruction set."""
     if isa.byte_dot == "tdpbusd":
-        return ByteTiles("uint8", 4, 64, 1 / 32, 1, "int32_t", "byte_sums", scaled=True, multiply="tile_multiply_bytes")
+        return ByteTiles(
+            "uint8",
+            4,
+            64,
+            1 / 32,
+            1,
+            "int32_t",
+            "byte_sums",
+            scaled=True,
+            whole_rows=True,
+            multiply="tile_multiply_bytes",
+        )
     vector, broadcast, load, multiply = _INSTRUCTIONS[isa.byte_dot, isa.lanes if isa.byte_dot != "plain" else 0]
     return ByteVectors(
         "uint8",
@@ -111,6 +180,7 @@ def byte_operand(isa: Isa) -> ProductOperand:
         "int32_t",
         "byte_sums",
         scaled=True,
+        whole_rows=True,
         vector=vector,
         broadcast=broadcast,
         load=load,
@@ -119,7 +189,7 @@ def byte_operand(isa: Isa) -> ProductOperand:
     )
 
 
-_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 4, "vpmaddubsw": 1 / 2, "plain": 1.0}
+_COSTS: Mapping[ByteDot, float] = {"vpdpbusd": 1 / 4, "vpmaddubsw": 1 / 2, "vpmaddwd": 1.0, "plain": 1.0}
 """Time of a product, that of a float32 being 1."""
 
 _WIDE = ("__m512i", "_mm512_set1_epi32(*(const int *)(a + {0}))", "_mm512_loadu_si512(b + {0})")
@@ -139,6 +209,33 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
 }
 """By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are
 read, and how they are multiplied."""
+
+_WIDENED_ROWS = {8: 4, 16: 12}
+"""By lanes: rows of a tile whose sums, with two vectors of the panel and one of the left side, all of them two registers wide,
+fit into the registers."""
+_WIDE_INSTRUCTIONS: Mapping[int, tuple[str, str, str, str]] = {
+    lanes: (
+        "struct widened",
+        f"widen_unsigned({four.format('{0}')})",
+        f"widen_signed({panel.format('{0}')})",
+        f"{{0}} += (byte_sums)_mm{bits}_add_epi32(_mm{bits}_madd_epi16({{1}}.even, {{2}}.even), "
+        f"_mm{bits}_madd_epi16({{1}}.odd, {{2}}.odd));",
+    )
+    for lanes, bits, (_, four, panel) in ((8, 256, _NARROW), (16, 512, _WIDE))
+}
+"""By lanes of 32 bits, as in `_INSTRUCTIONS`: a product of int16 is exact, and so is a sum of two in int32."""
+_WIDENED = {
+    lanes: f"""
+struct widened {{ __m{bits}i even, odd; }};
+static inline struct widened widen_unsigned(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_and_si{bits}(x, _mm{bits}_set1_epi16(255)), _mm{bits}_srli_epi16(x, 8) }};
+}}
+static inline struct widened widen_signed(__m{bits}i x) {{
+  return (struct widened){{ _mm{bits}_srai_epi16(_mm{bits}_slli_epi16(x, 8), 8), _mm{bits}_srai_epi16(x, 8) }};
+}}
+""".strip()
+    for lanes, bits in ((8, 256), (16, 512))
+}
 
 _HEAD = r"""
 #include <stdint.h>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
@@ -47,8 +48,11 @@ _STORES = {"bfloat16": "nat_narrow({})", "float16": "wide_to_half({})"}
 class Body:
     """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
 
-    def __init__(self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = ()) -> None:
-        """What lies in `targets` is computed here, and not read. `memory` takes note of what is read."""
+    def __init__(
+        self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = (), runs: Runs | None = None
+    ) -> None:
+        """What lies in `targets` is computed here, and not read. `memory` takes note of what is read. Runs of bytes are read and
+        stored as `runs` says, if it is given."""
         self.lines: list[str] = []
         self.indices: list[Index] = []
         """Everything that is addressed or tested, to see how it depends on a loop variable."""
@@ -57,6 +61,7 @@ class Body:
         self._plan = plan
         self._memory = memory
         self._targets = targets
+        self._runs = runs
         self._bound: dict[Node, str] = {}
         self._known: dict[tuple[Node, Coords, str], str] = {}
         self._names = itertools.count()
@@ -91,7 +96,8 @@ class Body:
                 kind = "float64" if "float64" in dtypes else "float32"
                 parameters = {f"p{i}": literal(value, kind) for i, value in enumerate(node.parameters)}
                 text = function_of(node.function, dtypes).format(*inputs, type=C_TYPES[node.dtype], **parameters)
-                return self.name(node.dtype, text)
+                # A byte that is computed stays as wide as what it comes from and goes to: it is narrowed where it is stored.
+                return self.name("int32" if node.function == "saturate" else node.dtype, text)
             case View():
                 return self._view(node, coords)
             case Gather():
@@ -133,6 +139,8 @@ class Body:
 
     def _read(self, base: str, dtype: str, index: Index) -> str:
         self.indices.append(index)
+        if self._runs is not None and not self._guards and (widened := self._runs.read(base, dtype, index)):
+            return self.name("int32", widened)
         load = _LOADS.get(dtype, "{}").format(f"{base}[{index.c()}]")
         if self._guards:
             self.guarded = True
@@ -148,8 +156,11 @@ class Body:
         return [*self.lines, *found]
 
     def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
+        pointer, index = self._memory.pointer(buffer), address(buffer, coords)
+        if self._runs is not None and (kept := self._runs.stored(pointer, buffer.dtype, index)):
+            return f"{kept} = {value};"
         stored = _STORES.get(buffer.dtype, "{}").format(value)
-        return f"{self._memory.pointer(buffer)}[{address(buffer, coords).c()}] = {stored};"
+        return f"{pointer}[{index.c()}] = {stored};"
 
     def name(self, dtype: str, expression: str) -> str:
         """Gives a C expression a name of its own, and returns that."""
@@ -197,12 +208,64 @@ def _split_start(index: Index) -> tuple[Index, int]:
     return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
 
 
-def epilogue(kernel: PlannedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, value: str) -> list[str]:
+def epilogue(
+    kernel: PlannedKernel,
+    plan: FusionPlan,
+    memory: FunctionMemory,
+    coords: Coords,
+    value: str,
+    runs: Runs | None = None,
+) -> list[str]:
     """From an element of the kernel's root, at `coords` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
-    body = Body(plan, memory, kernel.targets)
+    body = Body(plan, memory, kernel.targets, runs)
     body.bind(kernel.root, value)
     return body.stored(kernel, kernel.result_coords(coords))
+
+
+@dataclass
+class Runs:
+    """Runs of bytes that a loop over `j` reads and stores: they are widened ahead of it, and narrowed behind it. GCC 12 makes
+    vectors of bytes, not of floats, of a loop that has both, or none: a product's epilogue took three to six times as long.
+    """
+
+    j: Index
+    count: int
+    ahead: dict[str, str] = field(default_factory=dict)
+    """Names of runs by where they lie."""
+    behind: dict[str, str] = field(default_factory=dict)
+
+    def read(self, base: str, dtype: str, index: Index) -> str | None:
+        """An element of a run as C; None where there is none."""
+        return self._element(self.ahead, "wide", base, dtype, index)
+
+    def stored(self, base: str, dtype: str, index: Index) -> str | None:
+        """The same of a run that is stored."""
+        return self._element(self.behind, "made", base, dtype, index)
+
+    def _element(self, runs: dict[str, str], kind: str, base: str, dtype: str, index: Index) -> str | None:
+        if dtype != "uint8" or step_of(index, self.j) != 1 or self.count == 1:
+            return None
+        start = index.substitute(dict.fromkeys(self.j.variables, ZERO))
+        return f"{runs.setdefault(f'{base} + {start.c()}', f'{kind}{len(runs)}')}[{self.j.c()}]"
+
+    def around(self, loop: Sequence[str], start: str = "0") -> list[str]:
+        """A loop over `j` from `start` on with its runs."""
+        if not self.ahead and not self.behind:
+            return list(loop)
+        names = [*self.ahead.values(), *self.behind.values()]
+        skip = "" if start == "0" else f" + {start}"
+        return [
+            "{",
+            *(f"  int32_t {name}[{self.count}] __attribute__((aligned(64)));" for name in names),
+            *(f"  widen_bytes({where}, {name}, {self.count});" for where, name in self.ahead.items()),
+            *indented(loop),
+            *(
+                f"  narrow_bytes({name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''});"
+                for where, name in self.behind.items()
+            ),
+            "}",
+        ]
 
 
 def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:

@@ -79,6 +79,11 @@ FUNCTIONS: Mapping[str, str] = {
     "cast_uint64": "wide_uint64({0})",
     "to_bool": "({0} != 0)",
     "identity": "{0}",
+    "dequantise": "(((float){0} - {1}) * {2})",
+    "steps": "nat_steps({0}, {1}, {2})",
+    "finite_steps": "nat_finite_steps({0}, {1}, {2})",
+    "saturate": "nat_saturate({0}, {1}, {p0}, {p1})",
+    "flip_sign": "({type})({0} ^ 0x80)",
 }
 """C of one element: `{0}`, `{1}` … are the inputs, `{p0}` … parameters, `{type}` is the type of the result."""
 
@@ -115,6 +120,33 @@ static inline int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the div
 /* What no integer holds, NaN too, becomes the smallest one, as the processors' own instruction has it. */
 static inline int32_t nat_int32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
 static inline int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
+
+/* x / scale with the reciprocal of the scale: a quotient within an ulp, then one step of Newton's method in fused multiply-adds,
+   whose rest is exact, makes it the nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
+   processor", 1990). Where the first is infinite, so is the second, or there is none. */
+static inline float nat_finite_steps(float x, float scale, float inverse) {
+#ifdef __FMA__
+  const float q = x * inverse;
+  return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
+#else
+  (void)inverse;
+  return x / scale;
+#endif
+}
+static inline float nat_steps(float x, float scale, float inverse) {
+  const float nearest = nat_finite_steps(x, scale, inverse);
+  return nearest == nearest ? nearest : x * inverse;
+}
+/* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the
+   bits of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are
+   constant, of which it makes no vectors. */
+static inline int32_t nat_saturate(float x, float zero, float low, float high) {
+  const int32_t apart = 0x4b400000 - (int32_t)zero, least = apart + (int32_t)low, most = apart + (int32_t)high;
+  int32_t i = nat_int(x + 12582912.0f);
+  i = i > least ? i : least;
+  i = i < most ? i : most;
+  return i - apart;
+}
 
 /* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
    results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */

@@ -15,7 +15,10 @@ import hashlib
 from dataclasses import dataclass
 from functools import partial
 
-from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
+import numpy as np
+
+from bricolage.backends.native.cpu.block_products import FEW_ROWS, BlockOperand
+from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
     CHEAP_PANEL_TILES,
     FEW_TILES,
@@ -68,7 +71,7 @@ class GemmCodegen:
 
     def __post_init__(self) -> None:
         p, lanes, config = self.p, self.target.lanes, self.config
-        self.helpers: dict[str, str] = {}
+        self.helpers: dict[str, str] = self.operand.helpers(self.target.isa)
         self.packing = Packing(self.plan, self.target.isa, p, self.operand, bool(config.pack))
         registers = self.operand.rows(self.target.isa)
         self.mr = registers if isinstance(self.operand, Tiles) else min(config.rows or registers, registers)
@@ -82,7 +85,8 @@ class GemmCodegen:
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
         streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and not unit
-        self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
+        stream = isinstance(self.operand, BlockOperand)  # which the processor fetches ahead by itself
+        self.prefetch = callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
 
@@ -107,10 +111,16 @@ class GemmCodegen:
     def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.target.lanes
-        offset = self.memory.weights.add(
-            ("panels", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
-            lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
-        )
+        operand, blocks = self.operand, p.blocks
+
+        def made() -> np.ndarray:
+            if isinstance(operand, BlockOperand):
+                assert blocks is not None
+                return operand.block_panels(blocks, lanes)
+            assert callable(p.right)
+            return operand.panels(p.right(), lanes)
+
+        offset = self.memory.weights.add(("panels", constant_of(self.kernel.root), p.batch, p.k, p.n), made)
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
         return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"
@@ -120,6 +130,9 @@ class GemmCodegen:
         p = self.p
         phases: list[Phase] = []
         right = self.constant_right()
+        alone = isinstance(self.operand, BlockOperand) and p.m <= FEW_ROWS
+        if alone:
+            return [self._by_columns_alone(right)]
         if self.packing.direct is None:
             packed = FunctionMemory(self.memory.weights)
             pack = [
@@ -158,6 +171,27 @@ class GemmCodegen:
                 helpers=self.helpers,
             ),
         ]
+
+    def _by_columns_alone(self, right: str) -> Phase:
+        """Each thread packs all rows for itself and multiplies them with its panels: threads meet once less."""
+        p, packing = self.p, self.packing
+        packed = -(-p.m * packing.pitch // 64) * 64
+        return Phase(
+            [
+                "const long b = 0;",
+                right,
+                f"{packing.element} *restrict block = ({packing.element} *)own;",
+                *packing.row_of_numbers(packed),
+                *packing.rows("0", str(p.m), "0", self.memory),
+                "for (long panel = begin; panel < end; panel++) {",
+                *indented(self._panel(TileRows("0", str(self.tiles), "block", packing.pitch, "0"))),
+                "}",
+            ],
+            ParallelRange(len(packing.columns), p.m * packing.depth * 2 * self.target.lanes),
+            self.memory.operands,
+            thread_scratch=packed + packing.row_bytes,
+            helpers=self.helpers,
+        )
 
     def _sums_bytes(self, tiles: int) -> int:
         return tiles * self.tile_rows * 2 * self.target.lanes * 4 if self.k_blocks > 1 else 0
@@ -408,10 +442,11 @@ class GemmCodegen:
         found = f"tile[r * {padded} + j]"
         if self.operand.scaled:
             found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, found)
+        runs = Runs(j, width)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
-        return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
+        return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"])
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         tile = MicroTile(

@@ -7,6 +7,9 @@ the first-level cache; a block holds whole cache lines, since a vector may be ha
 
 A vector holds whole groups, if they are small: a shuffle brings the i-th input of its group to every output, so that nothing is
 multiplied with zeros. Where a group holds whole vectors, its inputs are broadcast one after another.
+
+Bytes become float32 where they are loaded: sums of so few products of bytes are integers below 2^24, which float32 holds exactly.
+Zero is taken from them first, so that padding may be left out; what that leaves out of the sums is what they start with.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     VECTORISED,
     Body,
+    Runs,
     bounds_tests,
     conjunction,
     epilogue,
@@ -45,8 +49,18 @@ _LINE = 16
 """Floats of a cache line."""
 MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
-VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
+VECTOR_DTYPES = frozenset(["float32", "bfloat16", "uint8"])
 """Types that vectors are loaded from."""
+EXACT_TERMS = 2**24 // (255 * 128)
+"""Products of bytes whose sums float32 holds exactly."""
+
+
+_LOADS = {
+    "float32": ("load({})", "{}"),
+    "bfloat16": ("(vec)load_narrow({})", "nat_widen({})"),
+    "uint8": ("load_bytes({})", "(float){}"),
+}
+"""C of a vector, and of one element, as float32 by what lies in memory."""
 
 
 def grouped(
@@ -58,6 +72,8 @@ def grouped(
     memory = FunctionMemory(weights)
     writer = GroupedConvCodegen(kernel, plan, memory, isa, l1_bytes)
     if root.groups == 1 or not (writer.regular or root.depthwise):
+        return None
+    if root.dtype == "int32" and math.prod(root.weight.shape[1:]) > EXACT_TERMS:
         return None
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
     return [Phase(lines, writer.share(), memory.operands)]
@@ -104,10 +120,17 @@ class GroupedConvCodegen:
             return np.ascontiguousarray(flat, dtype=np.float32)
 
         offset = self.memory.weights.add(("grouped", id(root)), by_tap)
-        return [
+        lines = [
             f"const float *restrict taps = (const float *){self.memory.constant(offset)};",
             "const vec zero = {0}; (void)zero;",
         ]
+        if root.fill:
+            start = self.memory.weights.add(
+                ("starts", id(root)),
+                lambda: by_tap().astype(np.float64).sum(axis=(0, 1)).astype(np.float32) * np.float32(root.fill),
+            )
+            lines.append(f"const float *restrict starts = (const float *){self.memory.constant(start)};")
+        return lines
 
     @property
     def block(self) -> int:
@@ -229,8 +252,9 @@ class GroupedConvCodegen:
         for test, lines in ways[:-1]:
             work += [f"{'} else ' if work else ''}if ({test}) {{", *indented(lines)]
         work += ["} else {", *indented(ways[-1][1]), "}"] if work else ways[-1][1]
+        start = f"load(starts + {self.c.c()})" if self.root.fill else "{0}"
         return [
-            *(f"vec acc{r} = {{0}};" for r in range(positions)),
+            *(f"vec acc{r} = {start};" for r in range(positions)),
             *work,
             f"float tile[{positions * lanes}] __attribute__((aligned(64)));",
             *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(positions)),
@@ -281,10 +305,12 @@ class GroupedConvCodegen:
             found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
             assert found is not None
             where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
-            narrow = found[0].dtype == "bfloat16"
-            whole = f"(vec)load_narrow({where})" if narrow else f"load({where})"
+            whole, single = _LOADS[found[0].dtype]
+            whole, single = whole.format(where), single.format(f"({where})[i]")
+            if root.fill:
+                whole, single = f"({whole} - {root.fill}.0f)", f"({single} - {root.fill}.0f)"
             if self.outputs >= lanes:
-                load = (f"nat_widen(({where})[i])" if narrow else f"({where})[i]") + " - zero"
+                load = f"{single} - zero"
             elif self.inputs == 1:
                 load = whole
             else:
@@ -299,21 +325,28 @@ class GroupedConvCodegen:
         """The epilogue of all positions."""
         lanes, r = self.isa.lanes, variable("r", self.positions)
         coords = (self.image, self.c + self.j, *self.outer, self.x + r)
-        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {lanes} + j]")
+        runs = Runs(self.j, lanes)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"{self._sum}tile[r * {lanes} + j]", runs)
 
         def loop(start: str) -> list[str]:
             return [
                 f"for (long r = 0; r < {self.positions}; r++) {{",
-                f"  {VECTORISED}",
-                f"  for (long j = {start}; j < {lanes}; j++) {{",
-                *indented(lines, 2),
-                "  }",
+                *indented(
+                    runs.around(
+                        [VECTORISED, f"for (long j = {start}; j < {lanes}; j++) {{", *indented(lines), "}"], start
+                    )
+                ),
                 "}",
             ]
 
         if self.channels % lanes == 0:
             return loop("0")
         return ["if (skip == 0) {", *indented(loop("0")), "} else {", *indented(loop("skip")), "}"]
+
+    @property
+    def _sum(self) -> str:
+        """What makes a sum of the root's type out of a float."""
+        return "(int32_t)" if self.root.dtype == "int32" else ""
 
     def singly(self) -> list[str]:
         """Position by position, whatever the source is: for few channels, foreign layouts, and very long kernels."""
@@ -331,16 +364,16 @@ class GroupedConvCodegen:
             f"const float *w = taps + {(flatten(tap, self.taps) * channels).c()};",
             VECTORISED,
             f"for (long j = 0; j < {channels}; j++) {{",
-            *indented([*body.lines, f"tile[j] += {value} * w[j];"]),
+            *indented([*body.lines, f"tile[j] += {f'({value} - {root.fill}.0f)' if root.fill else value} * w[j];"]),
             "}",
         ]
         over = [f"if ({conjunction(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
-        finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), "tile[j]")
+        finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), f"{self._sum}tile[j]")
         return [
             "for (long o = begin; o < end; o++) {",
             f"  {KEEP_SCALAR}",
             f"  float tile[{channels}];",
-            f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
+            f"  for (long j = 0; j < {channels}; j++) tile[j] = {'starts[j]' if root.fill else '0.0f'};",
             *indented(nested("t", self.taps, over)),
             f"  {VECTORISED}",
             f"  for (long j = 0; j < {channels}; j++) {{",

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten
-from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
+from bricolage.backends.native.ir.tensors import BlockConstant, Constant, Conv, Coords, MatMul, Node
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Product:
     """B as an array [batch, k, n], made when it is needed; or a tensor and the coordinates of (batch, k, n) in it."""
     inside: Callable[[int, int], range] | None = None
     """For rows from and to, the part of k outside of which A is zero in all of them; None where there is no such part."""
+    fill: int = 0
+    """What A is outside of its guards, instead of zero."""
+    blocks: QuantisedBlocks | None = None
+    """B where it is integers in blocks; `right` makes float32 of them."""
 
 
 def product(root: MatMul | Conv, lanes: int) -> Product:
@@ -64,6 +69,7 @@ def _of_matmul(root: MatMul) -> Product:
         lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
         (k,),
         constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
+        blocks=right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
     )
 
 
@@ -94,7 +100,7 @@ def _of_conv(root: Conv, lanes: int) -> Product:
     def right() -> np.ndarray:
         assert isinstance(root.weight, Constant)
         weight = root.weight.array.reshape(batch, joined, c_out // joined, c_in // joined, *taps)
-        full = np.zeros((batch, math.prod(taps), c_in, c_out), np.float32)
+        full = np.zeros((batch, math.prod(taps), c_in, c_out), weight.dtype)
         flat = weight.reshape(batch, joined, c_out // joined, c_in // joined, -1)
         for j in range(joined):
             rows = slice(j * (c_in // joined), (j + 1) * (c_in // joined))
@@ -118,4 +124,5 @@ def _of_conv(root: Conv, lanes: int) -> Product:
         return range(own[0] * run, (own[-1] + 1) * run) if own else range(0)
 
     m = images * math.prod(sizes)
-    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, inside)
+    skipped = None if root.fill else inside
+    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, skipped, root.fill)

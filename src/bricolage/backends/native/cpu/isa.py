@@ -10,7 +10,7 @@ from typing import Literal
 from bricolage.device.device import Device
 from bricolage.device.host import host
 
-ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "plain"]
+ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
 """What multiplies bytes and sums in int32: a matrix unit, one instruction, several of which the first sums in int16, or plain C."""
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
@@ -37,6 +37,8 @@ class Isa:
     byte_dot: ByteDot = "plain"
     byte_flags: tuple[str, ...] = ()
     """More compiler flags, for code that multiplies bytes."""
+    vector_dot: ByteDot = "plain"
+    """What multiplies bytes in vectors, of a few rows that fill no tile."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -61,6 +63,7 @@ ISAS = (
         bfloat16_needs=_BFLOAT16 | _AMX,
         matrix_unit="amx",
         byte_dot="vpmaddubsw",
+        vector_dot="vpmaddubsw",
     ),
     Isa(
         "avx512",
@@ -71,8 +74,9 @@ ISAS = (
         bfloat16_flags=("-mavx512bf16",),
         bfloat16_needs=_BFLOAT16,
         byte_dot="vpmaddubsw",
+        vector_dot="vpmaddubsw",
     ),
-    Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw"),
+    Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6, byte_dot="vpmaddubsw", vector_dot="vpmaddubsw"),
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
 """From the best to what runs everywhere (the compiler splits its vectors as it must)."""
@@ -94,12 +98,21 @@ SPLIT_AVX512 = replace(
     bfloat16_flags=(),
     bfloat16_needs=frozenset(["no such instruction"]),
     byte_dot="plain",
+    vector_dot="plain",
 )
 SPLIT_AMX = replace(
-    EMULATED_AMX, name="split-amx", flags=_AVX2_FLAGS, needs=_AVX2, bfloat16_flags=(), bfloat16_needs=_AVX2
+    EMULATED_AMX,
+    name="split-amx",
+    flags=_AVX2_FLAGS,
+    needs=_AVX2,
+    bfloat16_flags=(),
+    bfloat16_needs=_AVX2,
+    vector_dot="plain",
 )
 """The code for vectors of 16 numbers, and for a matrix unit, on processors whose vectors have 8: the compiler splits each vector
 in two. They test what is generated, not the compiler's AVX-512."""
+PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}") for isa in (ISAS[2], ISAS[1]))
+"""Bytes by vpmaddubsw on processors that have a better instruction."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
     (_AVX512 | {"avx512_vnni"}, 16, "vpdpbusd", ("-mavx512vnni",)),
@@ -107,7 +120,8 @@ _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
 )
 """What multiplies bytes faster than what an instruction set always has, best first: processor flags, lanes, what it is, and
 compiler flags."""
-_FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX)
+FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX, PAIRS_AVX2, PAIRS_AVX512)
+"""Never chosen unless asked for."""
 
 
 @cache
@@ -128,15 +142,17 @@ def available(device: Device | None = None) -> tuple[Isa, ...]:
 
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
-    """An instruction set with the fastest products of bytes that a processor has in it."""
-    for needs, lanes, dot, flags in _BYTE_DOTS:
+    """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
+    found = isa
+    for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:
-            return replace(isa, byte_dot=dot, byte_flags=flags)
-    return isa
+            vectors = found.vector_dot if dot == "tdpbusd" else dot
+            found = replace(found, byte_dot=dot, byte_flags=(*found.byte_flags, *flags), vector_dot=vectors)
+    return found
 
 
 def named(name: str, device: Device | None = None) -> Isa | None:
     """An instruction set that runs on a device, by name; those for tests too."""
-    for_tests = (isa for isa in _FOR_TESTS if isa.needs <= (device or host()).instructions)
+    for_tests = (isa for isa in FOR_TESTS if isa.needs <= (device or host()).instructions)
     return next((isa for isa in (*available(device), *for_tests) if isa.name == name), None)

@@ -26,10 +26,11 @@ from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
+from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
-from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
+from bricolage.backends.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
@@ -55,8 +56,9 @@ def generate(
             order.side_by_side(section)
         else:
             order.in_strands(step, strands)
+    given = dict.fromkeys(arithmetic.operand_of(target.isa, kernel.root) for kernel in plan.kernels if kernel.of_bytes)
     return CSource(
-        _prologue(order, target, arithmetic),
+        _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
         order.helpers,
         order.functions.texts,
         _entry(order, target, len(plan.kernels) if timed else None),
@@ -69,16 +71,17 @@ def generate(
     )
 
 
-def _prologue(order: _Order, target: CpuTarget, arithmetic: Arithmetic) -> str:
+def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperand]) -> str:
     """What functions need that comes before them."""
     texts = (*order.helpers.values(), *order.functions.texts.values())
     return "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *dict.fromkeys(text for one in arithmetic.operands(target.isa) for text in one.preamble(target.isa)),
+            *dict.fromkeys(text for one in operands for text in one.preamble(target.isa)),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
+            *([BYTE_RUNS.strip()] if any(RUNS_SUFFIX in each for each in texts) else []),
             THREADS.strip(),
         ]
     )

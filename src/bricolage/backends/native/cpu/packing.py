@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     Body,
@@ -84,7 +82,7 @@ class Packing:
         return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
 
     def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
-        if self.operand.splits > 1 or self.depth != self.p.k:
+        if self.operand.splits > 1 or self.operand.whole_rows or self.depth != self.p.k:
             return None
         return self._lies(self.operand.dtype, b, i, kk)
 
@@ -108,7 +106,7 @@ class Packing:
     @property
     def row_bytes(self) -> int:
         """Of a row of numbers that a thread keeps before it packs them; none where each is packed by itself."""
-        return -(-self.p.k * 4 // 64) * 64 if self.operand.scaled and self.direct is None else 0
+        return -(-self.p.k * 4 // 64) * 64 if self.operand.whole_rows and self.direct is None else 0
 
     def row_of_numbers(self, offset: int) -> list[str]:
         """Declares where a thread keeps that row: `offset` bytes from the start of its own memory."""
@@ -116,7 +114,7 @@ class Packing:
 
     def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
-        if self.operand.scaled:
+        if self.operand.whole_rows:
             return self._scaled_rows(start, stop, origin, memory)
         p = self.p
         m = variable("m", p.m)
@@ -138,7 +136,7 @@ class Packing:
         tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
-            zero = self.zeros("to", 0, p.runs[-1])
+            zero = self.zeros("to", 0, p.runs[-1], p.fill)
             inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
@@ -159,7 +157,7 @@ class Packing:
         whole = self._lies("float32", variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         if whole is not None:
             at = f"{whole.pointer(memory)} + m * {whole.lda}"
-            return self._over_rows(start, stop, [f"pack_bytes({at}, {to}, {p.k}, {self.part});"])
+            return self._over_rows(start, stop, [self.operand.pack_row(at, to, p.k, self.part)])
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
         node, coords, guards = p.left(variable("b", p.batch), variable("m", p.m), flatten((*taps, c), p.runs))
@@ -177,7 +175,7 @@ class Packing:
             inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
-        lines = [*nested("t", p.runs[:-1], inner), f"pack_bytes(numbers, {to}, {p.k}, {self.part});"]
+        lines = [*nested("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
         return self._over_rows(start, stop, lines)
 
     def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
@@ -203,10 +201,10 @@ class Packing:
             ]
         return lines
 
-    def zeros(self, at: str, start: int, stop: int) -> list[str]:
+    def zeros(self, at: str, start: int, stop: int, fill: int = 0) -> list[str]:
         """Fills elements of a packed row, of each of its parts."""
         return [
-            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = 0;"
+            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = {fill};"
             for number in range(self.operand.splits if stop > start else 0)
         ]
 
@@ -320,9 +318,9 @@ class Packing:
         ]
 
 
-def constant_of(root: Node | None) -> np.ndarray:
-    """The array that the right side of a product is made of: steps of a recurrence share it."""
+def constant_of(root: Node | None) -> int:
+    """What the right side of a product is made of, as a number: steps of a recurrence share it."""
     assert isinstance(root, (MatMul, Conv))
     right = root.right if isinstance(root, MatMul) else root.weight
     assert isinstance(right, Constant)
-    return right.array
+    return right.identity

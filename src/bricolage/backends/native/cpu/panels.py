@@ -60,6 +60,8 @@ class ProductOperand(ABC):
     """C type of a vector of them."""
     scaled: bool = False
     """Whether rows and columns hold integers that stand for numbers: what they stand for lies behind them, see `byte_products`."""
+    whole_rows: bool = False
+    """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
 
     @property
     def element(self) -> str:
@@ -100,6 +102,14 @@ class ProductOperand(ABC):
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """Name and C of a function `(steps, a, b, tile)`, with more parameters where the tile asks for them."""
 
+    def helpers(self, _isa: Isa) -> dict[str, str]:
+        """C by name that the functions of a product need."""
+        return {}
+
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """C that packs `k` float32 numbers, where rows are packed as a whole."""
+        raise NotImplementedError
+
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""
         return lines
@@ -135,6 +145,11 @@ class Vectors(ProductOperand):
     multiply: str = ""
     """C that adds to the vector {0} the products of {1} and {2}."""
 
+    @property
+    def name(self) -> str:
+        """Of micro-kernels."""
+        return _NAMES[self.k_pack]
+
     def rows(self, isa: Isa) -> int:
         """As many as the instruction set has registers for."""
         return isa.rows
@@ -148,7 +163,7 @@ class Vectors(ProductOperand):
         assert not tile.adds, "vectors keep a tile in registers for all of k"
         rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
         unroll = tile.unroll
-        name = f"{_NAMES[self.k_pack]}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         sets = max(1, _CHAINS // (rows * vectors))
         name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
         kind = self.element

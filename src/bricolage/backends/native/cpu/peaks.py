@@ -9,7 +9,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.module import HEAD
-from bricolage.backends.native.cpu.panels import MicroTile
+from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.device.device import Peaks
 
@@ -79,14 +79,14 @@ _MULTIPLY = (
 )
 
 
-def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
-    """Peak of `threads` threads on products of such operands, and their bandwidth from memory; None where there is not enough
-    memory to tell.
+def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOperand | None = None) -> Peaks | None:
+    """Peak of `threads` threads on products of the fastest operands of an arithmetic, or of one that is given, and their bandwidth
+    from memory; None where there is not enough memory to tell.
 
     Raises:
         Refused: the C does not compile.
     """
-    operand, vectors = arithmetic.operands(isa)[-1], 2
+    operand, vectors = operand or arithmetic.operands(isa)[-1], 2
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
     name, micro = operand.micro_kernel(

@@ -105,3 +105,50 @@ static inline float wide_from_half(uint16_t h) {
   return normal.f;
 }
 """
+
+RUNS_SUFFIX = "_bytes("
+"""Of the calls of the functions of `BYTE_RUNS`, which are written only into libraries that call them: their header takes long."""
+
+BYTE_RUNS = r"""
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+/* Runs of bytes as numbers, and back. GCC 12 makes such conversions of vectors one element at a time. */
+static inline void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long n) {
+  long i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16)
+    _mm512_storeu_si512(to + i, _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(from + i))));
+#elif defined(__AVX2__)
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_si256((__m256i *)(to + i), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(from + i))));
+#endif
+  for (; i < n; i++) to[i] = from[i];
+}
+static inline void narrow_bytes(const int32_t *restrict from, uint8_t *restrict to, long n) {
+  long i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16)
+    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(_mm512_loadu_si512(from + i)));
+#elif defined(__AVX2__)
+  for (; i + 8 <= n; i += 8) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(from + i));
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
+  }
+#endif
+  for (; i < n; i++) to[i] = from[i];
+}
+#if defined(__AVX512F__) && LANES == 16
+static inline vec load_bytes(const uint8_t *p) {
+  return (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+#elif defined(__AVX2__) && LANES == 8
+static inline vec load_bytes(const uint8_t *p) {
+  return (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+#else
+typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+static inline vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
+#endif
+"""

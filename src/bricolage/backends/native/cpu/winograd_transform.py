@@ -72,7 +72,7 @@ def choose(
 def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     """Whether the last two dimensions are a plain 3×3 convolution that reads vectors of channels."""
     taps = root.weight.shape[2:]
-    if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1:
+    if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1 or root.dtype != "float32":
         return False
     if root.strides[-2:] != (1, 1) or root.dilations[-2:] != (1, 1) or root.source.shape[1] % isa.lanes:
         return False

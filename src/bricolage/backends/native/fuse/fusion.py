@@ -35,6 +35,7 @@ from bricolage.backends.native.fuse.joined_roots import (
     is_pointwise,
     separable_convolutions,
 )
+from bricolage.backends.native.fuse.layout import Layout
 from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import KernelCosts
 from bricolage.backends.native.fuse.plan import (
@@ -89,15 +90,16 @@ def plan(
     target: Target,
     policy: StorageDtypePolicy = "nothing",
     strategy: Strategy = "searched",
+    layout: Layout = "channels last",
 ) -> FusionPlan:
     """The fused kernels that compute `outputs`, and where their results lie, within the limits of `target`. `policy` says what is
-    stored in bfloat16."""
-    planner = _Planner(inputs, outputs, target, policy, strategy)
+    stored in bfloat16, `layout` which images lie with their channels last."""
+    planner = _Planner(inputs, outputs, target, policy, strategy, layout)
     found = planner.plan()
     if not planner.differs:
         return found
     # The search takes the last source, not the last kernel that is done, for where a result can be a secondary output.
-    usual = _Planner(inputs, outputs, target, policy, "rules").plan()
+    usual = _Planner(inputs, outputs, target, policy, "rules", layout).plan()
     model = KernelCosts(target.l2_bytes)
     return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
 
@@ -121,6 +123,7 @@ class _Planner:
         target: Target,
         policy: StorageDtypePolicy,
         strategy: Strategy,
+        layout: Layout = "channels last",
     ) -> None:
         self.target = target
         self.result = FusionPlan(inputs, outputs)
@@ -130,7 +133,7 @@ class _Planner:
             for source in dict.fromkeys(node.sources):
                 self.users[source].append(node)
         self.number = {node: i for i, node in enumerate(self.nodes)}
-        self.memory = Memory(self.result, self.nodes, self.users, policy)
+        self.memory = Memory(self.result, self.nodes, self.users, policy, layout)
         self.strategy = strategy
         self.differs = False
         """Whether the search has found something else than the rules."""
@@ -193,6 +196,10 @@ class _Planner:
                 break
             inside |= diamond[1]
             end = diamond[0]
+        bytes_ = end.sources[0] if isinstance(end, Pointwise) and end.function == "dequantise" else None
+        if bytes_ in inside and end not in self.result.outputs and len(self.users[bytes_]) == 1:
+            inside.discard(bytes_)  # a quarter of the traffic, and whoever reads them makes numbers of them
+            end = bytes_
         return end, tuple(path), inside
 
     def _leads_on(self, view: View) -> bool:

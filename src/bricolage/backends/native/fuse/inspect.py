@@ -31,7 +31,7 @@ def inspect_kernels(
     return tuple(
         interface.FusedKernel(
             name=f"kernel_{number}",
-            kind=kernel.kind,
+            kind=f"{kernel.kind} of bytes" if kernel.of_bytes else kernel.kind,
             operators=_operators(kernel, plan, origins),
             shape=kernel.result.shape,
             flops=kernel_flops(kernel, plan),
@@ -71,4 +71,4 @@ def _flops(node: Node) -> int:
 def _bytes(kernel: PlannedKernel, plan: FusionPlan) -> int:
     inside, reads = kernel_nodes(kernel, plan)
     stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (*kernel.targets, *reads))
-    return stored + sum(node.array.nbytes for node in inside if isinstance(node, Constant))
+    return stored + sum(node.nbytes for node in inside if isinstance(node, Constant))

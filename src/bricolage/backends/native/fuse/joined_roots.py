@@ -36,13 +36,18 @@ def attentions(
     So it need not be `stored`."""
     found: dict[Node, FusedProducer] = {}
     for second in region.nodes:
-        if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
+        if (
+            second.dtype != "float32"
+            or not isinstance(second, MatMul)
+            or not isinstance(softmax := second.left, Softmax)
+        ):
             continue
         scores = softmax.source
         first, path = epilogues.get(scores, (scores, ()))
         inside = (scores, softmax)
         if (
             isinstance(first, MatMul)
+            and first.dtype == "float32"
             and first not in found  # whose own kernel computes what it reads
             and not path
             and first.shape == softmax.shape
@@ -71,6 +76,7 @@ def separable_convolutions(
         first, path = epilogues.get(between, (between, ()))
         if (
             isinstance(first, Conv)
+            and first.dtype == second.dtype == "float32"
             and goes_by_vectors(first, plan, target)
             and between.elements * STORED_BYTES[plan.buffers[between].dtype] > target.resident_bytes
             and not path

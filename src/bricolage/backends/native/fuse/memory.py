@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
+from bricolage.backends.native.fuse.layout import Layout, channels_last
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import STORED_BYTES, ConcatBuffer, Conv, Input, MatMul, Node, View
@@ -21,14 +22,20 @@ class Memory:
     """Says where the tensors of one plan lie."""
 
     def __init__(
-        self, plan: FusionPlan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], policy: StorageDtypePolicy
+        self,
+        plan: FusionPlan,
+        nodes: Sequence[Node],
+        users: Mapping[Node, Sequence[Node]],
+        policy: StorageDtypePolicy,
+        layout: Layout = "channels last",
     ) -> None:
-        """`nodes` are all that the plan computes, sources first, with their users."""
+        """`nodes` are all that the plan computes, sources first, with their users; `layout` says which images lie with their
+        channels last."""
         self._plan = plan
         self._nodes = nodes
         self._users = users
         self._policy = policy
-        self._channels_last = {len(node.shape) for node in nodes if isinstance(node, Conv)}
+        self._channels_last = channels_last(nodes, users, layout)
         self._storages = 0
 
     def allocate(self, stored: Set[Node]) -> None:
@@ -65,7 +72,7 @@ class Memory:
 
     def channels_last(self, node: Node) -> bool:
         """Whether a tensor in between lies with its channels last."""
-        return len(node.shape) >= 3 and len(node.shape) in self._channels_last
+        return node in self._channels_last
 
     def _new(self, node: Node) -> Buffer:
         self._storages += 1

@@ -70,6 +70,11 @@ class PlannedKernel:
             return "attention" if isinstance(self.root, MatMul) else "separable"
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
+    @property
+    def of_bytes(self) -> bool:
+        """Whether it is built around an exact product of bytes that the graph gives."""
+        return isinstance(self.root, (Conv, MatMul)) and self.root.dtype == "int32"
+
     def result_coords(self, coords: Coords) -> Coords:
         """Where the element of the root at `coords` comes to lie in the result."""
         for view in self.path:

@@ -69,7 +69,7 @@ def _multiplied(plan: FusionPlan) -> list[list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for number, kernel in enumerate(plan.kernels):
         if isinstance(kernel.root, MatMul) and isinstance(kernel.root.right, Constant):
-            found[id(kernel.root.right.array)].append(number)
+            found[kernel.root.right.identity].append(number)
     return list(found.values())
 
 
@@ -151,7 +151,7 @@ def _pays(plan: FusionPlan, strand: tuple[int, ...], threads: int, l2_bytes: int
     weights in its second-level cache. Where that holds a part but not all, only cells that spare half of the meetings and more
     pay: those with as many kernels behind their products."""
     products = [root for number in strand if isinstance(root := plan.kernels[number].root, MatMul)]
-    weights = {id(root.right.array): root.right.array.nbytes for root in products if isinstance(root.right, Constant)}
+    weights = {root.right.identity: root.right.nbytes for root in products if isinstance(root.right, Constant)}
     whole, room = sum(weights.values()), _RESIDENT * l2_bytes
     return not room < whole <= threads * room or len(strand) + 1 >= 2 * len(products)
 

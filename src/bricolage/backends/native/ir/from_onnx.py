@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.backends.native.ir.lowerings import NoLowering, OpContext, converted, lowered, pointwise
 from bricolage.backends.native.ir.tensors import C_TYPES, HALVES, Constant, Input, Node, Shape, numpy_type
 from bricolage.graph.graph import describe
-from bricolage.lowering.common import attributes_of
+from bricolage.lowering.common import MICROSOFT, attributes_of
 
 
 def lower(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
@@ -87,9 +87,10 @@ def _constant(node: ir.Node) -> Constant:
 def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[Node, ...]:
     if node.op_type == "Constant" and not node.domain:
         return (_constant(node),)
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in CONTRIBUTED:
         raise NoLowering(f"no rule for {node.op_type}")
-    given = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
+    known = _stored_integers if node.op_type == "DequantizeLinear" else _known
+    given = tuple(None if value is None or _left_out(node, value) else known(value, values) for value in node.inputs)
     inputs = tuple(None if one is None else _widened(one) for one in given)
     shapes = tuple(_shape(value) for value in node.outputs if value.name)
     dtypes = [_dtype(value) if value.name else "" for value in node.outputs]
@@ -137,6 +138,21 @@ def _known(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
     if value.const_value is None:
         raise NoLowering(f"'{value.name}' is not known")
     return Constant(_shape(value), _dtype(value), np.asarray(value.const_value.numpy()))
+
+
+def _stored_integers(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
+    """As `_known`; constants of 4 bits as bytes, which hold the same numbers."""
+    stored = None if value in values or value.const_value is None else describe(value).numpy
+    if stored is None or stored.name not in _OF_4_BITS:
+        return _known(value, values)
+    wide = _OF_4_BITS[stored.name]
+    assert value.const_value is not None
+    return Constant(_shape(value), wide, np.asarray(value.const_value.numpy()).astype(wide))
+
+
+_OF_4_BITS = {"int4": "int8", "uint4": "uint8"}
+CONTRIBUTED = frozenset([(MICROSOFT, "MatMulNBits")])
+"""Operators of other domains that have a lowering."""
 
 
 def _shape(value: ir.Value) -> Shape:

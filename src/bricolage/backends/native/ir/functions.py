@@ -81,5 +81,10 @@ FUNCTIONS: Mapping[str, str] = {
     "cast_uint64": "a float towards zero; 2^63 where no integer holds it",
     "to_bool": "whether a is not 0",
     "identity": "a",
+    "dequantise": "(a - b) * c: what an integer stands for, with a zero point and a scale",
+    "steps": "a / b, rounded once; c is 1 / b",
+    "finite_steps": "the same of a finite quotient",
+    "saturate": "a rounded to the nearest integer, the even one between two, plus b, kept between p0 and p1",
+    "flip_sign": "a byte with a sign plus 128 as one without, and back",
 }
 """By name: what a function makes of elements `a`, `b`, `c` of its inputs and of its parameters, the numbers `p0` and `p1`."""

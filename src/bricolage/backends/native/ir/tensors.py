@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
 from bricolage.backends.native.ir.indexing import Index, flatten, variable
 
 Shape = tuple[int, ...]
@@ -93,6 +94,62 @@ class Constant(Node):
     """A tensor known when the region is compiled."""
 
     array: np.ndarray = field(repr=False)
+
+    @property
+    def identity(self) -> int:
+        """Equal for constants that hold the same array."""
+        return id(self.array)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its elements take where they lie."""
+        return self.array.nbytes
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class BlockConstant(Constant):
+    """A float32 matrix whose elements are integers of 4 or 8 bits in blocks, each block with a scale of its own. Products read the
+    integers (`cpu.block_products`); whatever else reads it makes float32 of them."""
+
+    blocks: QuantisedBlocks = field(repr=False)
+    turned: bool
+    """Whether blocks lie along the last dimension: [n, k] instead of [k, n]."""
+
+    def __init__(self, blocks: QuantisedBlocks, *, turned: bool = False) -> None:
+        shape = (blocks.n, blocks.k) if turned else (blocks.k, blocks.n)
+        for name, value in (("shape", shape), ("dtype", "float32"), ("blocks", blocks), ("turned", turned)):
+            object.__setattr__(self, name, value)
+
+    @cached_property  # type: ignore[misc]  # the field of `Constant`, made later
+    def array(self) -> np.ndarray:
+        """Its elements as float32, made when they are asked for."""
+        return self.blocks.numbers() if self.turned else np.ascontiguousarray(self.blocks.numbers().T)
+
+    @property
+    def identity(self) -> int:
+        """Equal for constants that hold the same integers."""
+        return id(self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the integers and of what they stand for."""
+        return self.blocks.nbytes
+
+    def transposed(self) -> BlockConstant:
+        """The same blocks, with rows for columns."""
+        return BlockConstant(self.blocks, turned=not self.turned)
+
+
+@dataclass(frozen=True, eq=False)
+class DequantisedConstant(Constant):
+    """A constant that a file gives as bytes: `array` is (integers - zeros) · scales, which broadcast to its shape."""
+
+    integers: np.ndarray = field(repr=False)
+    """int8 or uint8."""
+    scales: np.ndarray = field(repr=False)
+    """float32, of the same rank."""
+    zeros: np.ndarray = field(repr=False)
+    """int32, of the same rank."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +280,10 @@ class Normalise(Node):
 
 @dataclass(frozen=True, eq=False)
 class MatMul(Node):
-    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast."""
+    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast.
+
+    Of float32; or, into int32, of a uint8 `left` and a constant int8 `right`, exactly.
+    """
 
     left: Node
     right: Node
@@ -237,7 +297,7 @@ class MatMul(Node):
 @dataclass(frozen=True, eq=False)
 class Conv(Node):
     """A convolution of any number of spatial dimensions, without bias. `pads` are those before each dimension; the output
-    shape says what is read behind."""
+    shape says what is read behind. Of float32; or, into int32, of a uint8 `source` and int8 weights, exactly."""
 
     source: Node
     weight: Node
@@ -245,6 +305,8 @@ class Conv(Node):
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
+    fill: int = 0
+    """What lies around a uint8 source: the byte that stands for zero."""
 
     @property
     def depthwise(self) -> bool:

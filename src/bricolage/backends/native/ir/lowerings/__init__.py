@@ -1,10 +1,12 @@
 """From ONNX operators to tensors: one lowering for each operator that the engine computes, in one file for each family."""
 
 from bricolage.backends.native.ir.lowerings import (
+    block_weights,
     contractions,
     decompositions,
     elementwise,
     movement,
+    quantisation,
     reductions,
     resize,
 )
@@ -17,6 +19,7 @@ __all__ = [
     "LOWERINGS",
     "NoLowering",
     "OpContext",
+    "block_weights",
     "contractions",
     "converted",
     "decompositions",
@@ -24,6 +27,7 @@ __all__ = [
     "lowered",
     "movement",
     "pointwise",
+    "quantisation",
     "reductions",
     "resize",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from bricolage.backends.native.ir.indexing import ZERO, Index, flatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
+from bricolage.backends.native.ir.lowerings.integers import dequantised, exact, scaled, weights_of
 from bricolage.backends.native.ir.lowerings.reductions import reduce
 from bricolage.backends.native.ir.lowerings.views import (
     broadcast,
@@ -39,12 +40,21 @@ from bricolage.lowering.windows import transpose_crop
 @lowering("MatMul")
 def matmul(op: OpContext) -> Node:
     """MatMul: [..., m, k] times [..., k, n]."""
-    return multiplied(op.tensor(0), op.tensor(1))
+    return _product(op.tensor(0), op.tensor(1))
+
+
+def _product(left: Node, right: Node) -> Node:
+    """Of what bytes stand for as a product of these bytes, if the right side is constant."""
+    bytes_, columns = dequantised(left), weights_of(right, 1) if len(right.shape) == 2 else None
+    if bytes_ is None or columns is None:
+        return multiplied(left, right)
+    weights, scales = columns
+    return scaled(exact(multiplied, bytes_.integers, bytes_.zero, weights), bytes_.scale, scales)
 
 
 def multiplied(left: Node, right: Node) -> Node:
-    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast. Kernels of products are for float32;
-    of other types it is a sum of products."""
+    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast. Kernels of products are for float32,
+    and for uint8 times a constant matrix of int8, which gives int32; of other types it is a sum of products."""
     rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
     if len(left.shape) == 1:
         left = reshape(left, (1, *left.shape))
@@ -56,12 +66,14 @@ def multiplied(left: Node, right: Node) -> Node:
     shape = (*batch, *rows_kept, *columns_kept)
     if 0 in (*shape, left.shape[-1]):
         return broadcast(scalar(0, left.dtype), shape)
-    if left.dtype != "float32":
+    matrix = len(right.shape) == 2 and isinstance(right, Constant)
+    dtype = "int32" if matrix and (left.dtype, right.dtype) == ("uint8", "int8") else "float32"
+    if dtype == "float32" != left.dtype:
         return reshape(_summed(left, right, batch), shape)
-    if len(right.shape) == 2 and isinstance(right, Constant):
+    if matrix:
         rows = math.prod(left.shape[:-1])
         flat = reshape(left, (rows, left.shape[-1]))
-        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), shape)
+        return reshape(MatMul((rows, right.shape[1]), dtype, flat, right), shape)
     rank = max(len(left.shape), len(right.shape))
     left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
     right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
@@ -94,7 +106,7 @@ def gemm(op: OpContext) -> Node:
     left = transpose(left, (1, 0)) if op.get("transA", 0) else left
     right = transpose(right, (1, 0)) if op.get("transB", 0) else right
     alpha, beta = op.get("alpha", 1.0), op.get("beta", 1.0)
-    found = multiplied(left, right)
+    found = _product(left, right)
     if alpha != 1.0:
         found = pointwise("mul", found, scalar(alpha))
     if bias is not None and beta != 0.0:  # of no weight, it may be NaN
@@ -104,10 +116,28 @@ def gemm(op: OpContext) -> Node:
 
 @lowering("Conv")
 def conv(op: OpContext) -> Node:
-    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]."""
+    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]; of what bytes stand for as one of these bytes."""
     x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
+    bytes_, columns, tail = dequantised(x), weights_of(weight, 0), len(weight.shape) - 2
+    if bytes_ is not None and columns is not None and (op.get("group", 1) == 1 or columns[0].shifts is None):
+        zero = bytes_.zero
+        total = exact(lambda a, w: convolved(op, a, w, zero), bytes_.integers, zero, columns[0], tail)
+        found = scaled(total, bytes_.scale, columns[1], tail)
+    else:
+        found = convolved(op, x, weight)
+    if bias is not None:
+        found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * tail)))
+    return found
+
+
+def convolved(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
+    """The convolution of an operator's attributes, without bias: of float32, or of uint8 with int8 into int32, `fill` around x.
+
+    Raises:
+        NoLowering: shapes do not fit.
+    """
     kernel = weight.shape[2:]
     spatial = len(kernel)
     strides = tuple(op.get("strides") or [1] * spatial)
@@ -120,13 +150,10 @@ def conv(op: OpContext) -> Node:
     )
     if groups * weight.shape[1] != x.shape[1] or weight.shape[0] % groups or min(out, default=1) < 1:
         raise NoLowering(f"Conv of {list(x.shape)} with {list(weight.shape)} in {groups} groups")
-    shape = (x.shape[0], weight.shape[0], *out)
-    found: Node = _without_padding(
-        _by_rows_of_taps(Conv(shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, groups))
+    shape, dtype = (x.shape[0], weight.shape[0], *out), "float32" if x.dtype == "float32" else "int32"
+    return _without_padding(
+        _by_rows_of_taps(Conv(shape, dtype, x, weight, strides, tuple(pads[:spatial]), dilations, groups, fill))
     )
-    if bias is not None:
-        found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * spatial)))
-    return found
 
 
 _FEW_CHANNELS = 4
@@ -145,20 +172,21 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
     width = max((conv.shape[-1] - 1) * stride + taps, conv.pads[-1] + extent)
     rank = len(x.shape)
     last = transpose(x, (0, *range(2, rank), 1))
-    inside = pad(last, (*(0,) * (rank - 2), conv.pads[-1], 0), (images, *outer, width, channels), 0.0)
+    inside = pad(last, (*(0,) * (rank - 2), conv.pads[-1], 0), (images, *outer, width, channels), conv.fill)
     # Of another rank than the images of convolutions, so that it lies row-major.
     lines = (1,) * (rank == 3) + (images * math.prod(outer), width, channels)
-    stored = Pointwise(lines, "float32", "identity", (reshape(inside, lines),))
+    stored = Pointwise(lines, x.dtype, "identity", (reshape(inside, lines),))
 
     def mapping(coords: Coords) -> Coords:
         image, j, *spots, o = coords
         tap, channel = j.split(channels)
         return (*(ZERO,) * (rank == 3), flatten((image, *spots), (images, *outer)), o * stride + tap, channel)
 
-    rows = View((images, taps * channels, *outer, conv.shape[-1]), "float32", stored, mapping)
+    rows = View((images, taps * channels, *outer, conv.shape[-1]), x.dtype, stored, mapping)
     array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
     strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
-    return Conv(conv.shape, "float32", rows, Constant(array.shape, "float32", array), strides, pads, conv.dilations, 1)
+    own = Constant(array.shape, weight.dtype, array)
+    return Conv(conv.shape, conv.dtype, rows, own, strides, pads, conv.dilations, 1, conv.fill)
 
 
 _FEW = 4
@@ -174,8 +202,8 @@ _WORTH_IT = 0.9
 def _without_padding(conv: Conv) -> Node:
     """In parts, each with only those kernel taps that do not fall into the padding for any of its output positions: in a deep
     network on short clips, and where a dilation is as large as the image, most of them do."""
-    if conv.weight.shape[1] == 1:
-        return conv  # one channel at a time is bound by memory, not by products
+    if conv.weight.shape[1] == 1 or conv.fill:
+        return conv  # one channel at a time is bound by memory, not by products; and padding that is not zero counts
     axes = range(len(conv.strides))
     whole = [[(0, conv.shape[2 + axis], range(conv.weight.shape[2 + axis]))] for axis in axes]
     options = [(one, _intervals(conv, axis) or one) for axis, one in enumerate(whole)]
@@ -198,12 +226,12 @@ def _without_padding(conv: Conv) -> Node:
             )
         )
         shape = (*conv.shape[:2], *(stop - first for first, stop, _ in intervals))
-        own = Constant(array.shape, "float32", array)
-        parts.append(Conv(shape, "float32", conv.source, own, conv.strides, pads, conv.dilations, conv.groups))
+        own = Constant(array.shape, weight.dtype, array)
+        parts.append(Conv(shape, conv.dtype, conv.source, own, conv.strides, pads, conv.dilations, conv.groups))
         starts.append((0, 0, *(first for first, _, _ in intervals)))
     if len(parts) == 1:
         return parts[0]
-    return ConcatBuffer(conv.shape, "float32", tuple(parts), tuple(starts), (1,) * len(conv.shape), split=True)
+    return ConcatBuffer(conv.shape, conv.dtype, tuple(parts), tuple(starts), (1,) * len(conv.shape), split=True)
 
 
 def _intervals(conv: Conv, axis: int) -> list[tuple[int, int, range]]:

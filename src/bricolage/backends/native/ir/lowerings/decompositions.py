@@ -32,15 +32,6 @@ _REDUCTIONS = (
     "SoftmaxCrossEntropyLoss",
 )
 _TRIGONOMETRY = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan")
-_QUANTISATION = (
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "MatMulInteger",
-    "ConvInteger",
-    "QLinearMatMul",
-    "QLinearConv",
-)
 _SCATTERING = ("ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool")
 _SIGNAL = ("HannWindow", "HammingWindow", "BlackmanWindow")
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
@@ -92,7 +83,6 @@ _ARRAYS = NodeArrays()
     *_PRODUCTS,
     *_SAMPLING,
     *_TRIGONOMETRY,
-    *_QUANTISATION,
     *_SCATTERING,
     *_SIGNAL,
     *_POOLING,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.elementwise import converted
+from bricolage.backends.native.ir.lowerings.integers import dequantised, stands_for
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
 from bricolage.backends.native.ir.tensors import (
     FLOATS,
@@ -129,8 +131,13 @@ def global_pool(op: OpContext) -> Node:
 
 @lowering("MaxPool", "AveragePool", "LpPool")
 def pool(op: OpContext) -> Node:
-    """MaxPool, AveragePool and LpPool, as reductions over windows."""
+    """MaxPool, AveragePool and LpPool, as reductions over windows. The largest of dequantised bytes is that of the bytes."""
     x = op.tensor(0)
+    bytes_ = dequantised(x) if op.op_type == "MaxPool" and len(op.shapes) == 1 else None
+    if bytes_ is not None and bytes_.positive:
+        pooled = pool(replace(op, inputs=(bytes_.integers, *op.inputs[1:])))
+        assert isinstance(pooled, Node)
+        return stands_for(pooled, bytes_.zero, bytes_.scale)
     kernel = list(op.get("kernel_shape"))
     spatial = len(kernel)
     strides = list(op.get("strides") or [1] * spatial)

@@ -10,9 +10,11 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.tensors import (
+    BlockConstant,
     ConcatBuffer,
     Constant,
     Coords,
+    DequantisedConstant,
     Node,
     Pointwise,
     Shape,
@@ -106,6 +108,12 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
     """With dimension `perm[i]` as the i-th; constants at once."""
     if tuple(perm) == tuple(range(len(source.shape))):
         return source
+    if isinstance(source, DequantisedConstant):
+        arrays = (source.array, source.integers, source.scales, source.zeros)
+        array, *parts = (np.ascontiguousarray(one.transpose(perm)) for one in arrays)
+        return DequantisedConstant(array.shape, source.dtype, array, *parts)
+    if isinstance(source, BlockConstant):
+        return source.transposed()
     if isinstance(source, Constant):
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)

@@ -1,0 +1,457 @@
+"""Products with weights of 4 and 8 bits in blocks (`ir.blocks`), whose integers stay as they are in memory.
+
+Reading the weights is what a product of few rows takes: a row of a language model's next token. So a panel is one stream of
+memory. Block after block along k, it holds the scales of its columns, what zero points other than the middle add, and the integers:
+columns side by side in vectors, four neighbours along k of each. Of 4 bits, a byte holds an integer of one four in its low half and
+of the next four in its high half, so that a mask and a shift make whole operands of both, without a shuffle.
+
+Rows are either float32, and integers become float32 in registers; or bytes with a sign, each block with a scale of its own
+(symmetric: the largest of it is 127), and sums over a block are exact integers:
+
+    Σ a·w = Σ over blocks: scale_a · scale_w · (Σ A·W - middle · ΣA) + offset_w · scale_a · ΣA
+
+with offset_w = scale_w · (middle - zero point).
+
+`vpdpbusd` sums in int32. `vpmaddubsw` sums pairs in int16; integers of 4 bits are at most 15, so that the sums of eight of its
+results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Integers of 8 bits go through it as two halves of 4 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.backends.native.cpu.isa import ByteDot, Isa
+from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
+from bricolage.backends.native.ir.blocks import QuantisedBlocks
+from bricolage.backends.native.ir.tensors import BlockConstant, MatMul, Node
+
+FEW_ROWS = 8
+"""Rows up to which each thread packs all of them for itself: that takes less than a meeting."""
+LONGEST_BLOCK = 1 << 16
+"""Integers of a block: 240 · 127 · 65,536 fits into int32."""
+_BEHIND = 16
+"""Bytes behind each block of a packed row: its scale, its scale times its sum, and where the sums of its products start."""
+_STEPS = 8
+"""Products in int16 that are summed before they are widened."""
+
+
+def multiplies_blocks(root: Node | None) -> QuantisedBlocks | None:
+    """The weights of a product that multiplies by blocks along k; None where it does not, or where vectors of four neighbours do
+    not fill a block."""
+    if not isinstance(root, MatMul) or not isinstance(root.right, BlockConstant) or root.right.turned:
+        return None
+    blocks = root.right.blocks
+    return blocks if blocks.block % (32 // blocks.bits) == 0 and blocks.block <= LONGEST_BLOCK else None
+
+
+def block_operand(isa: Isa, blocks: QuantisedBlocks, *, in_bytes: bool) -> BlockOperand:
+    """How rows are multiplied with such weights: as bytes or as float32."""
+    kind = BlockBytes if in_bytes else BlockFloats
+    per_column = blocks.block * blocks.bits // 8 + (4 if blocks.zeros is None else 8)
+    return kind(
+        "uint8",
+        4,
+        per_column,
+        1.0,
+        whole_rows=True,
+        bits=blocks.bits,
+        block=blocks.block,
+        offsets=blocks.zeros is not None,
+        dot=isa.vector_dot,
+    )
+
+
+@dataclass(frozen=True)
+class BlockOperand(ProductOperand):
+    """What both have in common. A step of a micro-kernel is a block; elements are bytes."""
+
+    bits: int = 4
+    block: int = 32
+    offsets: bool = False
+    """Whether there are zero points other than the middle."""
+    dot: ByteDot = "plain"
+
+    def steps(self, k: int) -> int:
+        """Blocks."""
+        return -(-k // self.block)
+
+    @property
+    def group(self) -> int:
+        """Neighbours along k of which a vector holds the integers."""
+        return 32 // self.bits
+
+    def block_panels(self, blocks: QuantisedBlocks, lanes: int) -> np.ndarray:
+        """Panels of two vectors of columns, one after another, the last one of one or two; see the head of this file."""
+        n, count = blocks.scales.shape
+        wide = -(-n // lanes) * lanes
+        integers = np.full((wide, count * blocks.block), blocks.middle, np.uint8)
+        integers[:n] = blocks.integers()
+        grouped = integers.reshape(wide, count, -1, self.group)
+        if self.bits == 4:
+            grouped = grouped[..., :4] | grouped[..., 4:] << 4
+        heads = np.zeros((1 + self.offsets, wide, count), np.float32)
+        heads[0, :n] = blocks.scales
+        if blocks.zeros is not None:
+            heads[1, :n] = blocks.scales * (np.float32(self.middle) - blocks.zeros)
+        parts: list[np.ndarray] = []
+        for start in range(0, wide, 2 * lanes):
+            own = slice(start, min(start + 2 * lanes, wide))
+            # [head, column, block] to [block, head, column]; [column, block, group, byte] to [block, group, column, byte].
+            head = np.ascontiguousarray(heads[:, own].transpose(2, 0, 1)).view(np.uint8).reshape(count, -1)
+            body = np.ascontiguousarray(grouped[own].transpose(1, 2, 0, 3)).reshape(count, -1)
+            parts.append(np.concatenate([head, body], axis=1).reshape(-1))
+        return np.concatenate(parts)
+
+    @property
+    def middle(self) -> int:
+        """Of the integers."""
+        return 1 << (self.bits - 1)
+
+    def preamble(self, _isa: Isa) -> Sequence[str]:
+        """Nothing: what it needs are `helpers`."""
+        return ()
+
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """See `ProductOperand.micro_kernel`."""
+        assert not tile.adds and not tile.prefetch, "a panel is read once, and as a stream"
+        name = f"{self.prefix}{self.bits}x{self.block}{'z' * self.offsets}_{tile.rows}x{tile.vectors}_{tile.lda}"
+        rows, vectors, lanes = range(tile.rows), range(tile.vectors), tile.lanes
+        wide = 4 * lanes
+        head = wide * tile.vectors * (1 + self.offsets)
+        groups = self.block // self.group
+        step = self.widened_after
+        lines = [f"const vec scale_{v} = *(const vec *)(b + {v * wide});" for v in vectors]
+        if self.offsets:
+            lines += [f"const vec offset_{v} = *(const vec *)(b + {(tile.vectors + v) * wide});" for v in vectors]
+        lines += self.begin(tile)
+        lines += [f"const uint8_t *x = a, *w = b + {head};"]
+        whole, rest = divmod(groups, step)
+        for count, times in ((step, whole), (rest, 1)):
+            if not count or not times:
+                continue
+            ahead = f"x += {count * self.group * self.element_bytes}; w += {count * tile.vectors * wide};"
+            body = [*self.groups(count, tile), ahead]
+            lines += (
+                ["{", *(f"  {line}" for line in body), "}"]
+                if times == 1
+                else [f"for (long g = 0; g < {times}; g++) {{", *(f"  {line}" for line in body), "}"]
+            )
+        lines += self.end(tile)
+        own = self.block * self.element_bytes
+        lines += [f"a += {own + _BEHIND}; b += {head + groups * tile.vectors * wide};"]
+        return name, "\n".join(
+            [
+                f"static __attribute__((noinline, noipa)) void {name}"
+                "(long blocks, const uint8_t *restrict a, const uint8_t *restrict b, float *restrict tile) {",
+                f"  vec {', '.join(f't_{r}_{v} = {{0}}' for r in rows for v in vectors)};",
+                "  for (long block = 0; block < blocks; block++) {",
+                *(f"    {line}" for line in lines),
+                "  }",
+                *(f"  *(vec *)(tile + {(r * tile.vectors + v) * lanes}) = t_{r}_{v};" for r in rows for v in vectors),
+                "}",
+            ]
+        )
+
+    prefix = ""
+    element_bytes = 1
+    """Of a number in a packed row."""
+    widened_after = 4
+    """Groups that are written out one after another."""
+
+    def pitch(self, k: int) -> int:
+        """Bytes from one packed row to the next."""
+        return self.steps(k) * (self.block * self.element_bytes + _BEHIND)
+
+    def begin(self, tile: MicroTile) -> list[str]:
+        """C before the groups of a block."""
+        raise NotImplementedError
+
+    def groups(self, count: int, tile: MicroTile) -> list[str]:
+        """C of some groups: `x` is where their rows are, `w` where their integers."""
+        raise NotImplementedError
+
+    def end(self, tile: MicroTile) -> list[str]:
+        """C behind the groups of a block, which adds to the sums t_row_vector."""
+        raise NotImplementedError
+
+    def _of_zero_points(self, r: int, v: int, lda: int) -> list[str]:
+        """What zero points add, if there are any."""
+        at = f"a + {r * lda + self.block * self.element_bytes + 4}"
+        return [f"t_{r}_{v} += *(const float *)({at}) * offset_{v};"] if self.offsets else []
+
+
+@dataclass(frozen=True)
+class BlockFloats(BlockOperand):
+    """Rows of float32. The middle is taken off each integer, so that nothing large cancels."""
+
+    prefix = "few_bits"
+    element_bytes = 4
+
+    def rows(self, isa: Isa) -> int:
+        """Each row takes two vectors of sums and two of a block's."""
+        return {16: 6, 8: 3}.get(isa.lanes, 2)
+
+    def helpers(self, _isa: Isa) -> dict[str, str]:
+        """What packs rows and makes numbers of integers."""
+        return {"block_ints": _INTS, "block_numbers": _NUMBERS, "pack_block_floats": _PACK_FLOATS}
+
+    def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
+        """See `ProductOperand.pack_row`."""
+        return f"pack_block_floats({x}, {to}, {k}, {self.block});"
+
+    def _sets(self, tile: MicroTile) -> int:
+        """Sums that are under way of each row and vector: a multiply-add takes four cycles, of which two begin in each."""
+        return 2 if tile.rows * tile.vectors <= 4 else 1
+
+    def begin(self, tile: MicroTile) -> list[str]:
+        """Sums of a block."""
+        names = (
+            f"p{s}_{r}_{v} = {{0}}"
+            for s in range(self._sets(tile))
+            for r in range(tile.rows)
+            for v in range(tile.vectors)
+        )
+        return [f"vec {', '.join(names)};"]
+
+    def groups(self, count: int, tile: MicroTile) -> list[str]:
+        """Integer after integer along k."""
+        wide, sets = 4 * tile.lanes, self._sets(tile)
+        lines: list[str] = []
+        for g in range(count):
+            lines += ["{"]
+            lines += [
+                f"  const block_ints w_{v} = *(const block_ints *)(w + {(g * tile.vectors + v) * wide});"
+                for v in range(tile.vectors)
+            ]
+            for i in range(self.group):
+                shift = 8 * (i % 4) + 4 * (i // 4)
+                lines += ["  {"]
+                lines += [
+                    f"    const vec n_{v} = block_number{self.bits}(w_{v}, {shift});" for v in range(tile.vectors)
+                ]
+                for r in range(tile.rows):
+                    at = f"*(const float *)(x + {r * tile.lda + 4 * (g * self.group + i)})"
+                    lines += [f"    p{i % sets}_{r}_{v} += {at} * n_{v};" for v in range(tile.vectors)]
+                lines += ["  }"]
+            lines += ["}"]
+        return lines
+
+    def end(self, tile: MicroTile) -> list[str]:
+        """Scaled."""
+        lines: list[str] = []
+        for r in range(tile.rows):
+            for v in range(tile.vectors):
+                total = " + ".join(f"p{s}_{r}_{v}" for s in range(self._sets(tile)))
+                lines += [f"t_{r}_{v} += ({total}) * scale_{v};", *self._of_zero_points(r, v, tile.lda)]
+        return lines
+
+
+@dataclass(frozen=True)
+class BlockBytes(BlockOperand):
+    """Rows of bytes."""
+
+    prefix = "few_bits_bytes"
+
+    @property
+    def _vnni(self) -> bool:
+        return self.dot in ("vpdpbusd",)
+
+    @property
+    def _halves(self) -> bool:
+        """Whether integers of 8 bits are multiplied as two of 4 bits."""
+        return self.dot == "vpmaddubsw" and self.bits == 8
+
+    @property
+    def widened_after(self) -> int:  # type: ignore[override]
+        """Sums in int16 hold so many products."""
+        return _STEPS if self._halves else _STEPS * self.bits // 8
+
+    def rows(self, isa: Isa) -> int:
+        """Each row takes two vectors of sums, and two or four of a block's."""
+        return {16: 4, 8: 2}.get(isa.lanes, 2)
+
+    def helpers(self, isa: Isa) -> dict[str, str]:
+        """What packs rows and multiplies."""
+        name = f"block_dot_{self.dot}"
+        text = _PLAIN if self.dot == "plain" else _intrinsics(self.dot, isa.lanes)
+        return {"block_ints": _INTS, name: text, "pack_block_bytes": _PACK_BYTES}
+
+    def pack_row(self, x: str, to: str, k: int, _part: int) -> str:
+        """See `ProductOperand.pack_row`."""
+        return f"pack_block_bytes({x}, {to}, {k}, {self.block}, {self.middle});"
+
+    def begin(self, tile: MicroTile) -> list[str]:
+        """Sums of a block start from what the middle takes off."""
+        lines: list[str] = []
+        for r in range(tile.rows):
+            start = f"*(const int32_t *)(a + {r * tile.lda + self.block + 8})"
+            for v in range(tile.vectors):
+                lines += [f"block_sums i_{r}_{v} = BLOCK_START({start});"]
+                lines += [f"block_sums j_{r}_{v} = BLOCK_START(0);"] if self._upper else []
+        return lines
+
+    @property
+    def _upper(self) -> bool:
+        """Whether products of the upper halves of bytes have sums of their own, 16 times as large."""
+        return self._vnni and self.bits == 4
+
+    def groups(self, count: int, tile: MicroTile) -> list[str]:
+        """Four neighbours along k after four."""
+        wide, every = 4 * tile.lanes, [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        narrow = self.dot == "vpmaddubsw"
+        lines: list[str] = []
+        if narrow:
+            lines += [f"block_bytes s_{r}_{v} = BLOCK_NONE;" for r, v in every]
+            lines += [f"block_bytes u_{r}_{v} = BLOCK_NONE;" for r, v in every] if self._halves else []
+        for g in range(count):
+            lines += ["{"]
+            for v in range(tile.vectors):
+                lines += [f"  const block_bytes w_{v} = BLOCK_LOAD(w + {(g * tile.vectors + v) * wide});"]
+            for upper in (False, True) if self.bits == 4 or self._halves else (None,):
+                at = g * self.group + (4 if upper and self.bits == 4 else 0)
+                taken = {None: "{}", False: "BLOCK_LOW({})", True: "BLOCK_HIGH({})"}[upper]
+                lines += ["  {"]
+                lines += [f"    const block_bytes n_{v} = {taken.format(f'w_{v}')};" for v in range(tile.vectors)]
+                sums = "s" if narrow else "i"
+                if upper and (self._halves or self._upper):
+                    sums = "u" if self._halves else "j"
+                for r in range(tile.rows):
+                    lines += [f"    {{ const block_four four = BLOCK_FOUR(x + {r * tile.lda + at});"]
+                    lines += [f"      BLOCK_DOT({sums}_{r}_{v}, n_{v}, four);" for v in range(tile.vectors)]
+                    lines += ["    }"]
+                lines += ["  }"]
+            lines += ["}"]
+        if narrow:
+            lines += [f"BLOCK_WIDEN(i_{r}_{v}, s_{r}_{v}, 0);" for r, v in every]
+            lines += [f"BLOCK_WIDEN(i_{r}_{v}, u_{r}_{v}, 4);" for r, v in every] if self._halves else []
+        return lines
+
+    def end(self, tile: MicroTile) -> list[str]:
+        """Scaled."""
+        lines: list[str] = []
+        for r in range(tile.rows):
+            lines += [f"const float scale_of_{r} = *(const float *)(a + {r * tile.lda + self.block});"]
+            for v in range(tile.vectors):
+                total = f"i_{r}_{v} + (j_{r}_{v} >> 4)" if self._upper else f"i_{r}_{v}"
+                made = f"__builtin_convertvector((block_ints)({total}), vec)"
+                lines += [f"t_{r}_{v} += {made} * (scale_of_{r} * scale_{v});", *self._of_zero_points(r, v, tile.lda)]
+        return lines
+
+
+_INTS = "typedef int32_t block_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));"
+
+_NUMBERS = r"""
+#if defined(__AVX512F__) && LANES == 16
+#include <immintrin.h>
+/* The integer of 4 bits from bit `shift` on, less 8: a table has them all, and the instruction takes no more bits than that. */
+static inline vec block_number4(block_ints w, int shift) {
+  const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  return (vec)_mm512_permutexvar_ps((__m512i)(w >> shift), table);
+}
+#else
+static inline vec block_number4(block_ints w, int shift) { return __builtin_convertvector(((w >> shift) & 15) - 8, vec); }
+#endif
+static inline vec block_number8(block_ints w, int shift) { return __builtin_convertvector(((w >> shift) & 255) - 128, vec); }
+""".strip()
+
+_PACK_FLOATS = r"""
+/* k numbers in blocks, filled up with zeros; behind each block a word, and its sum. */
+static __attribute__((noinline)) void pack_block_floats(const float *restrict x, uint8_t *restrict to, long k, long block) {
+  for (long from = 0; from < k; from += block, to += 4 * block + 16) {
+    const long some = k - from < block ? k - from : block;
+    float *restrict own = (float *)to;
+    float sum = 0;
+    __builtin_memcpy(own, x + from, 4 * some);
+    for (long i = some; i < block; i++) own[i] = 0;
+    for (long i = 0; i < some; i++) sum += own[i];
+    own[block + 1] = sum;
+  }
+}
+""".strip()
+
+_PACK_BYTES = r"""
+/* k numbers as bytes with a sign in blocks, filled up with zeros. Behind each block lie its scale, that times the sum of its
+   bytes, and that sum times -middle. A number that is not finite makes the scale NaN, and so all that is computed of the row. */
+static __attribute__((noinline)) void pack_block_bytes(const float *restrict x, uint8_t *restrict to, long k, long block,
+                                                       int middle) {
+  for (long from = 0; from < k; from += block, to += block + 16) {
+    const long some = k - from < block ? k - from : block;
+    const float *restrict own = x + from;
+    int8_t *restrict made = (int8_t *)to;
+    int32_t most = 0, sum = 0;  /* sizes of floats are in the order of their bits */
+    for (long i = 0; i < some; i++) {
+      int32_t bits;
+      __builtin_memcpy(&bits, own + i, 4);
+      bits &= 0x7fffffff;
+      most = bits > most ? bits : most;
+    }
+    float largest;
+    __builtin_memcpy(&largest, &most, 4);
+    float scale = largest / 127;
+    if (scale < 1.17549435e-38f) scale = 0;
+    const float inverse = most < 0x7f800000 && scale > 0 ? 1 / scale : 0;
+    if (inverse > 0)
+      for (long i = 0; i < some; i++) {
+        const float rounded = own[i] * inverse + 12582912.0f;  /* to the nearest, to the even one between two */
+        const int32_t q = (int32_t)(rounded - 12582912.0f);
+        made[i] = (int8_t)q;
+        sum += q;
+      }
+    else
+      for (long i = 0; i < some; i++) made[i] = 0;
+    for (long i = some; i < block; i++) made[i] = 0;
+    if (most >= 0x7f800000) scale = __builtin_nanf("");
+    const float scaled = scale * (float)sum;
+    const int32_t start = -middle * sum;
+    __builtin_memcpy(made + block, &scale, 4);
+    __builtin_memcpy(made + block + 4, &scaled, 4);
+    __builtin_memcpy(made + block + 8, &start, 4);
+  }
+}
+""".strip()
+
+_PLAIN = r"""
+typedef block_ints block_bytes, block_sums;
+typedef const int8_t *block_four;
+#define BLOCK_START(n) ((n) - (block_ints){0})
+#define BLOCK_LOAD(p) (*(const block_ints *)(p))
+#define BLOCK_FOUR(p) ((const int8_t *)(p))
+#define BLOCK_LOW(v) ((v) & 0x0f0f0f0f)
+#define BLOCK_HIGH(v) (((v) >> 4) & 0x0f0f0f0f)
+#define BLOCK_BYTE(u, i) (((u) >> 8 * (i)) & 255)
+#define BLOCK_DOT(c, u, s) \
+  c += BLOCK_BYTE(u, 0) * (s)[0] + BLOCK_BYTE(u, 1) * (s)[1] + BLOCK_BYTE(u, 2) * (s)[2] + BLOCK_BYTE(u, 3) * (s)[3]
+""".strip()
+
+
+def _intrinsics(dot: ByteDot, lanes: int) -> str:
+    """The words of micro-kernels in an instruction set's vectors of `lanes` times 32 bits."""
+    mm, si, load = ("_mm512", "si512", "p") if lanes == 16 else ("_mm256", "si256", "(const __m256i *)(p)")
+    vector = "__m512i" if lanes == 16 else "__m256i"
+    lines = [
+        "#include <immintrin.h>",
+        f"typedef {vector} block_bytes, block_four;",
+        "typedef block_ints block_sums;",
+        f"#define BLOCK_START(n) ((block_sums){mm}_set1_epi32(n))",
+        f"#define BLOCK_NONE {mm}_setzero_{si}()",
+        f"#define BLOCK_LOAD(p) {mm}_loadu_{si}({load})",
+        f"#define BLOCK_FOUR(p) {mm}_set1_epi32(*(const int *)(p))",
+        f"#define BLOCK_LOW(v) {mm}_and_{si}(v, {mm}_set1_epi8(15))",
+    ]
+    if dot == "vpdpbusd":
+        name = "_mm512_dpbusd_epi32" if lanes == 16 else "_mm256_dpbusd_avx_epi32"
+        lines += [
+            "/* As they lie, 16 times as large. */",
+            f"#define BLOCK_HIGH(v) {mm}_and_{si}(v, {mm}_set1_epi8(-16))",
+            f"#define BLOCK_DOT(c, u, s) c = (block_sums){name}(({vector})c, u, s)",
+        ]
+    else:
+        lines += [
+            f"#define BLOCK_HIGH(v) {mm}_and_{si}({mm}_srli_epi16(v, 4), {mm}_set1_epi8(15))",
+            f"#define BLOCK_DOT(c, u, s) c = {mm}_add_epi16(c, {mm}_maddubs_epi16(u, s))",
+            f"#define BLOCK_WIDEN(c, s, n) c += (block_sums){mm}_slli_epi32({mm}_madd_epi16(s, {mm}_set1_epi16(1)), n)",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""Weights of 4 and 8 bits: integers in blocks along k, each block with a scale of its own.
+
+A weight is scale · (integer - zero point). That is what `com.microsoft.MatMulNBits` and ONNX's DequantizeLinear with a `block_size`
+(opset 21) hold, and, with zero points that are no integers, the blocks Q4_0, Q4_1 and Q8_0 of GGUF files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BITS = (4, 8)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedBlocks:
+    """A matrix [n, k] of integers without a sign, in blocks along k."""
+
+    packed: np.ndarray = field(repr=False)
+    """uint8 [n, bytes]: integers of 8 bits, or two of 4 bits to a byte, the first one low. Rows are whole blocks: what lies behind
+    k counts for nothing."""
+    scales: np.ndarray = field(repr=False)
+    """float32 [n, blocks]."""
+    zeros: np.ndarray | None = field(repr=False)
+    """float32 [n, blocks]: zero points; None where all are the middle of the integers, 8 or 128."""
+    bits: int
+    block: int
+    """Integers in a block."""
+    k: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where sizes do not fit together."""
+        n, blocks = self.scales.shape
+        if self.bits not in BITS or self.block < 1 or blocks != -(-self.k // self.block):
+            raise ValueError(f"{blocks} blocks of {self.block} for {self.k} numbers of {self.bits} bits")
+        if self.packed.shape != (n, -(-blocks * self.block * self.bits // 8)):
+            raise ValueError(f"{list(self.packed.shape)} bytes for {n} rows of {blocks} blocks")
+        if self.zeros is not None and self.zeros.shape != self.scales.shape:
+            raise ValueError(f"{list(self.zeros.shape)} zero points for {list(self.scales.shape)} scales")
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return int(self.scales.shape[0])
+
+    @property
+    def middle(self) -> int:
+        """Of the integers: what stands for zero unless zero points are given."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of integers, scales and zero points."""
+        return self.packed.nbytes + self.scales.nbytes + (0 if self.zeros is None else self.zeros.nbytes)
+
+    def integers(self) -> np.ndarray:
+        """uint8 [n, blocks · block], one to a byte."""
+        wide = self.scales.shape[1] * self.block
+        if self.bits == 8:
+            return self.packed
+        found = np.empty((self.n, self.packed.shape[1], 2), np.uint8)
+        found[:, :, 0], found[:, :, 1] = self.packed & 15, self.packed >> 4
+        return found.reshape(self.n, -1)[:, :wide]
+
+    def numbers(self) -> np.ndarray:
+        """float32 [n, k]: what the integers stand for."""
+        n, blocks = self.scales.shape
+        zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
+        found = (self.integers().reshape(n, blocks, self.block).astype(np.float32) - zeros) * self.scales[:, :, None]
+        return np.ascontiguousarray(found.reshape(n, -1)[:, : self.k])
+
+
+def blocks_of(
+    integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int, block: int
+) -> QuantisedBlocks:
+    """Blocks of integers without a sign [n, k], one to an element."""
+    n, k = integers.shape
+    middle = 1 << (bits - 1)
+    wide = -(-k // block) * block
+    whole = np.full((n, wide + wide % 2), middle, np.uint8)
+    whole[:, :k] = integers
+    packed = whole[:, :wide] if bits == 8 else whole[:, ::2] | whole[:, 1::2] << 4
+    if zeros is not None and (zeros == middle).all():
+        zeros = None
+    return QuantisedBlocks(np.ascontiguousarray(packed), scales, zeros, bits, block, k)

@@ -1,0 +1,226 @@
+"""Convolutions whose data are laid out otherwise than they should be, and what comes out wrong computed again.
+
+PET (Wang et al., OSDI 2021): a *mutant* is a program of the right shapes that is equal to the original in most places only;
+where it is not is found by trying, and a *correction kernel*, the original on what those places read, puts it right. Each
+mutation here is a few lines that know nothing of windows and borders. The places are found with one channel, since all are
+treated alike: two polynomials of degree two in the inputs and weights differ at a place or nowhere there (Schwartz and Zippel),
+so that a few random integers decide.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.rewrite.builder import GraphBuilder, Names
+from bricolage.rewrite.linear import Window
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.predicates import require, sizes
+from bricolage.rewrite.rule import Example, Operators, Result
+from bricolage.rewrite.rules.convolution import ConvolutionRule
+from bricolage.verify.reference import evaluate
+
+Sizes = tuple[int, ...]
+Convolve = Callable[..., ir.Value]
+"""The convolution on other data, with other attributes where they are given."""
+Mutant = Callable[[Operators, ir.Value, Convolve, Sizes], ir.Value]
+"""A value of the sizes given that is the convolution of some data in most places. Raises MatchFailure where there is none."""
+_DRAWS = 3
+_LARGEST = 1000
+"""Of the integers that are drawn: a place that differs passes with a chance of 1e-9 in three draws, and all arithmetic is exact."""
+_WORTH = 0.5
+"""The share of the result that is corrected at most; where more is wrong, little is left of the mutant."""
+
+
+@dataclass(frozen=True)
+class WrongBoxes:
+    """What a mutant computes wrongly: everything in these half-open intervals of one axis of the result."""
+
+    axis: int
+    intervals: tuple[tuple[int, int], ...]
+
+
+class CorrectedConvolution(ConvolutionRule):
+    """Base of mutations of one convolution over two spatial axes, with sizes that are known."""
+
+    family = "correction"
+
+    @staticmethod
+    @abstractmethod
+    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+        """See `Mutant`."""
+
+    def check(self, match: Match) -> None:
+        window = self.window(match)
+        require(window.spatial_rank == 2, "it has not two spatial axes")
+        require(min((*window.before, *window.after)) >= 0, "pads are negative")
+        sizes(match["x"]), sizes(match.root)
+        wrong_boxes(self.mutant, sizes(match["x"])[0], sizes(match["x"])[2:], sizes(match.root)[2:], window)
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        window, data, to = self.window(match), match["x"], sizes(match.root)
+        node, weight, bias = match.node("conv"), match["w"], match.get("b")
+
+        def convolve(given: ir.Value, **attributes: object) -> ir.Value:
+            return op.copy(node, given, weight, bias, auto_pad=None, **attributes)
+
+        wrong = wrong_boxes(self.mutant, to[0], sizes(data)[2:], to[2:], window)
+        made = self.mutant(op, data, convolve, to)
+        return made if wrong is None else _corrected(op, made, data, convolve, to, window, wrong)
+
+
+def _corrected(
+    op: Operators, made: ir.Value, data: ir.Value, convolve: Convolve, to: Sizes, window: Window, wrong: WrongBoxes
+) -> ir.Value:
+    """The mutant's result with the wrong boxes computed by the original."""
+    parts: list[ir.Value] = []
+    position = 0
+    for start, end in wrong.intervals:
+        if start > position:
+            parts.append(_cut(op, made, wrong.axis, position, start))
+        parts.append(_original(op, data, convolve, window, wrong.axis, start, end))
+        position = end
+    if position < to[wrong.axis]:
+        parts.append(_cut(op, made, wrong.axis, position, to[wrong.axis]))
+    return op.Concat(*parts, axis=wrong.axis)
+
+
+def _original(
+    op: Operators, data: ir.Value, convolve: Convolve, window: Window, axis: int, start: int, end: int
+) -> ir.Value:
+    """The original convolution for an interval of its result, of no more data than that reads."""
+    if axis == 0:
+        return convolve(_cut(op, data, 0, start, end))
+    which = axis - 2
+    size, stride, before = sizes(data)[axis], window.strides[which], window.before[which]
+    first = start * stride - before
+    last = (end - 1) * stride - before + (window.kernel[which] - 1) * window.dilations[which] + 1
+    pads = [list(window.before), list(window.after)]
+    pads[0][which], pads[1][which] = max(0, -first), max(0, last - size)
+    return convolve(_cut(op, data, axis, max(first, 0), min(last, size)), pads=[*pads[0], *pads[1]])
+
+
+def _cut(op: Operators, value: ir.Value, axis: int, start: int, end: int) -> ir.Value:
+    return op.Slice(value, op.integers([start]), op.integers([end]), op.integers([axis]))
+
+
+@cache
+def wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: Window) -> WrongBoxes | None:
+    """Where a mutant differs from the convolution; None where it does nowhere.
+
+    Raises:
+        MatchFailure: it has other sizes, or too much is wrong.
+    """
+    data = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([batch, 1, *image]))
+    weight = ir.Value(name="w", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 1, *window.kernel]))
+    model = ir.Model(ir.Graph([data, weight], [], nodes=[], opset_imports={"": 18}, name="mutant"), ir_version=10)
+    op = GraphBuilder({"": 18}, Names(model), fold=False)
+    own = {"strides": list(window.strides), "dilations": list(window.dilations)}
+    own["pads"] = [*window.before, *window.after]
+
+    def convolve(given: ir.Value, **attributes: object) -> ir.Value:
+        return op.Conv(given, weight, **{**own, **attributes})
+
+    right = convolve(data)
+    made_otherwise = mutant(op, data, convolve, (batch, 1, *made))
+    require(sizes(made_otherwise) == sizes(right), "the mutant has other sizes")
+    for constant in op.constants:
+        model.graph.register_initializer(constant)
+    model.graph.extend(op.nodes)
+    model.graph.outputs.extend([right, made_otherwise])
+    return _boxes(_differs(model, right, made_otherwise))
+
+
+def _differs(model: ir.Model, right: ir.Value, mutant: ir.Value) -> np.ndarray:
+    draw = np.random.default_rng(0)
+    differs = np.zeros(sizes(right), bool)
+    for _ in range(_DRAWS):
+        inputs = {
+            value.name or "": draw.integers(-_LARGEST, _LARGEST, sizes(value), endpoint=True).astype(np.float64)
+            for value in model.graph.inputs
+        }
+        found = evaluate(model, inputs)
+        differs |= np.asarray(found[right.name or ""]) != np.asarray(found[mutant.name or ""])
+    return differs
+
+
+def _boxes(differs: np.ndarray) -> WrongBoxes | None:
+    """The axis along which the fewest have to be computed again, with their intervals.
+
+    Raises:
+        MatchFailure: they are too many.
+    """
+    if not differs.any():
+        return None
+    axes = range(differs.ndim)
+    lines = {axis: differs.any(axis=tuple(other for other in axes if other != axis)) for axis in axes if axis != 1}
+    axis = min(lines, key=lambda one: float(lines[one].mean()))
+    require(float(lines[axis].mean()) <= _WORTH, "too much of the mutant is wrong")
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], lines[axis], [False]])))
+    return WrongBoxes(axis, tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)))
+
+
+class CorrectedBatchInWidth(CorrectedConvolution):
+    """Conv(x, w, b) = the images of one Conv over all images of x side by side, the columns at the seams computed again
+
+    for a batch of several images, and a width that the convolution keeps.
+    """
+
+    examples = (
+        Example("float[2,3,4,6] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
+        Example(
+            "float[3,2,5,8] x",
+            "y = Conv<pads=[0,2,0,2], strides=[2,1], group=2>(x, w, b)",
+            {"w": (2, 1, 3, 5), "b": (2,)},
+        ),
+        Example("float[2,2,3,4] x", "y = Conv(x, w)", {"w": (2, 2, 3, 1)}),
+    )
+    counterexamples = (
+        Example("float[1,3,5,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="one image"),
+        Example("float[2,3,5,9] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="width"),
+        Example("float[2,3,5,3] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
+        Example("float[N,3,5,9] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="not known"),
+    )
+
+    @staticmethod
+    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+        batch, channels, height, width = sizes(data)
+        require(batch > 1, "there is one image")
+        require(to[3] == width, "the width changes")
+        wide = op.Reshape(op.Transpose(data, perm=[1, 2, 0, 3]), op.integers([1, channels, height, batch * width]))
+        result = op.Reshape(convolve(wide), op.integers([to[1], to[2], batch, to[3]]))
+        return op.Transpose(result, perm=[2, 0, 1, 3])
+
+
+class CorrectedHalvesInBatch(CorrectedConvolution):
+    """Conv(x, w, b) = the halves of one Conv over the upper and the lower half of each image, the rows at the seam computed again
+
+    for an even height that the convolution keeps or divides.
+    """
+
+    examples = (
+        Example("float[1,3,8,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
+        Example("float[2,2,12,4] x", "y = Conv<pads=[2,0,2,0], group=2>(x, w, b)", {"w": (2, 1, 5, 3), "b": (2,)}),
+    )
+    counterexamples = (
+        Example("float[1,3,7,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="odd"),
+        Example("float[1,3,8,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="other sizes"),
+        Example("float[1,3,2,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
+    )
+
+    @staticmethod
+    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+        batch, channels, height, width = sizes(data)
+        require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
+        halves = op.Transpose(
+            op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4]
+        )
+        made = convolve(op.Reshape(halves, op.integers([2 * batch, channels, height // 2, width])))
+        require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
+        made = op.Transpose(op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]])), perm=[0, 2, 1, 3, 4])
+        return op.Reshape(made, op.integers(to))

@@ -1,0 +1,101 @@
+"""Mutants of convolutions: where they are wrong is found by trying, and what is wrong is computed again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bricolage.rewrite.apply import apply_once
+from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.linear import Window
+from bricolage.rewrite.predicates import sizes
+from bricolage.rewrite.rule import Example, MatchFailure, Operators
+from bricolage.rewrite.rules.correction import (
+    Convolve,
+    CorrectedBatchInWidth,
+    CorrectedHalvesInBatch,
+    Sizes,
+    WrongBoxes,
+    wrong_boxes,
+)
+from bricolage.rewrite.search.graph_search import search_graphs
+from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from tests.rewrite.checking import check_equal
+from tests.rewrite.search.models import by_type
+
+THREE = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+
+
+def phases(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    """The mutation behind `dilation-into-batch`, for dilations of 2: each phase of the image is an image."""
+    batch, channels, height, width = sizes(data)
+    pairs = op.Reshape(data, op.integers([batch, channels, height // 2, 2, width // 2, 2]))
+    images = op.Reshape(
+        op.Transpose(pairs, perm=[3, 5, 0, 1, 2, 4]), op.integers([-1, channels, height // 2, width // 2])
+    )
+    made = op.Reshape(
+        convolve(images, dilations=None, pads=[1, 1, 1, 1]), op.integers([2, 2, batch, to[1], to[2] // 2, to[3] // 2])
+    )
+    return op.Reshape(op.Transpose(made, perm=[2, 3, 4, 0, 5, 1]), op.integers(to))
+
+
+def test_seams_are_found() -> None:
+    """Between two images of five columns, a window of three reads one column of the neighbour on either side."""
+    found = wrong_boxes(CorrectedBatchInWidth.mutant, 2, (4, 5), (4, 5), THREE)
+    assert found == WrongBoxes(3, ((0, 1), (4, 5)))
+    assert wrong_boxes(CorrectedHalvesInBatch.mutant, 1, (8, 5), (8, 5), THREE) == WrongBoxes(2, ((3, 5),))
+
+
+def test_a_mutant_that_is_right_everywhere_needs_no_correction() -> None:
+    dilated = Window((3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
+    assert wrong_boxes(phases, 2, (6, 8), (6, 8), dilated) is None, "the rule that is written by hand is found"
+    one = Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    assert wrong_boxes(CorrectedBatchInWidth.mutant, 3, (2, 2), (2, 2), one) is None
+
+
+def test_a_mutant_that_is_mostly_wrong_is_refused() -> None:
+    with pytest.raises(MatchFailure, match="too much"):
+        wrong_boxes(CorrectedBatchInWidth.mutant, 2, (4, 3), (4, 3), THREE)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["corrected-batch-in-width", "corrected-halves-in-batch"]),
+    st.integers(1, 3),
+    st.sampled_from([(8, 6), (12, 9), (6, 10)]),
+    st.sampled_from([(1, 3), (3, 1), (3, 3), (5, 3)]),
+    st.integers(1, 2),
+)
+def test_what_is_made_equals_the_convolution(
+    rule: str, batch: int, image: tuple[int, int], kernel: tuple[int, int], groups: int
+) -> None:
+    pads = [size // 2 for size in kernel] * 2
+    example = Example(
+        f"float[{batch},2,{image[0]},{image[1]}] x",
+        f"y = Conv<pads={pads}, group={groups}>(x, w)",
+        {"w": (2, 2 // groups, *kernel)},
+    )
+    model = example.model()
+    applied = apply_once(model, named(rule))
+    assert applied is not None or (rule == "corrected-batch-in-width" and batch == 1) or kernel[0] > 3
+    check_equal(example.model(), model)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_searches_meet_the_mutants(method: Method) -> None:
+    """Among what they may keep are graphs that a correction leads to, equal to the first."""
+    names = ["t", *(f"v{number}" for number in range(13)), "y"]  # graphs of more than twice the operators are left
+    body = " ".join(["t = Conv<pads=[1,1,1,1]>(x, w)", *(f"{b} = Tanh({a})" for a, b in pairwise(names))])
+    example = Example("float[4,2,6,16] x", body, {"w": (2, 2, 3, 3)})
+    options = SearchOptions(method=method, alpha=20.0, graphs=6, keep=6)
+    found = search_graphs(example.model(), chosen(["correction"]), by_type({"Tanh": 1.0, "Conv": 0.01}, 0.001), options)
+    if method == "saturate":  # what it keeps is the cheapest alone
+        assert found.statistics.counts.nodes > 4
+        return
+    made = [one for one in found.candidates if any(a.family == "correction" for a in one.applications)]
+    assert made
+    check_equal(example.model(), made[0].model)
