@@ -14,6 +14,7 @@ import numpy as np
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.byte_checks import check_products
 from bricolage.driver.profile import Profile
 from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, quantised_variant
 from bricolage.driver.state import DecisionState
@@ -76,6 +77,7 @@ class QuantisedGraphItem(Item):
             return
         profile = self._profile(state, made, held)
         self._measure(profile, deadline)
+        check_products(profile, deadline)
         challengers = whole_challengers([profile])
         state.challenge(*challengers)
         times = sorted(profile.times.items(), key=lambda pair: pair[1])
