@@ -28,7 +28,10 @@ def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only
             return None if found is None else dict(found)
 
     ready = to.with_suffix(".ready.onnx")
-    quant_pre_process(str(float32), str(ready))
+    try:
+        quant_pre_process(str(float32), str(ready))
+    except TypeError:  # its symbolic inference fails on operators of newer opsets; sizes are fixed, so that nothing is lost
+        quant_pre_process(str(float32), str(ready), skip_symbolic_shape=True)
     quantize_static(
         str(ready),
         str(to),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -22,6 +23,7 @@ from bricolage.codec import decode, encode
 from bricolage.deadline import Deadline
 from bricolage.device.host import selected
 from bricolage.driver import variants
+from bricolage.driver.byte_checks import byte_products, check_products
 from bricolage.driver.decide import _bucket
 from bricolage.driver.final_race import FinalRace, race_result
 from bricolage.driver.items import items
@@ -172,3 +174,18 @@ def test_weights_alone_need_no_data(opened: tuple[DecisionContext, Source]) -> N
     (found,) = state.quantised
     assert found.outcome == "raced", found.verdict
     assert found.error is not None and found.error < BOUNDS["low"] and found.bytes[1] < found.bytes[0] / 3
+
+
+def test_a_backend_that_multiplies_bytes_inexactly_is_refused_by_single_products(
+    decided: tuple[DecisionState, Bucket],
+) -> None:
+    """In a deep graph ties hide it; a product from bytes has none."""
+    profile = decided[0].profiles[CALIBRATED]
+    (region,) = byte_products(profile.graph)
+    assert [one.op_type for one in region.operators].count("MatMul") == 1
+    read = {value.dtype for value in region.inputs if value.const_value is None}
+    assert read == {ir.DataType.UINT8}, "from bytes on"
+    before = dict(profile.whole)
+    check_products(profile, lambda: False)
+    assert profile.whole == before and profile.times, "ONNX Runtime is exact where the processor is"
+    assert profile.oracle.files(region)[2] == EXACT_BOUND

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from bricolage.api.bench import bench
 from bricolage.api.samples import GivenData, samples_of
-from bricolage.errors import AlreadyQuantised, BadOption, BricolageError, UnusableCalibration, UnusableSamples
+from bricolage.errors import (
+    AlreadyQuantised,
+    BadOption,
+    BricolageError,
+    MissingFile,
+    UnusableCalibration,
+    UnusableSamples,
+)
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
@@ -95,6 +105,23 @@ def test_options_and_data_go_together() -> None:
         GivenData(None, arrays(4, 2, 6)).check(Options(objective="throughput"))
     GivenData(None, arrays(4, 2, 6)).check(Options(accuracy="top1=0.9"))
     GivenData().check(Options())
+
+
+def test_a_comparison_makes_no_other_model(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="--weights cannot be 'int4'"):
+        bench(tmp_path / "none.onnx", Options(weights="int4"))
+    with pytest.raises(BadOption, match="without data"):
+        bench(tmp_path / "none.onnx", Options(accuracy="sqnr=10"))
+
+
+def test_data_may_be_a_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", **arrays(4, 2, 6))
+    assert GivenData.of(tmp_path / "data.npz", None).digest == GivenData(arrays(4, 2, 6)).digest
+    with pytest.raises(MissingFile):
+        GivenData.of(None, str(tmp_path / "none.npz"))
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(BadOption, match="--evaluate"):
+        GivenData.of(None, tmp_path / "text.npz")
 
 
 def test_other_data_is_another_decision() -> None:

@@ -58,10 +58,21 @@ class False_(Quick):
         return super().compile(region, config, resources)
 
 
+class Coarse(Quick):
+    """Wrong in bytes at sizes other than the one that was planned, and right in float32."""
+
+    name: ClassVar[str] = "coarse"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        for node in region.model.graph if config.in_bytes and region.inputs[0].sizes[0] != len(X) else ():
+            node.op_type = "Softsign" if node.op_type == "Tanh" else node.op_type
+        return super().compile(region, config, resources)
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     made_plans.register_all()
-    for backend in (Brittle, False_):
+    for backend in (Brittle, Coarse, False_):
         registry.register(backend.name, f"{__name__}:{backend.__name__}")
     with Pool() as workers:
         yield workers
@@ -69,17 +80,19 @@ def pool() -> Iterator[Pool]:
 
 
 def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
-    """A decision as if these backends had been accepted, the first as the fastest."""
+    """A decision as if these had been accepted, backends with a configuration, the first as the fastest."""
     folder.mkdir()
     given = {"x": X}
     opened = open_source(symbolic_model(), OPTIONS, folder, example_inputs=None, dynamic=None, given=given)
     (bucket,) = opened.buckets
     Oracle(bucket.graph, given, opened.store, OPTIONS.bound, "m").files(bucket.graph.everything)
-    implementations = [Implementation(name, KernelConfig("f32")) for name in names]
+    implementations = [
+        Implementation(name, KernelConfig(config or "f32")) for name, _, config in (one.partition(" ") for one in names)
+    ]
     contestants = [baseline(one, 1.0 + number) for number, one in enumerate(implementations)]
     made = made_bucket(folder, bucket.graph, whole(bucket.graph, implementations[0]), bucket.sizes, contestants)
     plan = made_plan(folder, made)
-    origin = replace(plan.provenance, versions={name: registry.version(name) for name in names})
+    origin = replace(plan.provenance, versions={one.backend: registry.version(one.backend) for one in implementations})
     return opened, replace(plan, outputs=output_specs(opened.model), provenance=origin)
 
 
@@ -100,6 +113,17 @@ def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, poo
     run = load(path)
     for x in (X, X[:2]):
         np.testing.assert_allclose(run(x), expected(x), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_too_coarse_at_another_size_gives_way_to_a_wider_arithmetic_of_its_backend(
+    tmp_path: Path, pool: Pool
+) -> None:
+    path = tmp_path / "made.bricolage"
+    opened, plan = decided(tmp_path / "run", "coarse int8", "coarse f32")
+    tried = TriedArtifacts(Database(tmp_path / "costs.sqlite"), ["key"])
+    (bucket,) = shipped(context(tried, pool), opened, plan, path, [planned_trial(opened, 0)], tried).buckets
+    assert bucket.chosen == "coarse f32"
+    assert [one.name for one in bucket.contestants if not one.accepted] == ["coarse int8"]
 
 
 def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -> None:

@@ -243,6 +243,32 @@ def test_what_is_known_to_be_too_inaccurate_is_taken_up_again_for_parts(tmp_path
     assert promise is not None and promise.gain > 0.5 and "too inaccurate for the whole" in promise.because
 
 
+def test_who_saturates_in_single_products_is_refused(tmp_path: Path) -> None:
+    """The whole is within what ties explain; a product alone is not."""
+
+    class Saturating(Answers):
+        def cost(self, spec: CandidateSpec) -> Cost:
+            found = super().cost(spec)
+            return (
+                replace(found, error=1e-2)
+                if spec.is_region and spec.steps[0].implementation.backend == "first"
+                else found
+            )
+
+    constants = {"s": np.float32(0.1), "z": np.uint8(0), "w": np.ones((64, 64), np.int8), "t": np.float32(0.1)}
+    text = "q=QuantizeLinear(x,s,z) d=DequantizeLinear(q,s,z) v=DequantizeLinear(w,t) m=MatMul(d,v) y=Relu(m)"
+    bytes_ = graph(text, "float[64,64] x", "float[64,64] y", **constants)
+    state, measurer = made_up_state(
+        tmp_path, bytes_, [First(), Second()], Saturating(), options=Options(precision="low")
+    )
+    Baselines().run(state, Deadline(100.0))
+    refused = state.original.whole[whole("first")]
+    assert refused.outcome == "wrong" and "does not multiply bytes exactly: MatMul" in refused.reason
+    assert set(state.original.times) == {whole("second")}
+    asked = [spec for spec in measurer.asked if spec.is_region]
+    assert len({spec.region_key for spec in asked}) == 1
+
+
 def test_weights_in_blocks_that_no_backend_takes_are_told(tmp_path: Path, model: Graph) -> None:
     class Standard(First):
         def declines(self, operator: Operator) -> str | None:

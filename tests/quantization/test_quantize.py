@@ -137,6 +137,21 @@ def test_operators_that_cost_most_stay_float_until_the_error_holds() -> None:
         quantize(model, samples, max_error=1e-9)
 
 
+def test_operators_keep_the_names_that_the_user_knows() -> None:
+    """Where a rule makes one of several, and every name is there once."""
+    body = "p = MatMul(x, w) s = Add(p, b) y = Relu(s)"
+    model = model_of("float[2,5,16] x", body, {"w": (16, 8), "b": (8,)})
+    for kept in ("MatMul_0", "Add_1"):
+        model.graph.node(kept).name = f"encoder/{kept}"
+    found = quantize(model, data(2, 5, 16))
+    names = [node.name for node in found.model.graph]
+    assert len(set(names)) == len(names)
+    (product,) = found.report.operators
+    assert product.name.startswith("encoder/")
+    with pytest.raises(NothingToQuantise):
+        quantize(model, data(2, 5, 16), keep_float=(product.name,))
+
+
 def test_kept_float_when_asked_for() -> None:
     model, samples = model_of(*CONVOLUTIONS), data(1, 3, 12, 12)
     found = quantize(model, samples, keep_float=("Gemm", "Conv_0"))

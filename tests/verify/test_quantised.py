@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import BOUNDS
+from bricolage.options import BOUNDS, Options
 from bricolage.verify.compare import deviation, errors
 from bricolage.verify.oracle import Oracle
-from bricolage.verify.quantised import EXACT_BOUND, TIES, accepted_bound, is_quantised
+from bricolage.verify.quantised import EXACT_BOUND, TIES, accepted_bound, is_quantised, precision_of
 from bricolage.verify.tensors import load_limits, load_values
 from tests.verify.models import F, make
 
@@ -120,6 +120,15 @@ def test_what_counts_as_quantised() -> None:
     assert not is_quantised(stored), "weights alone are stored so: all that is computed is float"
     assert accepted_bound(stored, BOUNDS["low"]) == BOUNDS["low"]
     assert accepted_bound(product(requantised=False), BOUNDS["highest"]) == BOUNDS["highest"]
+
+
+def test_backends_offer_a_quantised_graph_nothing_that_its_contract_refuses() -> None:
+    model = product(requantised=False)
+    words = ("highest", "high", "medium", "low")
+    assert [precision_of(model, Options(precision=word)) for word in words] == ["highest", "high", "high", "high"]
+    assert precision_of(model, Options(precision="low", tolerance=0.1)) == "low"
+    floats = make([helper.make_node("Relu", ["x"], ["y"])], {"x": (F, [2])}, {"y": (F, [2])})
+    assert precision_of(floats, Options(precision="low")) == "low"
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])

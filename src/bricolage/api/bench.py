@@ -12,6 +12,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import open_context
 from bricolage.api.deciding import make_plan
+from bricolage.api.samples import NO_DATA
 from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.api.throughput import compare
 from bricolage.backends import registry
@@ -19,7 +20,7 @@ from bricolage.device.host import selected
 from bricolage.driver.decide import compete
 from bricolage.driver.state import Challenger
 from bricolage.driver.variants import write
-from bricolage.errors import ForeignPlan
+from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.options import Options
 from bricolage.plan import artifact
@@ -60,6 +61,10 @@ def bench(
     """
     options, progress = options or Options(), progress or Silent()
     options.check_here()
+    NO_DATA.check(options)
+    if options.weights is not None:
+        advice = "A model is raced as it is here; bricolage optimize and bricolage quantize make another one of it"
+        raise BadOption(option="--weights", value=options.weights, advice=advice)
     racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
     if artifact.is_named(source):
         plans, kept = artifact.plans(Path(source), target)

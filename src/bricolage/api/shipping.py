@@ -33,6 +33,7 @@ from bricolage.verify.inputs import choose
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.tensors import load_limits, load_values
+from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 _TRIED = " as an artifact"
@@ -247,6 +248,10 @@ def _exactly(opened: Source, plan: Plan, trial: ArtifactTrial, evaluate: Evaluat
     return replace(trial, expected=expected, limits=(0.0,) * len(expected), graph=graph, bound=EXACT_BOUND)
 
 
+def _is_narrow(one: Implementation) -> bool:
+    return one.config.bfloat16 or one.config.in_bytes
+
+
 def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun, fault: str) -> Plan | None:
     """The plan without those that gave the answer; None where no other was accepted, or streams depend on them."""
     if plan.operating_point is not None:
@@ -254,9 +259,13 @@ def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun
     bucket, reason = plan.buckets[trial.bucket], f"{trial.where}, {fault}"
     ranked = ranked_baselines(bucket)
     guilty = set(run.backends) or (set(bucket.backends) if trial.planned else {one.backend for one in ranked[:1]})
+    # What is inaccurate in a narrow arithmetic may be right in the wider ones of the same backend.
+    used = [*(region.implementation for region in bucket.regions), *(ranked[:1] if not trial.planned else ())]
+    narrow = not run.failure and any(_is_narrow(one) for one in used if one.backend in guilty)
     contestants = tuple(
         replace(one, accepted=False, reason=reason)
-        if (one.implementation is not None and one.implementation.backend in guilty) or one.name == bucket.chosen
+        if one.name == bucket.chosen
+        or ((own := one.implementation) is not None and own.backend in guilty and (not narrow or _is_narrow(own)))
         else one
         for one in bucket.contestants
     )

@@ -21,6 +21,7 @@ from bricolage.perf.forecast import Forecast, Pair, forecast
 from bricolage.plan.step import Step, steps_of
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.quantised import precision_of
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -49,7 +50,7 @@ class Profile:
         candidates = find(
             variant.graph,
             session.backends,
-            session.options.precision,
+            precision_of(variant.graph.model, session.options),
             session.device,
             slow_per_region=session.options.profile.slow_compilers_per_region,
             known=session.findings.claims,

@@ -14,6 +14,7 @@ import numpy as np
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.byte_checks import check_products
 from bricolage.driver.profile import Profile
 from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, quantised_variant
 from bricolage.driver.state import DecisionState
@@ -76,16 +77,18 @@ class QuantisedGraphItem(Item):
             return
         profile = self._profile(state, made, held)
         self._measure(profile, deadline)
+        check_products(profile, deadline)
         challengers = whole_challengers([profile])
         state.challenge(*challengers)
-        if challengers:
-            told = ", ".join(
-                f"{one} {ms:.3g} ms" for one, ms in sorted(profile.times.items(), key=lambda pair: pair[1])
-            )
-            self._note(state, made, "raced", told, error_found)
-        else:
-            told = "; ".join(f"{one}: {cost.reason or cost.outcome}" for one, cost in profile.whole.items())
-            self._note(state, made, "nobody runs it", told or "no backend takes it", error_found)
+        times = sorted(profile.times.items(), key=lambda pair: pair[1])
+        told = ", ".join(f"{one} {ms:.3g} ms" for one, ms in times)
+        failed = [
+            f"{one} {cost.outcome}: {cost.reason}" if cost.reason else f"{one} {cost.outcome}"
+            for one, cost in profile.whole.items()
+            if cost.ms is None
+        ]
+        outcome = "raced" if challengers else "nobody runs it"
+        self._note(state, made, outcome, "; ".join([told] * bool(told) + failed) or "no backend takes it", error_found)
 
     def _seconds(self, state: DecisionState) -> float:
         samples = state.session.samples

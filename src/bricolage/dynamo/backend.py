@@ -67,7 +67,7 @@ def _options(mode: str | None, given: Mapping[str, Any]) -> tuple[Options, bool]
         if mode not in _MODES:
             raise BadOption(option="mode", value=mode, advice=f"Use default, {', '.join(_MODES)}")
         words.setdefault("effort", _MODES[mode])
-    known = [one.name for one in fields(Options)]
+    known = [one.name for one in fields(Options) if one.name != "accuracy"]  # which needs samples
     for name in words:
         if name not in known:
             raise BadOption(option="options", value=name, advice=f"There are {', '.join([*known, 'replan'])}")

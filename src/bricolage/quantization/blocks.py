@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_HQQ_STEPS = 20
+_HQQ_STEPS = 3
+_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
+"""Of a block's range, that HQQ starts with."""
 _HQQ_BETA, _HQQ_GROWTH, _HQQ_NORM = 10.0, 1.01, 0.7
 _DAMPING = 0.01
 """Of the mean of the Hessian's diagonal, added to it."""
@@ -46,24 +48,37 @@ def rounded(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
 
 
 def half_quadratic(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
-    """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little;
-    the nearest integers to them. No data are needed."""
+    """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little.
+    Files hold whole zero points, which HQQ's are rounded to; a few shares of a block's range are tried, and the least square
+    error kept. No data are needed."""
     blocks = _blocks(weights, size)
-    scales, first = _ranges(blocks, bits)
-    zeros, best, beta = first.astype(np.float32), first, _HQQ_BETA
-    lowest = _block_errors(blocks, _nearest(blocks, scales, first, bits), scales, first)
+    whole_range, first = _ranges(blocks, bits)
+    scales, zeros = whole_range, first
+    lowest = _block_errors(blocks, _nearest(blocks, scales, zeros, bits), scales, zeros)
+    for share in _SHARES:
+        tried = whole_range * np.float32(share)
+        at = np.clip(first.astype(np.float32) + (1 / share - 1) * (first - (2**bits - 1) / 2), 0, 2**bits - 1)
+        found = _half_quadratic_zeros(blocks, tried, at, bits)
+        errors = _block_errors(blocks, _nearest(blocks, tried, found, bits), tried, found)
+        better = errors < lowest
+        scales, zeros = np.where(better, tried, scales), np.where(better, found, zeros)
+        lowest = np.minimum(lowest, errors)
+    return WeightBlocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
+
+
+def _half_quadratic_zeros(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
+    """Whole zero points [blocks, n] for given scales, from some to start with."""
+    beta = _HQQ_BETA
     for _ in range(_HQQ_STEPS):
         integers = np.clip(np.rint(blocks / scales[:, None] + zeros[:, None]), 0, 2**bits - 1)
         error = blocks - (integers - zeros[:, None]) * scales[:, None]
-        size_of = np.abs(error)
+        magnitude = np.abs(error)
         with np.errstate(divide="ignore"):
-            shrunk = np.sign(error) * np.maximum(size_of - size_of ** (_HQQ_NORM - 1) / beta, 0.0)
+            shrunk = np.sign(error) * np.maximum(magnitude - magnitude ** (_HQQ_NORM - 1) / beta, 0.0)
         zeros = (integers - (blocks - shrunk) / scales[:, None]).mean(axis=1)
         beta *= _HQQ_GROWTH
-        whole = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
-        errors = _block_errors(blocks, _nearest(blocks, scales, whole, bits), scales, whole)
-        best, lowest = np.where(errors < lowest, whole, best), np.minimum(errors, lowest)
-    return WeightBlocks(_nearest(blocks, scales, best, bits), scales, best, weights.shape[0])
+    found: np.ndarray = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
+    return found
 
 
 def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:

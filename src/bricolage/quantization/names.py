@@ -18,13 +18,14 @@ def names_by_result(model: ir.Model) -> dict[str, str]:
 
 def give_names(model: ir.Model, known: Mapping[str, str]) -> None:
     """Names operators that rules made, in place, by what the user knows: their own result, one behind operators that alone read it,
-    or else a constant that they read."""
-    taken = set(known.values())
+    or else a constant that they read. No two have the same name."""
+    kept, used = set(known.values()), {node.name for node in model.graph}
     for node in model.graph:
-        if node.name in taken:
-            continue
-        found = _known_behind(node, known)
-        if found is not None and not any(other.name == found for other in model.graph if other.op_type == node.op_type):
+        found = None if node.name in kept else _known_behind(node, known)
+        if found in used:
+            found = f"{found}/{node.op_type}"
+        if found is not None and found not in used:
+            used.add(found)
             node.name = found
 
 

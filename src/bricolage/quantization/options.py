@@ -42,7 +42,7 @@ class QuantizationOptions:
     max_error: float | None = BOUNDS["low"]
     """Relative, on held-back samples: operators that cost most stay float until it holds. None quantises all that can be."""
     errors_by_operator: bool = True
-    """Whether the error of each operator is measured, also where all of them are quantised: two evaluations for each."""
+    """Whether the error of each operator is measured, also where all of them are quantised: an evaluation for each."""
     held_back: float = 0.25
     """Share of the samples that calibration does not see, and that errors are measured on."""
     weights: WeightBits | None = None

@@ -147,10 +147,6 @@ def _correlation(array: np.ndarray, axis: int) -> float:
 def split(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], list[Sample]]:
     """Those that calibration sees, and those that errors are measured on, evenly spread: one of each at least."""
     count = min(max(1, round(len(samples) * held_back)), len(samples) - 1)
-    picked = (
-        {int(at) for at in np.linspace(0, len(samples) - 1, count + 2)[1:-1].round()}
-        if count > 1
-        else {len(samples) // 2}
-    )
+    picked = {int((at + 0.5) * len(samples) / count) for at in range(count)}
     seen = [one for number, one in enumerate(samples) if number not in picked]
     return seen, [samples[number] for number in sorted(picked)]

@@ -11,7 +11,7 @@ from bricolage.quantization.outcome import OperatorOutcome
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen
 
 _SAMPLES = 2
-"""On which each operator alone is measured; all that are held back judge the whole."""
+"""On which each operator alone is measured where some must stay float, else one; all that are held back judge the whole."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,13 @@ def kept_float(
     """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
     Unless `each` is to be known, none is measured where the whole is below the limit."""
     outputs = [one.output for one in taking_part]
-    if not each and (limit is None or not outputs or judge.error(switched, outputs) <= limit):
+    fits = limit is None or not outputs or judge.error(switched, outputs) <= limit
+    if fits and not each:
         return KeptFloat({}, {})
-    alone = {one: judge.error(switched, {one}, _SAMPLES) for one in outputs}
-    if limit is None or not outputs or judge.error(switched, outputs) <= limit:
+    alone = {one: judge.error(switched, {one}, 1 if fits else _SAMPLES) for one in outputs}
+    if fits:
         return KeptFloat({}, alone)
+    assert limit is not None
     costly = sorted(outputs, key=lambda one: -alone[one])
     low, high = 0, len(costly)  # this many float are too few, and this many enough
     while high - low > 1:

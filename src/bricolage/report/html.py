@@ -68,7 +68,10 @@ def remake(plan: Plan) -> str:
     options = dataclasses.replace(plan.provenance.options, shapes=sizes)
     if options.backends is None:  # others may be installed by then
         options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
-    return shlex.join(["bricolage", "optimize", model, *options.flags()])
+    judged = [bucket for bucket in plan.buckets if bucket.accuracy is not None]
+    calibrated = any(one.calibrated_on for bucket in judged for one in bucket.quantised)
+    data = ["--calibrate" if calibrated else "--evaluate", "DATA.npz"] if judged else []
+    return shlex.join(["bricolage", "optimize", model, *data, *options.flags()])
 
 
 def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[str, Any]:

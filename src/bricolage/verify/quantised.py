@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies
-from bricolage.options import BOUNDS
+from bricolage.options import BOUNDS, Options, Precision
 
 EXACT_BOUND = BOUNDS["high"]
 """No looser word holds for a quantised graph. Two runtimes that are both right differ where a number lies near a tie, and one step
@@ -35,6 +35,13 @@ def is_quantised(model: ir.Model) -> bool:
 def accepted_bound(model: ir.Model, bound: float) -> float:
     """The relative error that is accepted of answers of a model where `bound` is asked for."""
     return min(bound, EXACT_BOUND) if is_quantised(model) else bound
+
+
+def precision_of(model: ir.Model, options: Options) -> Precision:
+    """For which precision backends offer their configurations: for a quantised graph none that is looser than what is accepted of
+    it, unless a tolerance in numbers says so."""
+    looser = BOUNDS[options.precision] > EXACT_BOUND and options.tolerance is None
+    return "high" if looser and is_quantised(model) else options.precision
 
 
 def _computes_integers(node: ir.Node) -> bool:

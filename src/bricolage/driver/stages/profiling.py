@@ -13,6 +13,7 @@ from bricolage.backends import quarantine
 from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
+from bricolage.driver.byte_checks import check_products
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
@@ -23,10 +24,12 @@ from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import measure_baselines, measure_dropped
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
+from bricolage.measure.specs import Stop
 from bricolage.options import FAR
 from bricolage.plan.plan import other_tool
 from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.quantised import is_quantised
 from bricolage.work.implementation import Implementation
 
 
@@ -123,6 +126,8 @@ class Baselines(Stage[DecisionState]):
             first = _given(self._first, state) or _few(state)
             measure_baselines(state.original, given, every=self._every, first=first if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
+            if is_quantised(state.original.graph.model):
+                _check_bytes(state.original, given)
             measure_dropped(state.original, deadline)
         except KeyboardInterrupt:
             if not state.original.times:
@@ -154,6 +159,16 @@ def _few(state: DecisionState) -> Sequence[Implementation]:
     ranked = sorted(expected, key=expected.__getitem__)
     both = [*[one for one in ranked if other_tool(one)][:1], *[one for one in ranked if not other_tool(one)][:1]]
     return list(dict.fromkeys([*both, *ranked]))[:most]
+
+
+def _check_bytes(profile: Profile, given: Stop) -> None:
+    """Refuses who multiplies bytes inexactly; where nobody is left, the other configurations have their turn."""
+    check_products(profile, given)
+    slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
+    rest = [one for one in profile.candidates.whole if one not in profile.whole and one.backend not in slow]
+    if not profile.times and rest:
+        profile.measure_whole(rest, given)
+        check_products(profile, given)
 
 
 def check_baselines(profile: Profile) -> None:
