@@ -104,8 +104,8 @@ class GemmCodegen:
         by_rows = right * -(-left // threads // stays)
         return by_columns < by_rows
 
-    def constant_right(self) -> str:
-        """Where the packed weights of a batch are, as a declaration."""
+    def constant_right(self) -> list[str]:
+        """Where the packed weights of a batch are, as declarations."""
         p, lanes = self.p, self.target.lanes
         offset = self.memory.weights.add(
             ("panels", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
@@ -113,7 +113,17 @@ class GemmCodegen:
         )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
-        return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"
+        lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
+        if self.operand.ordered:
+            orders = self.memory.weights.add(
+                ("orders", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
+                lambda: self.operand.orders(p.right(), lanes),  # type: ignore[operator]
+            )
+            each = len(self.packing.columns) * (1 + self.packing.steps)
+            lines.append(
+                f"const int32_t *restrict orders = (const int32_t *)({self.memory.constant(orders)}) + b * {each}L;"
+            )
+        return lines
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
@@ -144,7 +154,7 @@ class GemmCodegen:
         ]
         body = [
             "const long b = 0;",
-            right,
+            *right,
             *self._sums(0),
             *self.operand.with_tile_config(self.tile_rows, multiply),
         ]
@@ -177,7 +187,7 @@ class GemmCodegen:
         else:
             own, right, pack_right = (
                 self.packing.right_bytes,
-                self.packing.packed_right(0),
+                [self.packing.packed_right(0)],
                 self.packing.right(self.memory),
             )
         lines: list[str] = []
@@ -214,7 +224,7 @@ class GemmCodegen:
         if self.packing.direct is None:
             work += indented(self.packing.rows("start", "stop", "start", self.memory))
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
-        lines += self.over_batches([right, *pack_right], work)
+        lines += self.over_batches([*right, *pack_right], work)
         return Phase(
             self.operand.with_tile_config(self.tile_rows, lines),
             self.share(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
@@ -339,7 +349,8 @@ class GemmCodegen:
 
     @property
     def _reads(self) -> str:
-        return ", ahead, stride" if self.prefetch else ""
+        order = f", orders + panel * {1 + self.packing.steps}" if self.operand.ordered else ""
+        return (", ahead, stride" if self.prefetch else "") + order
 
     def _finish(self, rows: TileRows, padded: int, width: int) -> list[str]:
         return [
@@ -383,7 +394,7 @@ class GemmCodegen:
         """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
         where that spares next to nothing."""
         p, steps, step = self.p, self.packing.steps, self.operand.k_step
-        if p.inside is None or self.packing.direct is not None or self.operand.scaled:
+        if p.inside is None or self.packing.direct is not None or self.operand.scaled or self.operand.ordered:
             return ""  # in a row of bytes with a zero point of its own, padding is no zero
         table: list[tuple[int, int]] = []
         for t in range(self.tiles):
