@@ -44,7 +44,7 @@ _PAIR = 128
 
 @dataclass(frozen=True)
 class QuantisedColumns:
-    """Weights [batch, k, n] as bytes, with what a column's integers stand for."""
+    """Weights [batch, k, n] as bytes, with a scale for each column."""
 
     integers: np.ndarray
     """int8 [batch, k, n], from -127 to 127."""

@@ -61,7 +61,7 @@ class ProductOperand(ABC):
     ordered: bool = False
     """Whether the steps of a panel have an order of its own: a micro-kernel has one more parameter for that, see `orders`."""
     scaled: bool = False
-    """Whether rows and columns hold integers that stand for numbers: what they stand for lies behind them, see `byte_products`."""
+    """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
 
     @property
     def element(self) -> str:
