@@ -23,18 +23,7 @@ from tests.backends import regions
 from tests.backends.native.cpu.test_byte_products import runnable
 from tests.backends.native.targets import planned_region
 
-
-def apart() -> list[str]:
-    """Instruction sets that run here, one of each way to multiply bytes: compiling takes most of the time."""
-    ways: dict[tuple[str, int], str] = {}
-    for name in runnable():
-        isa = named(name)
-        assert isa is not None
-        ways.setdefault((isa.byte_dot, isa.lanes), name)
-    return list(ways.values())
-
-
-sets = pytest.mark.parametrize("instructions", apart())
+sets = pytest.mark.parametrize("instructions", runnable())
 TWO = Resources(threads=2)
 
 
@@ -227,7 +216,9 @@ def qdq_net(folder: Path, kind: str) -> RegionModel:
     )
 
 
-@pytest.mark.parametrize(("kind", "instructions"), [("uint8", apart()[0]), ("int8", apart()[0]), ("int8", "generic")])
+@pytest.mark.parametrize(
+    ("kind", "instructions"), [("uint8", runnable()[0]), ("int8", runnable()[0]), ("int8", "generic")]
+)
 def test_a_quantised_network(kind: str, instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
     model, x = qdq_net(tmp_path, kind), regions.noise(1, 3, 10, 12)
@@ -244,7 +235,7 @@ def test_bytes_between_layers(tmp_path: Path) -> None:
     assert between and set(between) == {"uint8"}
 
 
-@pytest.mark.parametrize("instructions", [apart()[0], "generic"])
+@pytest.mark.parametrize("instructions", [runnable()[0], "generic"])
 def test_ties_go_where_the_quotient_of_float32_is(
     instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,7 @@ def _rights(writers: Sequence[GemmCodegen], scratch: _Scratch, memory: FunctionM
     packing: list[str] = []
     for writer in writers:
         if callable(writer.p.right):
-            rights.append(writer.constant_right())
+            rights += writer.constant_right()
         else:
             rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
             packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]

@@ -13,8 +13,8 @@ Where the only instruction is vpmaddubsw, which adds two products in int16 and s
 (`bricolage.lowering.byte_columns`).
 
 Where a graph gives bytes on both sides (`ir.lowerings.integers`), the sums in int32 are the result, and nothing lies behind rows
-and columns. If some pair of such weights may saturate, even and odd bytes are widened to int16, whose products vpmaddwd sums in
-int32.
+and columns. Where some pair of such weights may saturate, the steps of a panel in which none does come first; in the others even
+and odd bytes are widened to int16, whose products vpmaddwd sums in int32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
-from bricolage.backends.native.cpu.panels import ProductOperand, Vectors
+from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand, Vectors
 from bricolage.backends.native.ir.tensors import Conv, MatMul
 from bricolage.lowering.byte_columns import PAIR, QuantisedColumns, one_signed_pairs, quantised_columns
 
@@ -65,9 +65,13 @@ class BytesInFours(ProductOperand):
         in_fours = integers.reshape(batch, depth // self.k_pack, self.k_pack, wide).swapaxes(2, 3)
         parts: list[np.ndarray] = []
         start = 0
-        for width in padded:
+        for number, width in enumerate(padded):
             own = slice(start, start + width)
-            parts.append(np.ascontiguousarray(in_fours[:, :, own]).reshape(batch, -1).view(np.uint8))
+            panel = in_fours[:, :, own]
+            if self.ordered:
+                steps = self.orders(right, lanes)[:, number, 1:]
+                panel = np.take_along_axis(panel, steps[:, :, None, None].astype(np.intp), axis=1)
+            parts.append(np.ascontiguousarray(panel).reshape(batch, -1).view(np.uint8))
             if self.scaled:
                 parts += [np.ascontiguousarray(each[:, own]).view(np.uint8) for each in (scales, sums)]
             start += width
@@ -88,17 +92,61 @@ class ByteVectors(BytesInFours, Vectors):
     """Bytes in vectors."""
 
     dot: ByteDot = "plain"
-    widened: bool = False
-    """Whether bytes are widened before they are multiplied."""
 
     @property
     def name(self) -> str:
         """Of micro-kernels."""
-        return "widened_fours" if self.widened else super().name
+        return "ordered_fours" if self.ordered else super().name
 
-    def rows(self, isa: Isa) -> int:
-        """As many as the instruction set has registers for; widened, a vector of the panel takes two."""
-        return min(isa.rows, _WIDENED_ROWS[isa.lanes]) if self.widened else isa.rows
+    def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """[batch, panels, 1 + steps]: in how many steps of a panel no pair can saturate, these steps, and the others."""
+        batch, k, n = right.shape
+        steps, wide = self.steps(k), 2 * lanes
+        full = np.zeros((batch, steps * self.k_pack, -(-n // wide) * wide), np.int16)
+        full[:, :k, :n] = right
+        pairs = full.reshape(batch, steps, 2, 2, -1, wide)
+        sums = np.maximum(np.maximum(pairs, 0).sum(axis=3), np.maximum(-pairs, 0).sum(axis=3))
+        unsafe = (sums > PAIR).any(axis=(2, 4)).swapaxes(1, 2)  # [batch, panels, steps]
+        order = np.argsort(unsafe, axis=2, kind="stable")
+        safe = steps - unsafe.sum(axis=2, keepdims=True)
+        return np.ascontiguousarray(np.concatenate([safe, order], axis=2), np.int32)
+
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """See `ProductOperand.micro_kernel`; where steps have an order, a last parameter gives it."""
+        if not self.ordered:
+            return super().micro_kernel(tile)
+        rows, vectors, lda, lanes = tile.rows, tile.vectors, tile.lda, tile.lanes
+        wide = lanes * self.k_pack
+        name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if tile.prefetch else ''}"
+        more = ", const char *ahead, long stride" if tile.prefetch else ""
+        ahead = ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if tile.prefetch else []
+        sums = [f"c{r}_{v}" for r in range(rows) for v in range(vectors)]
+        lines = [
+            f"static __attribute__((noinline, noipa)) void {name}(long depth, const uint8_t *left, const uint8_t *b,"
+            f" {self.sums} *tile{more}, const int32_t *order) {{",
+            f"  {self.sum_vector} {', '.join(f'{one} = {{0}}' for one in sums)};",
+            "  const long safe = *order++;",
+            "  long k = 0;",
+        ]
+        for until, (vector, four, load, multiply) in (
+            ("safe", (self.vector, self.broadcast, self.load, self.multiply)),
+            ("depth", _WIDE_INSTRUCTIONS[lanes]),
+        ):
+            lines += [f"  for (; k < {until}; k++, b += {vectors * wide}) {{", *ahead]
+            lines.append(f"    const uint8_t *a = left + {self.k_pack} * order[k];")
+            for v in range(vectors):
+                lines.append(f"    {{ const {vector} w = {load.format(v * wide)};")
+                for r in range(rows):
+                    lines.append(f"      {{ const {vector} x = {four.format(r * lda)};")
+                    lines.append(f"        {multiply.format(f'c{r}_{v}', 'x', 'w')} }}")
+                lines.append("    }")
+            lines.append("  }")
+        lines += [
+            f"  *({self.sum_vector} *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};"
+            for r in range(rows)
+            for v in range(vectors)
+        ]
+        return name, "\n".join([*lines, "}"])
 
     @property
     def pairs_saturate(self) -> bool:
@@ -107,7 +155,7 @@ class ByteVectors(BytesInFours, Vectors):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """What packs rows, and products in plain C."""
-        more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.widened else []
+        more = [_PLAIN_DOT] if self.dot == "plain" else [_WIDENED[isa.lanes]] if self.ordered else []
         return (_HEAD.replace("@LANES@", str(isa.lanes)), *more, *([PACK_BYTES] if self.scaled else []))
 
 
@@ -126,19 +174,7 @@ def given_bytes(isa: Isa, root: MatMul | Conv) -> ProductOperand:
     usual = byte_operand(isa)
     if not isinstance(usual, ByteVectors) or usual.dot != "vpmaddubsw" or _never_saturates(root, isa.lanes):
         return replace(usual, scaled=False, whole_rows=False)
-    vector, broadcast, load, multiply = _WIDE_INSTRUCTIONS[isa.lanes]
-    return replace(
-        usual,
-        scaled=False,
-        whole_rows=False,
-        cost=_COSTS["vpmaddwd"],
-        vector=vector,
-        broadcast=broadcast,
-        load=load,
-        multiply=multiply,
-        dot="vpmaddwd",
-        widened=True,
-    )
+    return replace(usual, scaled=False, whole_rows=False, cost=_COSTS["vpmaddwd"], dot="vpmaddwd", ordered=True)
 
 
 _PROVED: WeakKeyDictionary[MatMul | Conv, dict[int, bool]] = WeakKeyDictionary()
@@ -210,9 +246,6 @@ _INSTRUCTIONS: Mapping[tuple[ByteDot, int], tuple[str, str, str, str]] = {
 """By instruction and lanes of 32 bits: the type of a vector of bytes, how four of the left side are repeated, how a panel's are
 read, and how they are multiplied."""
 
-_WIDENED_ROWS = {8: 4, 16: 12}
-"""By lanes: rows of a tile whose sums, with two vectors of the panel and one of the left side, all of them two registers wide,
-fit into the registers."""
 _WIDE_INSTRUCTIONS: Mapping[int, tuple[str, str, str, str]] = {
     lanes: (
         "struct widened",

@@ -20,11 +20,12 @@ from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, inden
 from bricolage.backends.native.cpu.gemm_blocks import (
     CHEAP_PANEL_TILES,
     FEW_TILES,
-    MOST_STEPS_LEFT,
     PACKING_COST,
     ComputedRows,
     GemmBlocks,
     TileRows,
+    column_scales,
+    own_steps,
 )
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
@@ -91,30 +92,28 @@ class GemmCodegen:
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
-        many = self._reads_less_by_columns() if isinstance(self.operand, Tiles) else p.n > p.m
+        many = self.packing.reads_less_by_columns(self.target) if isinstance(self.operand, Tiles) else p.n > p.m
         many = many and len(self.packing.columns) >= 2 * self.target.threads
         wanted = many if self.config.parallel is None else self.config.parallel == "n"
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
 
-    def _reads_less_by_columns(self) -> bool:
-        """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
-        threads share columns."""
-        p, threads, stays = self.p, self.target.threads, GemmBlocks(self.target.l2_bytes).unit_rows
-        left, right = p.m * self.packing.pitch * self.packing.bytes, p.n * self.packing.depth * self.packing.bytes
-        panels = -(-len(self.packing.columns) // threads)
-        by_columns = right // threads + (left if left <= stays else left * panels)
-        by_rows = right * -(-left // threads // stays)
-        return by_columns < by_rows
-
-    def constant_right(self) -> str:
-        """Where the packed weights of a batch are, as a declaration."""
+    def constant_right(self) -> list[str]:
+        """Where the packed weights of a batch are, as declarations."""
         p, lanes = self.p, self.target.lanes
         offset = self.memory.weights.add(
             ("panels", constant_of(self.kernel.root), p.batch, p.k, p.n), lambda: self.operand.panels_of(p, lanes)
         )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
-        return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"
+        lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
+        if self.operand.ordered:
+            orders = self.memory.weights.add(
+                ("orders", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
+                lambda: self.operand.orders(p.right(), lanes),  # type: ignore[operator]
+            )
+            at = f"{self.memory.constant(orders)}) + b * {len(self.packing.columns) * (1 + self.packing.steps)}L;"
+            lines.append(f"const int32_t *restrict orders = (const int32_t *)({at}")
+        return lines
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
@@ -148,7 +147,7 @@ class GemmCodegen:
         ]
         body = [
             "const long b = 0;",
-            right,
+            *right,
             *self._sums(0),
             *self.operand.with_tile_config(self.tile_rows, multiply),
         ]
@@ -163,14 +162,14 @@ class GemmCodegen:
             ),
         ]
 
-    def _by_columns_alone(self, right: str) -> Phase:
+    def _by_columns_alone(self, right: list[str]) -> Phase:
         """Each thread packs all rows for itself and multiplies them with its panels: threads meet once less."""
         p, packing = self.p, self.packing
         packed = -(-p.m * packing.pitch // 64) * 64
         return Phase(
             [
                 "const long b = 0;",
-                right,
+                *right,
                 f"{packing.element} *restrict block = ({packing.element} *)own;",
                 *packing.row_of_numbers(packed),
                 *packing.rows("0", str(p.m), "0", self.memory),
@@ -202,7 +201,7 @@ class GemmCodegen:
         else:
             own, right, pack_right = (
                 self.packing.right_bytes,
-                self.packing.packed_right(0),
+                [self.packing.packed_right(0)],
                 self.packing.right(self.memory),
             )
         lines: list[str] = []
@@ -241,7 +240,7 @@ class GemmCodegen:
         if self.packing.direct is None:
             work += indented(self.packing.rows("start", "stop", "start", self.memory))
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
-        lines += self.over_batches([right, *pack_right], work)
+        lines += self.over_batches([*right, *pack_right], work)
         return Phase(
             self.operand.with_tile_config(self.tile_rows, lines),
             self.share(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
@@ -313,6 +312,7 @@ class GemmCodegen:
         registers."""
         p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
         step = self.operand.k_step * self.operand.splits * padded
+        bytes_ = step * self.packing.bytes
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
         counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
         own, a = self._own_steps(), rows.address
@@ -329,7 +329,11 @@ class GemmCodegen:
             if own
             else f"  const long steps = {self.packing.steps};",
             f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-            *indented(self._fetch(rows, step, f"columns + {step * self.packing.steps}", str(self.packing.steps))),
+            *(
+                indented(rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps)))
+                if self.prefetch
+                else []
+            ),
             f"  {call}",
             *indented(self._finish(rows, padded, width)),
             "}",
@@ -339,6 +343,7 @@ class GemmCodegen:
         """As `_whole`, with k in pieces: sums stay in memory meanwhile."""
         padded = vectors * self.target.lanes
         step = self.operand.k_step * self.operand.splits * padded
+        bytes_ = step * self.packing.bytes
         micro = self._micro(self.tile_rows, vectors, rows.lda)
         tile = f"sums + (t - {rows.first}) * {self.tile_rows * padded}"
         operands = f"(steps, {rows.address} + since * {self.operand.k_step}, columns + since * {step}, {tile}"
@@ -348,7 +353,7 @@ class GemmCodegen:
             f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
             f"  {rows.loop}",
             f"    const long row = {self.p.m}L * t / {self.tiles};",
-            *indented(self._fetch(rows, step, f"columns + (since + steps) * {step}", "steps"), 2),
+            *(indented(rows.fetch(bytes_, f"columns + (since + steps) * {step}", "steps"), 2) if self.prefetch else []),
             f"    {micro}{operands}{self._reads}, piece == 0);",
             "  }",
             "}",
@@ -366,58 +371,24 @@ class GemmCodegen:
 
     @property
     def _reads(self) -> str:
-        return ", ahead, stride" if self.prefetch else ""
+        order = f", orders + panel * {1 + self.packing.steps}" if self.operand.ordered else ""
+        return (", ahead, stride" if self.prefetch else "") + order
 
     def _finish(self, rows: TileRows, padded: int, width: int) -> list[str]:
         return [
-            *(self._column_scales(padded) if self.operand.scaled else []),
+            *(column_scales(self.packing.part, padded) if self.operand.scaled else []),
             "for (long r = 0; r < count; r++) {",
             *([] if self.p.m == 1 else ["  const long m = row + r;"]),
-            *(indented(self._row_scale(rows)) if self.operand.scaled else []),
+            *(indented(rows.scale(self.packing.part)) if self.operand.scaled else []),
             *indented(self._epilogue(padded, width)),
             "}",
         ]
 
-    def _column_scales(self, padded: int) -> list[str]:
-        """What the integers of a panel's columns stand for: it lies behind them."""
-        depth = self.packing.part
-        return [
-            f"const float *restrict scales = (const float *)(columns + {depth * padded});",
-            f"const int32_t *restrict totals = (const int32_t *)(columns + {(depth + 4) * padded});",
-        ]
-
-    def _row_scale(self, rows: TileRows) -> list[str]:
-        """What the integers of row `r` of a tile stand for: it lies behind them."""
-        at = f"{rows.address} + r * {rows.lda} + {self.packing.part}"
-        return [
-            "float scale;",
-            "int32_t zero;",
-            f"__builtin_memcpy(&scale, {at}, 4);",
-            f"__builtin_memcpy(&zero, {at} + 4, 4);",
-        ]
-
-    def _fetch(self, rows: TileRows, step: int, behind: str, steps: str) -> list[str]:
-        """What is behind in memory is fetched by all tiles together."""
-        if not self.prefetch:
-            return []
-        first, last = rows.first, rows.last
-        return [
-            f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
-            f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * {steps};",
-        ]
-
     def _own_steps(self) -> str:
-        """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
-        where that spares next to nothing."""
-        p, steps, step = self.p, self.packing.steps, self.operand.k_step
-        if p.inside is None or self.packing.direct is not None or self.operand.scaled:
-            return ""  # a padding of bytes is a zero point, which the columns' sums take off
-        table: list[tuple[int, int]] = []
-        for t in range(self.tiles):
-            own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
-            since = own.start // step
-            table.append((since, max(1, -(-own.stop // step) - since)))
-        if sum(count for _, count in table) > MOST_STEPS_LEFT * steps * self.tiles:
+        """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
+        apart = self.packing.direct is not None or self.operand.scaled or self.operand.ordered
+        table = [] if apart else own_steps(self.p, self.tiles, self.packing.steps, self.operand.k_step)
+        if not table:
             return ""
         rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
         name = f"steps_{hashlib.sha256(rows.encode()).hexdigest()[:12]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES
 from bricolage.backends.native.fuse.plan import Buffer
 
@@ -98,3 +99,42 @@ class TileRows:
     def loop(self) -> str:
         """The head of a loop over the tiles."""
         return f"for (long t = {self.first}; t < {self.last}; t++) {{"
+
+    def fetch(self, step_bytes: int, behind: str, steps: str) -> list[str]:
+        """Declares what each of a number of steps brings near of what is `behind` in memory: all tiles fetch it together."""
+        count = f"({self.last} - {self.first})"
+        return [
+            f"const long stride = ({step_bytes} + {self.last} - {self.first} - 1) / {count};",
+            f"const char *ahead = (const char *)({behind}) + (t - {self.first}) * stride * {steps};",
+        ]
+
+    def scale(self, part: int) -> list[str]:
+        """Declares the scale and the zero point of row `r` of a tile, which lie behind its `part` integers."""
+        at = f"{self.address} + r * {self.lda} + {part}"
+        return [
+            "float scale;",
+            "int32_t zero;",
+            f"__builtin_memcpy(&scale, {at}, 4);",
+            f"__builtin_memcpy(&zero, {at} + 4, 4);",
+        ]
+
+
+def column_scales(part: int, padded: int) -> list[str]:
+    """Declares the scales of a panel's columns and the sums of their integers, which lie behind these."""
+    return [
+        f"const float *restrict scales = (const float *)(columns + {part * padded});",
+        f"const int32_t *restrict totals = (const int32_t *)(columns + {(part + 4) * padded});",
+    ]
+
+
+def own_steps(p: Product, tiles: int, steps: int, step: int) -> list[tuple[int, int]]:
+    """Each tile's first of all `steps` of `step` products and their number, without those that meet padding alone; empty where that
+    spares next to nothing."""
+    if p.inside is None:
+        return []
+    table: list[tuple[int, int]] = []
+    for t in range(tiles):
+        own = p.inside(p.m * t // tiles, p.m * (t + 1) // tiles)
+        since = own.start // step
+        table.append((since, max(1, -(-own.stop // step) - since)))
+    return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * tiles else []

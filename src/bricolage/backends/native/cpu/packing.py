@@ -19,10 +19,12 @@ from bricolage.backends.native.cpu.emit import (
     step_of,
     trace,
 )
+from bricolage.backends.native.cpu.gemm_blocks import GemmBlocks
 from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import FunctionMemory
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
@@ -76,6 +78,16 @@ class Packing:
     def right_bytes(self) -> int:
         """Of all panels of a batch."""
         return -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+
+    def reads_less_by_columns(self, target: CpuTarget) -> bool:
+        """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
+        threads share columns."""
+        p, threads, stays = self.p, target.threads, GemmBlocks(target.l2_bytes).unit_rows
+        left, right = p.m * self.pitch * self.bytes, p.n * self.depth * self.bytes
+        panels = -(-len(self.columns) // threads)
+        by_columns = right // threads + (left if left <= stays else left * panels)
+        by_rows = right * -(-left // threads // stays)
+        return by_columns < by_rows
 
     def packed_right(self, offset: int) -> str:
         """Declares where a thread packs its panels: `offset` bytes from the start of its own memory."""

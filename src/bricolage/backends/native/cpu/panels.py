@@ -59,8 +59,10 @@ class ProductOperand(ABC):
     """C type of the sums in a tile."""
     sum_vector: str = "vec"
     """C type of a vector of them."""
+    ordered: bool = False
+    """Whether the steps of a panel have an order of its own: a micro-kernel has one more parameter for that, see `orders`."""
     scaled: bool = False
-    """Whether rows and columns hold integers that stand for numbers: what they stand for lies behind them, see `byte_products`."""
+    """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
     whole_rows: bool = False
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
 
@@ -136,6 +138,10 @@ class ProductOperand(ABC):
             rest = rest - found[:, part, :k].astype(np.float32)
         apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
         return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
+
+    def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """Of an operand that is ordered, for each batch and panel what the micro-kernel must know of its steps, int32."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

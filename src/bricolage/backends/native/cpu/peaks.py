@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 from bricolage import scratch
 from bricolage.backends.native.cpu import toolchain
@@ -87,6 +88,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOper
         Refused: the C does not compile.
     """
     operand, vectors = operand or arithmetic.operands(isa)[-1], 2
+    operand = replace(operand, ordered=False)  # the roof is that of the steps that come first
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
     name, micro = operand.micro_kernel(

@@ -81,7 +81,7 @@ FUNCTIONS: Mapping[str, str] = {
     "cast_uint64": "a float towards zero; 2^63 where no integer holds it",
     "to_bool": "whether a is not 0",
     "identity": "a",
-    "dequantise": "(a - b) * c: what an integer stands for, with a zero point and a scale",
+    "dequantise": "(a - b) * c: an integer less its zero point, times a scale",
     "steps": "a / b, rounded once; c is 1 / b",
     "finite_steps": "the same of a finite quotient",
     "saturate": "a rounded to the nearest integer, the even one between two, plus b, kept between p0 and p1",

@@ -309,7 +309,7 @@ class Conv(Node):
     dilations: tuple[int, ...]
     groups: int
     fill: int = 0
-    """What lies around a uint8 source: the byte that stands for zero."""
+    """What lies around a uint8 source: the byte that means zero."""
 
     @property
     def depthwise(self) -> bool:

@@ -44,7 +44,7 @@ def matmul(op: OpContext) -> Node:
 
 
 def _product(left: Node, right: Node) -> Node:
-    """Of what bytes stand for as a product of these bytes, if the right side is constant."""
+    """Of dequantised bytes as a product of these bytes, if the right side is constant."""
     bytes_, columns = dequantised(left), weights_of(right, 1) if len(right.shape) == 2 else None
     if bytes_ is None or columns is None:
         return multiplied(left, right)
@@ -116,7 +116,7 @@ def gemm(op: OpContext) -> Node:
 
 @lowering("Conv")
 def conv(op: OpContext) -> Node:
-    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]; of what bytes stand for as one of these bytes."""
+    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]; of dequantised bytes as one of these bytes."""
     x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")

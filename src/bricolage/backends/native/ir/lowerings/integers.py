@@ -30,7 +30,7 @@ _HALF = 128
 
 @dataclass(frozen=True)
 class Dequantised:
-    """A tensor of numbers that bytes without a sign stand for: (integers - zero) · scale."""
+    """A tensor of numbers that are given as bytes without a sign: (integers - zero) · scale."""
 
     integers: Node
     """uint8."""
@@ -41,7 +41,7 @@ class Dequantised:
 
     @property
     def positive(self) -> bool:
-        """Whether larger bytes stand for larger numbers."""
+        """Whether larger bytes mean larger numbers."""
         return isinstance(self.scale, Constant) and bool((self.scale.array > 0).all())
 
 
@@ -65,7 +65,7 @@ def dequantised(node: Node) -> Dequantised | None:
     return Dequantised(found, point, scale)
 
 
-def stands_for(integers: Node, zero: Node | int, scale: Node) -> Node:
+def numbers_of(integers: Node, zero: Node | int, scale: Node) -> Node:
     """(integers - zero) · scale."""
     point = Constant((), "float32", np.asarray(zero, np.float32)) if isinstance(zero, int) else zero
     return Pointwise(integers.shape, "float32", "dequantise", (integers, point, scale))
@@ -84,7 +84,7 @@ def unsigned(integers: Node) -> Node:
 
 
 def signed(integers: Node) -> Node:
-    """The bytes with a sign that those without stand for in this representation."""
+    """The bytes with a sign, 128 less than those without."""
     return Pointwise(integers.shape, "int8", "flip_sign", (integers,))
 
 

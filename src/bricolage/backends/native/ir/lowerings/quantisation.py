@@ -17,8 +17,8 @@ from bricolage.backends.native.ir.lowerings.integers import (
     Weights,
     dequantised,
     exact,
+    numbers_of,
     signed,
-    stands_for,
     unsigned,
 )
 from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar
@@ -113,7 +113,7 @@ def dequantize_linear(op: OpContext) -> Node:
         integers = x.array.reshape(x.shape)
         array = ((integers.astype(np.float32) - zeros.astype(np.float32)) * scales).astype(np.float32)
         return DequantisedConstant(x.shape, "float32", array, integers, scales.astype(np.float32), zeros)
-    return stands_for(x, _constant(zeros, "float32"), _constant(scales, "float32"))
+    return numbers_of(x, _constant(zeros, "float32"), _constant(scales, "float32"))
 
 
 @lowering("QuantizeLinear")

@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.elementwise import converted
-from bricolage.backends.native.ir.lowerings.integers import dequantised, stands_for
+from bricolage.backends.native.ir.lowerings.integers import dequantised, numbers_of
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
 from bricolage.backends.native.ir.tensors import (
     FLOATS,
@@ -137,7 +137,7 @@ def pool(op: OpContext) -> Node:
     if bytes_ is not None and bytes_.positive:
         pooled = pool(replace(op, inputs=(bytes_.integers, *op.inputs[1:])))
         assert isinstance(pooled, Node)
-        return stands_for(pooled, bytes_.zero, bytes_.scale)
+        return numbers_of(pooled, bytes_.zero, bytes_.scale)
     kernel = list(op.get("kernel_shape"))
     spatial = len(kernel)
     strides = list(op.get("strides") or [1] * spatial)
