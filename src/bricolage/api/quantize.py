@@ -53,7 +53,7 @@ def quantize(
         NoReference: the model cannot be evaluated.
         BadOption, UsageError: an option or the model is not usable.
     """
-    settled = replace(options or QuantizationOptions(), **given)
+    settled = replace(options or QuantizationOptions(), **given)  # type: ignore[arg-type]
     original = to_model(model, example_inputs=example_inputs)
     require_float(original)
     data = None if calibrate is None else _samples(original, calibrate)
