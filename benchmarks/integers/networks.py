@@ -47,7 +47,7 @@ class Quantisable:
             proto = onnx.version_converter.convert_version(proto, 17)
         model = ir.from_proto(proto)
         for value in list(model.graph.inputs):
-            if value.name not in self.sizes and not value.uses():  # that an exporter left behind
+            if value.name not in self.sizes:  # a weight with a default, or what an exporter left behind
                 model.graph.inputs.remove(value)
                 continue
             value.shape = ir.Shape(self.sizes[value.name or ""])

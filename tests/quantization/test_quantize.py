@@ -227,6 +227,13 @@ def test_equalised_channels_between_convolutions() -> None:
     assert equal.report.error < plain.report.error / 4 and kinds(equal)["Mul"] == 0
 
 
+def test_weights_that_are_inputs_with_a_default_are_weights() -> None:
+    model = model_of(*ONE_CONVOLUTION)
+    model.graph.inputs.append(model.graph.initializers["w"])
+    found = quantize(model, data(1, 5, 9, 9))
+    assert len(found.report.quantised) == 1 and [value.name for value in found.model.graph.inputs] == ["x"]
+
+
 def test_weights_alone_without_data() -> None:
     found = quantize(model_of(*PRODUCTS), weights="int4")
     assert found.report.error is None and "not measured" in found.report.warnings[0]
