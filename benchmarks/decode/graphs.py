@@ -65,6 +65,7 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
     ]
     outputs = [helper.make_tensor_value_info("logits", floats, [1, decoder.embedding.shape[0]])]
     cosines, sines = angles(decoder, context)
+    sines[:, : size // 2] *= -1  # what a pair's first number gets of its second
     cosine = g.add("Gather", g.known("cosines", cosines), "position", axis=0)
     sine = g.add("Gather", g.known("sines", sines), "position", axis=0)
     places = g.known("places", np.arange(context, dtype=np.int64))
@@ -75,7 +76,7 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
         "Where", later, g.known("nothing", np.array(_NOTHING, np.float32)), g.known("zero", np.array(0, np.float32))
     )
     g.known("scale", np.array(size**-0.5, np.float32))
-    g.known("halves", np.array([size // 2, size // 2], np.int64))
+    g.known("swapped", np.roll(np.arange(size, dtype=np.int64), size // 2))
     shapes = {
         "queries": [key_heads, group, size],
         "as_key": [key_heads, 1, size],
@@ -85,9 +86,7 @@ def step(decoder: Decoder, context: int, level: int) -> onnx.ModelProto:
         g.known(name, np.array(shape, np.int64))
 
     def turned(x: str) -> str:
-        first, second = f"{x}.first", f"{x}.second"
-        g.nodes.append(helper.make_node("Split", [x, "halves"], [first, second], name=f"{x}.split", axis=2))
-        other = g.add("Concat", g.add("Neg", second), first, axis=2)
+        other = g.add("Gather", x, "swapped", axis=2)
         return g.add("Add", g.add("Mul", x, cosine), g.add("Mul", other, sine))
 
     def normalised(x: str, weight: Array, name: str) -> str:
