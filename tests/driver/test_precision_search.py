@@ -69,7 +69,7 @@ def test_what_passes_alone_and_not_together_is_thinned() -> None:
 def test_two_precisions_at_once() -> None:
     """Eight bits for half of the operators, sixteen for what is left of the error."""
     network = Network({INT8: [1e-3] * 4 + [1.0] * 4, BF16: [1e-3] * 7 + [1.0]}, 0.02)
-    found = search(network, 8, (INT8, BF16))
+    found = search(network, 8, (BF16, INT8))
     assert found.best is not None
     assert lowered(found.best[0], INT8) == {0, 1, 2, 3} and lowered(found.best[0]) == {4, 5, 6}
 

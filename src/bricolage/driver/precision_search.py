@@ -5,8 +5,8 @@ Hollingsworth, de Supinski and LeGendre, "Automatically adapting programs for mi
 The whole runs in the low precision; what is too inaccurate is divided, at segments first and then between operators, and its
 halves are tried in their turn, those that compute most first. At the end everything that passed alone is tried together, and
 where that fails parts are taken out by delta debugging (Zeller and Hildebrandt, TSE 2002). Several low precisions are tried one
-after another, the fastest first, each on what those before it left. Nothing is predicted: each trial is compiled, checked and
-timed end to end.
+after another, the most accurate first; each may take the place of those before it. Nothing is predicted: each trial is
+compiled, checked and timed end to end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def breadth_first(
     full: Implementation,
     lows: Sequence[Implementation],
     trial: Trial,
-    stop: Callable[[], bool] = lambda: False,
+    turn: Callable[[int], Callable[[], bool]] = lambda _: lambda: False,
     *,
     wrong: Collection[Placement] = (),
     smallest: int = 1,
@@ -53,15 +53,15 @@ def breadth_first(
         segments: bit-sets that cover the graph in executable order.
         work: of each operator, by number: parts with more are tried first.
         full: runs what no low precision may.
-        lows: implementations in low precisions, the fastest first.
+        lows: implementations in low precisions, the most accurate first: each may take the place of those before it.
         trial: times placements; those of one level of the search come together.
-        stop: asked before each level.
+        turn: given how many low precisions are left, what to ask before each level whether the time of this one is over.
         wrong: placements that are known to be too inaccurate.
         smallest: operators of a part that is not divided further.
-        trials: no more placements than these are tried.
+        trials: no more placements than these are tried, for each precision its part.
     """
     known: dict[Placement, float | None] = dict.fromkeys(wrong)
-    return _Search(segments, work, full, trial, stop, smallest, trials, known).run(lows)
+    return _Search(segments, work, full, trial, turn, smallest, trials, known).run(lows)
 
 
 @dataclass
@@ -70,27 +70,27 @@ class _Search:
     work: Mapping[int, float]
     full: Implementation
     trial: Trial
-    stop: Callable[[], bool]
+    turn: Callable[[int], Callable[[], bool]]
     smallest: int
     most: int
     known: dict[Placement, float | None]
     found: PrecisionSearchResult = field(default_factory=PrecisionSearchResult)
+    stop: Callable[[], bool] = lambda: False
     standing: dict[int, Implementation] = field(default_factory=dict)
     """Who runs an operator that a low precision was found for."""
 
     def run(self, lows: Sequence[Implementation]) -> PrecisionSearchResult:
-        for low in lows:
-            if self.stop() or self.found.trials >= self.most:
-                break
+        most = self.most
+        for number, low in enumerate(lows):
+            left = len(lows) - number
+            self.stop, self.most = self.turn(left), self.found.trials + -(-(most - self.found.trials) // left)
             kept = self._together(low, self._alone(low))
             self.standing.update((number, low) for part in kept for number in members(part))
         return self.found
 
     def _alone(self, low: Implementation) -> list[int]:
         """Disjoint parts that pass with nothing else in this precision, as large as they come."""
-        everything = sum(self.segments)
-        rest = everything & ~sum(1 << number for number in self.standing)
-        level, passed = [rest] if rest else [], list[int]()
+        level, passed = [sum(self.segments)], list[int]()
         while level and not self.stop() and self.found.trials < self.most:
             level.sort(key=lambda part: -sum(self.work.get(number, 0.0) for number in members(part)))
             right = self._passing([self._placement([part], low) for part in level])

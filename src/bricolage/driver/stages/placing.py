@@ -91,13 +91,21 @@ def place_by_structure(
     assert profile.fastest is not None
     full, _ = profile.fastest
     profile.session.progress.start("precisions by structure", None)
+    part = deadline
+
+    def turn(left: int) -> Deadline:
+        nonlocal part
+        part = deadline.at_most(deadline.left / left)
+        return part
+
+    errors = {one: cost.error if cost.error is not None else math.inf for one, cost in profile.whole.items()}
     found = breadth_first(
         profile.candidates.segments,
         {one.number: operator_work(one).operators[0].flops for one in profile.graph.operators},
         full,
-        lows,
-        lambda placements: profile.measure_placements(placements, deadline),
-        deadline,
+        sorted(lows, key=lambda one: errors.get(one, math.inf)),
+        lambda placements: profile.measure_placements(placements, part),
+        turn,
         wrong=[profile.placement_of(low) for low in lows if low in profile.dropped],
     )
     profile.session.progress.finish()
