@@ -95,6 +95,14 @@ def optimize(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
     measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
+    return _executable(opening, measuring, output)
+
+
+def _executable(
+    opening: Callable[..., Source],
+    measuring: Callable[[], AbstractContextManager[DecisionContext]],
+    output: str | Path | None,
+) -> Executable:
     try:
         plan, directory = _planned(opening, measuring, output)
     except StatedOtherwise as error:
