@@ -46,7 +46,10 @@ class Quantisable:
         if next(one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")) < 17:
             proto = onnx.version_converter.convert_version(proto, 17)
         model = ir.from_proto(proto)
-        for value in model.graph.inputs:
+        for value in list(model.graph.inputs):
+            if value.name not in self.sizes:  # a weight with a default, or what an exporter left behind
+                model.graph.inputs.remove(value)
+                continue
             value.shape = ir.Shape(self.sizes[value.name or ""])
         found = ir.to_proto(model)
         del found.graph.value_info[:]

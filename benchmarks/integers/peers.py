@@ -30,7 +30,9 @@ def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only
     ready = to.with_suffix(".ready.onnx")
     try:
         quant_pre_process(str(float32), str(ready))
-    except TypeError:  # its symbolic inference fails on operators of newer opsets; sizes are fixed, so that nothing is lost
+    except (
+        TypeError
+    ):  # its symbolic inference fails on operators of newer opsets; sizes are fixed, so that nothing is lost
         quant_pre_process(str(float32), str(ready), skip_symbolic_shape=True)
     quantize_static(
         str(ready),

@@ -38,6 +38,12 @@ def test_numbered_samples_may_differ_in_size() -> None:
         samples(OPEN, {"x.1": np.ones((1, 4), np.float32)})
 
 
+def test_an_input_that_nothing_reads_needs_no_data() -> None:
+    model = model_of("float[2,4] x, int64[3] idle", "y = MatMul(x, w)", {"w": (4, 4)})
+    (first, *_) = samples(model, {"x": np.ones((5, 2, 4), np.float32)})
+    assert first["idle"].shape == (3,)
+
+
 @given(st.integers(2, 60), st.floats(0.01, 0.99))
 @settings(max_examples=60, deadline=None)
 def test_a_split_shares_nothing_and_leaves_something(count: int, share: float) -> None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.errors import UnusableCalibration
 from bricolage.frontends import to_model
-from bricolage.graph.interface import externalised
+from bricolage.graph.interface import externalised, settle_defaults
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
@@ -53,8 +53,9 @@ def quantize(
         NoReference: the model cannot be evaluated.
         BadOption, UsageError: an option or the model is not usable.
     """
-    settled = replace(options or QuantizationOptions(), **given)
+    settled = replace(options or QuantizationOptions(), **given)  # type: ignore[arg-type]
     original = to_model(model, example_inputs=example_inputs)
+    settle_defaults(original, {})
     require_float(original)
     data = None if calibrate is None else _samples(original, calibrate)
     if settled.weights is not None:

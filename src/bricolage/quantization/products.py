@@ -117,6 +117,8 @@ def _hindrance(graph: Graph, operator: Operator) -> str:
     shift = np.zeros(1) if bias is None else known(bias)
     if shift is None or not np.isfinite(shift).all():
         return "its bias is computed" if shift is None else "its bias is not finite"
+    if bias is not None and any(size != 1 for size in shift.shape[:-1]):
+        return "its bias is another one for each row"
     if operator.op_type == "Gemm" and _scaled(operator, bias):
         return "it multiplies its result or its bias with a factor"
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import known
@@ -18,7 +19,7 @@ from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
-from bricolage.quantization.sensitivity import KeptFloat, kept_float
+from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
 from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
 
@@ -61,14 +62,16 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
     kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
-    taking = [one for one in found.products if one.output not in kept.reasons]
-    if not taking:
+    if not found.products:
         raise NothingToQuantise(
-            reason=f"with any operator in integers the error is above {options.max_error}",
-            advice="Ask for a larger --max-error, or give more and better calibration data",
+            reason=next(iter(found.useless.values())), advice="Look at what computes it, or try --observer percentile"
         )
-    model = with_pairs(graph.model, taking, found.scales, sums=options.sums)
-    judged = judge.of(model)
+
+    def make(taking: Sequence[WeightedProduct]) -> ir.Model:
+        return with_pairs(graph.model, taking, found.scales, sums=options.sums)
+
+    kept, taking, judged = confirmed(kept, found.products, judge, options.max_error, make)
+    model = make(taking)
     weight_errors = {name: one.error for name, one in found.scales.weights.items()}
     outcomes = kept.outcomes(graph, able, refused, weight_errors, options.keep_float)
     report = QuantizationReport(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -55,8 +55,22 @@ def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
         raise UnusableCalibration(reason=f"inputs have different numbers of samples: {told}")
     if not any(counts.values()):
         raise UnusableCalibration(reason="it holds no sample")
-    found = [{name: one[number] for name, one in pieces.items()} for number in range(max(counts.values()))]
+    unread = _unread(model, pieces)
+    found = [
+        {**unread, **{name: one[number] for name, one in pieces.items()}} for number in range(max(counts.values()))
+    ]
     return [{name: np.asarray(value) for name, value in check(model, one).items()} for one in found]
+
+
+def _unread(model: ir.Model, given: Collection[str]) -> dict[str, np.ndarray]:
+    """Zeros for inputs that nothing reads and no data are given for: exporters leave such behind."""
+    found: dict[str, np.ndarray] = {}
+    for value in model.graph.inputs:
+        info = describe(value)
+        idle = not value.uses() and not value.is_graph_output() and info.name not in model.graph.initializers
+        if idle and info.static and info.name not in given:
+            found[info.name] = np.zeros(info.sizes, info.numpy)
+    return found
 
 
 def _numbered(key: str, name: str) -> bool:

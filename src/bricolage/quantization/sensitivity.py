@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
+from bricolage.errors import NothingToQuantise
 from bricolage.graph.graph import Graph
-from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
 from bricolage.quantization.outcome import OperatorOutcome
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen
 
@@ -69,5 +72,41 @@ def kept_float(
             high = middle
         else:
             low = middle
-    reasons = {one: f"it costs {alone[one]:.1e} by itself, and the whole would miss {limit:g}" for one in costly[:high]}
+    reasons = {one: _reason(alone[one], limit) for one in costly[:high]}
     return KeptFloat(reasons, alone)
+
+
+def confirmed(
+    kept: KeptFloat,
+    taking_part: Sequence[WeightedProduct],
+    judge: Judge,
+    limit: float | None,
+    make: Callable[[Sequence[WeightedProduct]], ir.Model],
+) -> tuple[KeptFloat, list[WeightedProduct], Judgement]:
+    """What stays float, what does not, and how good that is in float64: the search is in float32, where rounding falls otherwise,
+    so that an eighth more stays float as often as the limit is missed.
+
+    Args:
+        make: gives the model with some products in integers.
+
+    Raises:
+        NothingToQuantise: no product is left.
+    """
+    while True:
+        taking = [one for one in taking_part if one.output not in kept.reasons]
+        if not taking:
+            raise NothingToQuantise(
+                reason=f"with any operator in integers the error is above {limit}",
+                advice="Ask for a larger --max-error, give more and better calibration data, or for weights smaller blocks",
+            )
+        judged = judge.of(make(taking))
+        if limit is None or judged.largest <= limit:
+            return kept, taking, judged
+        costly = sorted(taking, key=lambda one: -kept.errors.get(one.output, 0.0))[: max(1, len(taking) // 8)]
+        more = {one.output: _reason(kept.errors.get(one.output), limit) for one in costly}
+        kept = KeptFloat({**kept.reasons, **more}, kept.errors)
+
+
+def _reason(error: float | None, limit: float) -> str:
+    alone = "" if error is None else f"it costs {error:.1e} by itself, and "
+    return f"{alone}the whole would miss {limit:g}"

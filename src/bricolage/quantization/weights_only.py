@@ -17,7 +17,7 @@ from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import Sample, doubts, require_telling, split
-from bricolage.quantization.sensitivity import KeptFloat, kept_float
+from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.rewrite.builder import Names
 from bricolage.verify.reference import Evaluator
 
@@ -61,14 +61,12 @@ def quantized_weights_only(
     floats = {name: one.floats for name, one in blocks.items()}
     judge = Judge(graph.model, held) if held else None
     kept = _kept(graph.model, taking_part, floats, judge, options)
-    taking = [one for one in taking_part if one.output not in kept.reasons]
-    if not taking:
-        raise NothingToQuantise(
-            reason=f"with the weights of any operator in {options.weights} the error is above {options.max_error}",
-            advice="Ask for a larger --max-error, smaller blocks (--block-size), or --weights int8",
+    taking, judged = taking_part, None
+    if judge is not None:
+        kept, taking, judged = confirmed(
+            kept, taking_part, judge, options.max_error, lambda some: _with_floats(graph.model, some, floats)
         )
     model = _with_blocks(graph, taking, blocks, options)
-    judged = judge.of(_with_floats(graph.model, taking, floats)) if judge is not None else None
     told = (
         doubts(seen, held)
         if held
