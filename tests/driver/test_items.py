@@ -281,7 +281,7 @@ def test_weights_in_blocks_that_no_backend_takes_are_told(tmp_path: Path, model:
     (item,) = (one for one in items(state) if one.name == "weights in int4")
     item.run(state, Deadline(100.0))
     (found,) = state.quantised
-    assert (found.outcome, found.verdict) == ("nobody runs it", "no backend takes it")
+    assert (found.outcome, found.verdict) == ("not run by any", "no backend takes it")
     assert found.products == 1 and not measurer.asked and not state.challengers
 
 

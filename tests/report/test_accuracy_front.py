@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from bricolage.plan.plan import Bucket
 from bricolage.plan.quantised import FloatOperator, JudgedAccuracy, QuantisedGraph
 from bricolage.report import accuracy_front, words
-from bricolage.report.accuracy_front import Point, front
+from bricolage.report.accuracy_front import Plotted, front
 from bricolage.report.summary import bucket_summary
 from tests.report import report_samples
 
 BUCKET: Bucket = report_samples.small()[0].buckets[0]
 
 points = st.builds(
-    Point,
+    Plotted,
     name=st.just("p"),
     ms=st.floats(0.01, 100.0),
     error=st.floats(1e-9, 1.0),
@@ -27,7 +27,7 @@ points = st.builds(
 
 
 @given(st.lists(points, min_size=1, max_size=8))
-def test_the_front_is_what_nothing_beats_in_both(found: list[Point]) -> None:
+def test_the_front_is_what_nothing_beats_in_both(found: list[Plotted]) -> None:
     best = front(found)
     for one in found:
         beaten = any(o.ms <= one.ms and o.error <= one.error and (o.ms, o.error) != (one.ms, one.error) for o in found)

@@ -69,10 +69,8 @@ def optimize(
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
             does not. (`Executable.save` writes it without.)
-        calibrate: samples as the model will see them, a .npz file or a mapping: for each input an array whose first axis is the
-            sample. At `low` a graph of
-            integers takes part whose scales they give. A quarter of them is held back, to judge accuracy by.
-        evaluate: likewise, to judge accuracy by instead; with other arrays, labels for example, that a metric of the user's reads.
+        calibrate: samples, a .npz file or arrays whose first axis is the sample, that give a graph of integers its scales at `low`.
+        evaluate: likewise, to judge accuracy by; by default a quarter of `calibrate`. It may hold labels for the user's metric.
 
     Raises:
         UsageError: bad model, input, data or option.
@@ -95,6 +93,14 @@ def optimize(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
     measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
+    return _executable(opening, measuring, output)
+
+
+def _executable(
+    opening: Callable[..., Source],
+    measuring: Callable[[], AbstractContextManager[DecisionContext]],
+    output: str | Path | None,
+) -> Executable:
     try:
         plan, directory = _planned(opening, measuring, output)
     except StatedOtherwise as error:

@@ -16,7 +16,7 @@ from bricolage.options import Options
 from bricolage.quantization.products import require_float
 from bricolage.quantization.samples import doubts, require_telling, samples, split
 from bricolage.verify.accuracy import AccuracyDemand
-from bricolage.verify.held_back import HeldBackData, Sample, Samples, most_samples, spread
+from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread
 from bricolage.verify.inputs import not_finite, read_arrays
 from bricolage.verify.tensors import digest
 
@@ -83,7 +83,7 @@ def _read(data: Data | None, option: str) -> Arrays | None:
     return read_arrays(data, option) if isinstance(data, str | Path) else data
 
 
-def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | None:
+def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples | None:
     """Samples that fit a graph; None where nothing is given.
 
     Raises:
@@ -117,10 +117,10 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> Samples | No
         require_telling(calibration)
         for doubt in doubts(calibration, kept):
             _LOG.warning("--calibrate: %s", doubt)
-    return Samples(calibration, HeldBackData(demand, spread(kept, most), told))
+    return GivenSamples(calibration, HeldBackData(demand, spread(kept, most), told))
 
 
-def first_inputs(graph: Graph, samples: Samples) -> tuple[dict[str, np.ndarray], str]:
+def first_inputs(graph: Graph, samples: GivenSamples) -> tuple[dict[str, np.ndarray], str]:
     """What a graph is measured with where no inputs are given: numbers of the kind that it is made for."""
     own = {info.name for info in graph.inputs}
     return {

@@ -32,7 +32,7 @@ from bricolage.plan import artifact
 from bricolage.plan.interface import batch_dimension, default_specs, input_specs, output_specs
 from bricolage.runtime import signature
 from bricolage.verify import inputs
-from bricolage.verify.held_back import Samples
+from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.reference import Evaluate
 
 _LOG = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ def example_arrays(model: ir.Model, examples: Any) -> dict[str, np.ndarray] | No
 
 
 def measuring_inputs(
-    opened: Source, graph: Graph, options: Options, evaluate: Evaluate, samples: Samples | None = None
+    opened: Source, graph: Graph, options: Options, evaluate: Evaluate, samples: GivenSamples | None = None
 ) -> tuple[dict[str, np.ndarray], str]:
     """Inputs for measuring and verifying one bucket's graph, and where they come from: the user's for the bucket of
     their shape, else a sample of the user's data, else generated ones. Where there is no other bucket, inputs given for

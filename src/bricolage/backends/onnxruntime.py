@@ -202,7 +202,7 @@ def _in_wider_blocks(node: ir.Node) -> bool:
 
 
 def _with_blocks_in_bytes(region: RegionModel) -> Path:
-    """A file of the region, beside its weights, in which products with blocks multiply bytes; to be removed.
+    """A file of the region, in the folder of its weights, in which products with blocks multiply bytes; to be removed.
 
     Raises:
         Refused: it has no such product.

@@ -81,13 +81,20 @@ def optimize(
             from bricolage.cli.explain import page
 
             output.write_text(report, page(plan, [executable.graph(i) for i in range(len(plan.buckets))]))
+    return _told(plan, f"wrote {target}" + (f" and {report}" if report is not None else ""), as_json=as_json)
+
+
+def _told(plan: Plan, written: str, *, as_json: bool) -> int:
+    """Shows what came of it; the exit code."""
+    from bricolage.cli import output
+
     if as_json:
         from bricolage.report.summary import summary
 
         output.show_json(summary(plan))
     else:
         _show(plan)
-    output.note(f"wrote {target}" + (f" and {report}" if report is not None else ""))
+    output.note(written)
     if _gains(plan):
         return errors.OK
     from bricolage.report import headline, throughput

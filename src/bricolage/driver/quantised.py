@@ -87,7 +87,7 @@ class QuantisedGraphItem(Item):
             for one, cost in profile.whole.items()
             if cost.ms is None
         ]
-        outcome = "raced" if challengers else "nobody runs it"
+        outcome = "raced" if challengers else "not run by any"
         self._note(state, made, outcome, "; ".join([told] * bool(told) + failed) or "no backend takes it", error_found)
 
     def _seconds(self, state: DecisionState) -> float:

@@ -15,7 +15,7 @@ from bricolage.quantization.outcome import QuantizationReport
 from bricolage.quantization.quantize import quantized
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.rewrite.variants import GraphVariant
-from bricolage.verify.held_back import Samples
+from bricolage.verify.held_back import GivenSamples
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def variant_name(options: Options) -> str:
     return f"weights-{options.weights}"
 
 
-def quantised_variant(graph: Graph, name: str, options: Options, samples: Samples | None) -> MadeQuantised:
+def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> MadeQuantised:
     """A quantised graph of a model. The same arguments give the same graph.
 
     Args:
@@ -64,7 +64,7 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: Sample
     return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
 
 
-def remade(graph: Graph, name: str, options: Options, samples: Samples | None) -> GraphVariant | None:
+def remade(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> GraphVariant | None:
     """A quantised graph of an earlier decision on the same data; None where it cannot be made any more."""
     try:
         return quantised_variant(graph, name, options, samples).variant

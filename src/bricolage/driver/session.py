@@ -13,7 +13,7 @@ from bricolage.measure.reference import ReferenceAnswers
 from bricolage.options import Options
 from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.progress import Progress
-from bricolage.verify.held_back import Samples
+from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import KnownReferences
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work.cost import CostModel, Setting
@@ -53,7 +53,7 @@ class Session:
     then: tuple[Setting, ...] = ()
     """Where the model is decided on next: what is measured there first is compiled meanwhile."""
 
-    samples: Samples | None = None
+    samples: GivenSamples | None = None
     """Data of the user's, to calibrate with and to judge by."""
 
     @property

@@ -17,7 +17,7 @@ from bricolage.perf.calibrated import CalibrationSample
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.plan.ranges import numbers
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
-from bricolage.verify.held_back import Samples
+from bricolage.verify.held_back import GivenSamples
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Placement
 
@@ -39,7 +39,7 @@ def write(variant: GraphVariant, store: Store) -> str:
 
 
 def made_again(
-    bucket: Bucket, graph: Graph, options: Options | None = None, samples: Samples | None = None
+    bucket: Bucket, graph: Graph, options: Options | None = None, samples: GivenSamples | None = None
 ) -> GraphVariant | None:
     """The variant of a graph that a decision places, from its record; None where the rules do not make it any more. A quantised one
     needs the `options` and `samples` of the decision."""

@@ -50,6 +50,6 @@ class QuantisedGraph:
     """Of weights, before and after."""
     verdict: str
     """What became of it."""
-    outcome: Literal["raced", "too inaccurate", "not made", "nobody runs it"]
+    outcome: Literal["raced", "too inaccurate", "not made", "not run by any"]
     error: ErrorNumber | None = None
     """Of what it computes with exact integers, relative to float64: the largest over the samples that are held back."""

@@ -23,7 +23,7 @@ _LOWER = 10.0
 
 
 @dataclass(frozen=True)
-class Point:
+class Plotted:
     """A contestant."""
 
     name: str
@@ -33,19 +33,19 @@ class Point:
     colour: str
 
 
-def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Point]:
+def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Plotted]:
     """Contestants with a time and an error, those that were too inaccurate among them."""
     found = []
     for one in bucket.contestants:
         ms, error = one.median_ms or one.dropped_ms, words.shown_error(one)
         if ms and error is not None and math.isfinite(error):
-            found.append(Point(one.name, ms, max(error, _LEAST), one.accepted, backend_class(one, slots)))
+            found.append(Plotted(one.name, ms, max(error, _LEAST), one.accepted, backend_class(one, slots)))
     return found
 
 
-def front(found: Sequence[Point]) -> list[Point]:
+def front(found: Sequence[Plotted]) -> list[Plotted]:
     """Those than which none is both faster and more accurate, the fastest first."""
-    kept: list[Point] = []
+    kept: list[Plotted] = []
     for one in sorted(found, key=lambda point: (point.ms, point.error)):
         if not kept or one.error < kept[-1].error:
             kept.append(one)
@@ -105,7 +105,7 @@ def _round_times(low: float, high: float) -> list[float]:
     return [d * 10.0**power for power in powers for d in (1, 2, 5) if low <= math.log10(d) + power <= high]
 
 
-def _labels(placed: Sequence[tuple[Point, float, float]], chosen: str) -> list[str]:
+def _labels(placed: Sequence[tuple[Plotted, float, float]], chosen: str) -> list[str]:
     """Labels of points; one that would cover another is moved down."""
     parts, taken = [], list[tuple[float, float, float]]()
     for point, at_x, at_y in sorted(placed, key=lambda one: one[2]):

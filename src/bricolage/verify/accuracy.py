@@ -14,15 +14,15 @@ import runpy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bricolage.errors import MetricFails, MissingFile, UnusableSamples
 from bricolage.option_words import parse_accuracy
 from bricolage.verify.compare import relative_error
+from bricolage.work.values import ModelValue
 
-Outputs = Mapping[str, Any]
+Outputs = Mapping[str, ModelValue]
 _NO_NOISE_DB = 300.0
 """Of outputs that are equal: more than float64 can tell."""
 

@@ -21,7 +21,7 @@ _MOST = 256
 _WORK = 6e10
 """Floating-point operations that the references of all samples take at most, as many as some seconds compute ..."""
 _LEAST = 4
-"""... but so many samples in any case."""
+"""... but this number of samples in any case."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class HeldBackData:
 
 
 @dataclass(frozen=True)
-class Samples:
+class GivenSamples:
     """Data of one graph: what scales are found with, and what accuracy is judged on."""
 
     calibration: tuple[Sample, ...]

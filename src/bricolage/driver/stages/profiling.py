@@ -162,7 +162,7 @@ def _few(state: DecisionState) -> Sequence[Implementation]:
 
 
 def _check_bytes(profile: Profile, given: Stop) -> None:
-    """Refuses who multiplies bytes inexactly; where nobody is left, the other configurations have their turn."""
+    """Refuses who multiplies bytes inexactly; where none is left, the other configurations have their turn."""
     check_products(profile, given)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     rest = [one for one in profile.candidates.whole if one not in profile.whole and one.backend not in slow]
