@@ -199,7 +199,7 @@ class NativeTrials(Trials):
         Raises:
             Refused: the C does not compile.
         """
-        flags = self._arithmetic.flags(self._target.isa)
+        flags = self._arithmetic.flags(self._target.isa, of_bytes=self._plan.of_bytes)
         choices = {number: choice_of(choice) for task, choice in build.items() for number in self._kernels[task]}
         made = generate(self._plan, self._target, self._arithmetic, choices, timed=True, packed=self._packed)
         with scratch.using(scratch.temporary()) as folder:

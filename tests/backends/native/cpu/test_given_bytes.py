@@ -17,7 +17,7 @@ from bricolage.backends.native.cpu.byte_products import ByteVectors
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.plan import FusionPlan
-from bricolage.backends.native.ir.lowerings.integers import Weights
+from bricolage.backends.native.ir.lowerings.integers import ByteWeights
 from bricolage.backends.native.ir.tensors import Conv, MatMul
 from tests.backends import regions
 from tests.backends.native.cpu.test_byte_products import runnable
@@ -302,7 +302,7 @@ def test_weights_with_zero_points(
     integers = (np.array(w).reshape(4, 3) - less).astype(dtype)
     points = (np.array(zeros)[None] - less).astype(np.int32)
     a = np.array(rows, np.int64).reshape(2, 4)
-    found = Weights.of(integers, points, 1)
+    found = ByteWeights.of(integers, points, 1)
     assert found is not None and found.integers.dtype == np.int8
     total = a @ found.integers.astype(np.int64) - zero * found.sums.astype(np.int64)
     if found.shifts is not None:

@@ -46,10 +46,11 @@ class Arithmetic:
             return SINGLES
         return tiles(self.parts) if isa.matrix_unit else PAIRS
 
-    def flags(self, isa: Isa) -> tuple[str, ...]:
-        """What the compiler must be told for these instructions."""
+    def flags(self, isa: Isa, *, of_bytes: bool = False) -> tuple[str, ...]:
+        """What the compiler must be told for these instructions, and for products of given bytes where there are any: older ones
+        do not know all of them."""
         bfloat16 = isa.bfloat16_flags if self.parts else ()
-        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *isa.byte_flags)))
+        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if self.in_bytes or of_bytes else ()))))
 
 
 def multiplies_bytes(root: Node | None) -> bool:

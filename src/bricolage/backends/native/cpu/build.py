@@ -79,7 +79,7 @@ def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> No
     Raises:
         Refused: the C does not compile.
     """
-    toolchain.build(source.text, arithmetic.flags(isa), folder / LIBRARY, TITLE)
+    toolchain.build(source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE)
     source.weights.tofile(folder / WEIGHTS)
     write_sizes(source, folder)
 

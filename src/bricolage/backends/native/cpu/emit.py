@@ -49,7 +49,7 @@ class Body:
     """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
 
     def __init__(
-        self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = (), runs: Runs | None = None
+        self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = (), runs: ByteRuns | None = None
     ) -> None:
         """What lies in `targets` is computed here, and not read. `memory` takes note of what is read. Runs of bytes are read and
         stored as `runs` says, if it is given."""
@@ -214,7 +214,7 @@ def epilogue(
     memory: FunctionMemory,
     coords: Coords,
     value: str,
-    runs: Runs | None = None,
+    runs: ByteRuns | None = None,
 ) -> list[str]:
     """From an element of the kernel's root, at `coords` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
@@ -224,7 +224,7 @@ def epilogue(
 
 
 @dataclass
-class Runs:
+class ByteRuns:
     """Runs of bytes that a loop over `j` reads and stores: they are widened ahead of it, and narrowed behind it. GCC 12 makes
     vectors of bytes, not of floats, of a loop that has both, or none: a product's epilogue took three to six times as long.
     """

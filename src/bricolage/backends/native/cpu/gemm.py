@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bricolage.backends.native.cpu.block_products import FEW_ROWS, BlockOperand
-from bricolage.backends.native.cpu.emit import VECTORISED, Runs, epilogue, indented
+from bricolage.backends.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
     CHEAP_PANEL_TILES,
     FEW_TILES,
@@ -404,7 +404,7 @@ class GemmCodegen:
         found = f"tile[r * {padded} + j]"
         if self.operand.scaled:
             found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
-        runs = Runs(j, width)
+        runs = ByteRuns(j, width)
         lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]

@@ -24,7 +24,7 @@ from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     VECTORISED,
     Body,
-    Runs,
+    ByteRuns,
     bounds_tests,
     conjunction,
     epilogue,
@@ -325,7 +325,7 @@ class GroupedConvCodegen:
         """The epilogue of all positions."""
         lanes, r = self.isa.lanes, variable("r", self.positions)
         coords = (self.image, self.c + self.j, *self.outer, self.x + r)
-        runs = Runs(self.j, lanes)
+        runs = ByteRuns(self.j, lanes)
         lines = epilogue(self.kernel, self.plan, self.memory, coords, f"{self._sum}tile[r * {lanes} + j]", runs)
 
         def loop(start: str) -> list[str]:

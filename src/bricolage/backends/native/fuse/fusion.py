@@ -198,7 +198,7 @@ class _Planner:
             end = diamond[0]
         bytes_ = end.sources[0] if isinstance(end, Pointwise) and end.function == "dequantise" else None
         if bytes_ in inside and end not in self.result.outputs and len(self.users[bytes_]) == 1:
-            inside.discard(bytes_)  # a quarter of the traffic, and whoever reads them makes numbers of them
+            inside.discard(bytes_)  # a quarter of the traffic, and readers make numbers of them
             end = bytes_
         return end, tuple(path), inside
 

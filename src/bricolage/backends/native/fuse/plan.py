@@ -102,6 +102,11 @@ class FusionPlan:
     these rows."""
 
     @property
+    def of_bytes(self) -> bool:
+        """Whether some kernel is."""
+        return any(kernel.of_bytes for kernel in self.kernels)
+
+    @property
     def sections(self) -> tuple[tuple[int, ...], ...]:
         """Numbers of the kernels, wave by wave, or one by one."""
         return self.waves if self.waves is not None else tuple((number,) for number in range(len(self.kernels)))

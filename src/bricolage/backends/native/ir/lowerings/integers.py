@@ -89,7 +89,7 @@ def signed(integers: Node) -> Node:
 
 
 @dataclass(frozen=True)
-class Weights:
+class ByteWeights:
     """The right side of a product, its columns along one axis: W - z_w = integers + shifts."""
 
     integers: np.ndarray
@@ -99,17 +99,17 @@ class Weights:
     axis: int
 
     @staticmethod
-    def of(integers: np.ndarray, zeros: np.ndarray, axis: int) -> Weights | None:
+    def of(integers: np.ndarray, zeros: np.ndarray, axis: int) -> ByteWeights | None:
         """Of bytes with their zero points, which broadcast to their shape; None where these differ within a column."""
         rest = tuple(i for i in range(integers.ndim) if i != axis)
         if any(zeros.shape[i] != 1 for i in rest):
             return None
         centred = integers.astype(np.int32) - zeros
         if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127:
-            return Weights(centred.astype(np.int8), None, axis)
+            return ByteWeights(centred.astype(np.int8), None, axis)
         lower = 0 if integers.dtype == np.int8 else _HALF
         shifts = np.broadcast_to(lower - zeros.reshape(-1), (integers.shape[axis],)).astype(np.int32)
-        return Weights((integers.astype(np.int32) - lower).astype(np.int8), shifts, axis)
+        return ByteWeights((integers.astype(np.int32) - lower).astype(np.int8), shifts, axis)
 
     @property
     def constant(self) -> Constant:
@@ -129,21 +129,21 @@ class Weights:
         return math.prod(size for i, size in enumerate(self.integers.shape) if i != self.axis)
 
 
-def weights_of(node: Node, axis: int) -> tuple[Weights, np.ndarray] | None:
+def weights_of(node: Node, axis: int) -> tuple[ByteWeights, np.ndarray] | None:
     """A constant that a file gives as bytes as the right side of an exact product, and the scales of its columns; None where it is
     no such constant, or its scales differ within a column, or the sums may be too long."""
     if not isinstance(node, DequantisedConstant) or node.integers.dtype not in (np.int8, np.uint8):
         return None
     if any(extent != 1 for i, extent in enumerate(node.scales.shape) if i != axis):
         return None
-    found = Weights.of(node.integers, node.zeros, axis)
+    found = ByteWeights.of(node.integers, node.zeros, axis)
     if found is None or not 0 < found.terms <= MOST_TERMS:
         return None
     return found, np.broadcast_to(node.scales.reshape(-1), (node.shape[axis],))
 
 
 def exact(
-    multiplied: Callable[[Node, Constant], Node], left: Node, zero: Node | int, right: Weights, tail: int = 0
+    multiplied: Callable[[Node, Constant], Node], left: Node, zero: Node | int, right: ByteWeights, tail: int = 0
 ) -> Node:
     """Σ (A - zero) · (W - z_w) in int32.
 

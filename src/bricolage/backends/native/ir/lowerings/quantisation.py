@@ -14,7 +14,7 @@ from bricolage.backends.native.ir.lowerings.contractions import convolved, multi
 from bricolage.backends.native.ir.lowerings.decompositions import decomposed
 from bricolage.backends.native.ir.lowerings.integers import (
     MOST_TERMS,
-    Weights,
+    ByteWeights,
     dequantised,
     exact,
     numbers_of,
@@ -214,7 +214,7 @@ def _left(op: OpContext, position: int, zero_position: int, *, rows: bool) -> tu
     return unsigned(x), reshape(pointwise("add", wide, scalar(more, "int32")) if more else wide, shape)
 
 
-def _right(op: OpContext, position: int, zero_position: int, axis: int) -> Weights:
+def _right(op: OpContext, position: int, zero_position: int, axis: int) -> ByteWeights:
     """The right side.
 
     Raises:
@@ -233,7 +233,7 @@ def _right(op: OpContext, position: int, zero_position: int, axis: int) -> Weigh
         raise NoLowering(f"{op.op_type} with {zeros.size} zero points")
     shape = [1] * len(w.shape)
     shape[axis] = zeros.size
-    found = Weights.of(w.array.reshape(w.shape), zeros.reshape(shape), axis)
+    found = ByteWeights.of(w.array.reshape(w.shape), zeros.reshape(shape), axis)
     if found is None or not 0 < found.terms <= MOST_TERMS:
         raise NoLowering(f"{op.op_type} with sums that int32 may not hold")
     return found
@@ -271,7 +271,7 @@ def qlinear_conv(op: OpContext) -> Node:
     return _requantised(op, total, (1, 4, 6, 7), tail)
 
 
-def _convolution(op: OpContext, x: Node, zero: Node | int, weights: Weights) -> Node:
+def _convolution(op: OpContext, x: Node, zero: Node | int, weights: ByteWeights) -> Node:
     tail = weights.integers.ndim - 2
     if weights.shifts is not None and op.get("group", 1) != 1:
         raise NoLowering(f"{op.op_type} of groups whose weights are no bytes with a sign")
