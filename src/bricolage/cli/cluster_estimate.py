@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,7 +122,10 @@ def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int
     from bricolage.cluster.run_times import run_time
 
     rolling = Rolling()
-    for job in read_history(history, spec).jobs:
+    # Jobs that ended may have been larger than what is there now.
+    large = tuple(replace(one, nodes=1 << 10, devices=1 << 12, cpus=None, host_gb=None) for one in spec.group)
+    once = replace(spec, group=large, failure=())
+    for job in read_history(history, once).jobs:
         rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
     return run_time(rolling, user, name, devices, 0.0, math.inf)
 

@@ -20,7 +20,7 @@ from bricolage.cluster.slurm.client import SlurmClient
 from bricolage.cluster.slurm.queue import SlurmQueue
 from bricolage.errors import BricolageError, SlurmUnavailable, UnknownHistory
 
-_ANY = ClusterSpec((NodeGroup("gpu"),))
+_ANY = ClusterSpec((NodeGroup("gpu", 1024, 4096),))
 """For histories: only run times are read, on whatever GPUs."""
 
 
