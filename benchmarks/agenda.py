@@ -40,10 +40,11 @@ from bricolage.api.optimize import optimize
 from bricolage.cache import VARIABLE
 from bricolage.codec import decode, encode, parse
 from bricolage.device.host import host
+from bricolage.efforts import PROFILES, Effort, EffortProfile
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.statistics import THRESHOLD
-from bricolage.options import PROFILES, Effort, EffortProfile, Options
+from bricolage.options import Options
 from bricolage.perf.track_record import SHIPPED, Attempt, Compiling, NetworkTimes, TrackRecord, shipped
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket

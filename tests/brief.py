@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.options import PROFILES
+from bricolage.efforts import PROFILES
 
 FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
 

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from bricolage.cli.arguments import decision_options
 from bricolage.codec import decode, encode
+from bricolage.efforts import PROFILES
 from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import parse_cores, parse_milliseconds, parse_seconds, parse_shapes
-from bricolage.options import BOUNDS, EFFORTS, ISAS, PRECISIONS, PROFILES, WEIGHTS, Options
+from bricolage.options import BOUNDS, EFFORTS, ISAS, PRECISIONS, WEIGHTS, Options
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789.-", min_size=1, max_size=8)
 distinct = st.lists(st.integers(0, 255), min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))

@@ -1,4 +1,4 @@
-"""Which of our rules derive a rule of somebody else's.
+"""Which of our rules derive a rule of another system.
 
 Both sides are put into one e-graph, and our rules are applied, in whichever direction they have, until the sides are in one class
 or a limit is reached. That operators commute is taken for granted, as matching does everywhere. Before that the equation itself is

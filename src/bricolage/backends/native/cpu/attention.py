@@ -78,10 +78,10 @@ def attention(
         ),
         "}",
     ]
-    lines += two.over_batches(packing, work)
+    lines += two.sharing.over_batches(packing, work)
     return Phase(
         operand.with_tile_config(two.tile_rows, lines),
-        two.share(two.tiles if packing else 1),
+        two.sharing.range(two.tiles if packing else 1),
         memory.operands,
         thread_scratch=scratch.bytes,
         helpers={**one.helpers, **two.helpers},

@@ -310,7 +310,7 @@ class BlockBytes(BlockOperand):
 
     @property
     def widened_after(self) -> int:  # type: ignore[override]
-        """Sums in int16 hold so many products."""
+        """Products whose sum int16 holds."""
         return _STEPS if self._halves else _STEPS * self.bits // 8
 
     def rows(self, isa: Isa) -> int:

@@ -24,6 +24,7 @@ from bricolage.backends.native.cpu.gemm_blocks import (
     ComputedRows,
     GemmBlocks,
     TileRows,
+    TileSharing,
     column_scales,
     own_steps,
 )
@@ -77,6 +78,7 @@ class GemmCodegen:
         self.tiles = -(-p.m // self.mr)
         self.tile_rows = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
+        self.sharing = TileSharing(p.batch, self.tiles, self.target.threads, p.m * self.packing.depth * p.n)
         nr, blocks = 2 * lanes, GemmBlocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
         k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or MOST_BYTES)) if unit else 1
@@ -240,10 +242,10 @@ class GemmCodegen:
         if self.packing.direct is None:
             work += indented(self.packing.rows("start", "stop", "start", self.memory))
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
-        lines += self.over_batches([*right, *pack_right], work)
+        lines += self.sharing.over_batches([*right, *pack_right], work)
         return Phase(
             self.operand.with_tile_config(self.tile_rows, lines),
-            self.share(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
+            self.sharing.range(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
             self.memory.operands,
             thread_scratch=own,
             helpers=self.helpers,
@@ -253,31 +255,6 @@ class GemmCodegen:
         """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
         side, and packs it where it must be."""
         return self.tiles if packs or self.prefetch else CHEAP_PANEL_TILES
-
-    @property
-    def by_batches(self) -> bool:
-        """Whether threads share batches, or the tiles of each, where there are fewer batches than threads."""
-        return self.p.batch >= self.target.threads and self.p.batch > 1
-
-    def share(self, block: int) -> ParallelRange:
-        """What threads share. Of each batch, `block` tiles are done together."""
-        p = self.p
-        products = p.m * self.packing.depth * p.n
-        return (
-            ParallelRange(p.batch, products)
-            if self.by_batches
-            else ParallelRange(self.tiles, p.batch * products // self.tiles, block)
-        )
-
-    def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
-        """Goes through the batches from `begin` to `end`, or those tiles of each: the tiles from `low` to `high`."""
-        if self.by_batches:
-            head = "for (long b = begin; b < end; b++) {"
-            own = f"const long low = 0, high = {self.tiles};"
-        else:
-            head = f"for (long b = 0; b < {self.p.batch}; b++) {{"
-            own = "const long low = begin, high = end;"
-        return [head, *indented([*packing, own, *work]), "}"]
 
     def over_panels(self, first: str, last: str, left: str, lda: int, origin: str) -> list[str]:
         """Multiplies the tiles from `first` to `last` with all panels, and stores what becomes of them. The rows of `left` are
@@ -313,6 +290,7 @@ class GemmCodegen:
         p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
         step = self.operand.k_step * self.operand.splits * padded
         bytes_ = step * self.packing.bytes
+        ahead = rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
         counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
         own, a = self._own_steps(), rows.address
@@ -329,11 +307,7 @@ class GemmCodegen:
             if own
             else f"  const long steps = {self.packing.steps};",
             f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-            *(
-                indented(rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps)))
-                if self.prefetch
-                else []
-            ),
+            *(indented(ahead) if self.prefetch else []),
             f"  {call}",
             *indented(self._finish(rows, padded, width)),
             "}",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import Buffer
 
 FEW_TILES = 64
@@ -138,3 +140,36 @@ def own_steps(p: Product, tiles: int, steps: int, step: int) -> list[tuple[int, 
         since = own.start // step
         table.append((since, max(1, -(-own.stop // step) - since)))
     return table if sum(count for _, count in table) <= MOST_STEPS_LEFT * steps * tiles else []
+
+
+@dataclass(frozen=True)
+class TileSharing:
+    """How threads share the batches and tiles of a product."""
+
+    batches: int
+    tiles: int
+    """Of a batch."""
+    threads: int
+    products: int
+    """Multiply-adds of a batch."""
+
+    @property
+    def by_batches(self) -> bool:
+        """Whether threads share batches, or the tiles of each, where there are fewer batches than threads."""
+        return self.batches >= self.threads and self.batches > 1
+
+    def range(self, block: int) -> ParallelRange:
+        """What threads share. Of each batch, `block` tiles are done together."""
+        if self.by_batches:
+            return ParallelRange(self.batches, self.products)
+        return ParallelRange(self.tiles, self.batches * self.products // self.tiles, block)
+
+    def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
+        """Goes through the batches from `begin` to `end`, or those tiles of each: the tiles from `low` to `high`."""
+        if self.by_batches:
+            head = "for (long b = begin; b < end; b++) {"
+            own = f"const long low = 0, high = {self.tiles};"
+        else:
+            head = f"for (long b = 0; b < {self.batches}; b++) {{"
+            own = "const long low = begin, high = end;"
+        return [head, *indented([*packing, own, *work]), "}"]

@@ -135,7 +135,7 @@ class BlockConstant(Constant):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the integers and of what they stand for."""
+        """Bytes of the integers and of the numbers that they represent."""
         return self.blocks.nbytes
 
     def transposed(self) -> BlockConstant:
