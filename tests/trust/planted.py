@@ -140,10 +140,10 @@ class Misfused(_Planted):
         right = emit.epilogue
 
         def wrong(
-            kernel: PlannedKernel, plan: FusionPlan, memory: object, coords: tuple[Index, ...], value: str
+            kernel: PlannedKernel, plan: FusionPlan, memory: object, coords: tuple[Index, ...], value: str, runs: object
         ) -> list[str]:
             fused = isinstance(kernel.result, Pointwise) and kernel.result.function == "tanh"
-            return right(kernel, plan, memory, coords, f"({value} * 1.01f)" if fused else value)  # type: ignore[arg-type]
+            return right(kernel, plan, memory, coords, f"({value} * 1.01f)" if fused else value, runs)  # type: ignore[arg-type]
 
         with mock.patch.object(gemm, "epilogue", wrong):
             yield

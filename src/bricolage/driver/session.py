@@ -11,7 +11,8 @@ from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.reference import ReferenceAnswers
 from bricolage.options import Options
-from bricolage.perf.track_record import TrackRecord, shipped
+from bricolage.perf import track_record
+from bricolage.perf.track_record import TrackRecord
 from bricolage.progress import Progress
 from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import KnownReferences
@@ -46,7 +47,7 @@ class Session:
     """A model of what regions take that were not measured; None where there is none or it is not wanted."""
     costs_title: str = ""
     """What that model was learnt from, for people."""
-    record: TrackRecord = field(default_factory=shipped)
+    record: TrackRecord = field(default_factory=lambda: track_record.shipped())
     """What implementations and ways to a faster plan have achieved on other networks."""
     findings: ModelFindings = field(default_factory=ModelFindings)
     """What decisions for the same model on other devices have found."""

@@ -17,7 +17,15 @@ from tests.backends.native.exactness import check
 WAYS = [(isa.name, regions.F32) for isa in available()] + [
     (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())
 ]
-ELSEWHERE = {"CausalConvWithState", "CumProd", "LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
+ELSEWHERE = {
+    "CausalConvWithState",
+    "CumProd",
+    "LinearAttention",
+    "MatMulNBits",
+    "ReduceLogSumExp",
+    "SwiGLU",
+    "Upsample",
+}
 """The ONNX backend suite or tests of their own have them."""
 MAPPINGS = {
     "One-to-One": {"Relu", "Add", "Concat", "Cast", "Where"},

@@ -29,6 +29,7 @@ def planned(devices: dict[str, Any], module: str = "plain") -> TrainingPlan:
     return plan_step(replace(spec, devices=tables), seconds=0.05)
 
 
+@pytest.mark.slow
 def test_described_devices_take_as_long_as_they_say_and_hold_what_they_hold(tmp_path: Path) -> None:
     made = planned({"count": 4, "device": [NODE], "link": [LINK]})
     assert made.devices.count == 4 and made.devices.names == ("node.0", "node.1", "node.2", "node.3")

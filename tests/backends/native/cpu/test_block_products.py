@@ -115,6 +115,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     return Kernels(tmp_path_factory.mktemp("kernels"))
 
 
+@pytest.mark.thinned("instructions")
 @sets
 @given(data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -135,6 +136,7 @@ def test_products_of_integers_are_exact(instructions: str, data: st.DataObject, 
     np.testing.assert_array_equal(found, x @ (integers - np.repeat(around, block, axis=1)[:, :k]).T)
 
 
+@pytest.mark.thinned("instructions")
 @sets
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("sign", [1, -1])

@@ -168,6 +168,7 @@ def test_the_best_instruction_of_a_processor() -> None:
     assert (available(device)[0].byte_dot, available(device)[0].byte_flags) == ("vpdpbusd", ("-mavxvnni",))
 
 
+@pytest.mark.thinned("instructions")
 @sets
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -123,6 +123,7 @@ def everything(folder: Path) -> tuple[RegionModel, list[np.ndarray], list[np.nda
     return regions.region(folder, body, inputs, outputs, **w), list(x.values()), right
 
 
+@pytest.mark.thinned("instructions")
 @sets
 def test_integer_products(instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
