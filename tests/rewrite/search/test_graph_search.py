@@ -268,7 +268,11 @@ def test_lazy_constants_do_not_go_by_names() -> None:
     assert found[0] == found[2] != found[1]
 
 
-@pytest.mark.parametrize("example", [KERNELS, BRANCHES, FANNED], ids=["kernels", "branches", "fanned"])
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(KERNELS, marks=pytest.mark.slow), BRANCHES, FANNED],
+    ids=["kernels", "branches", "fanned"],
+)
 def test_what_saturation_found_is_retraced_step_by_step(example: Example) -> None:
     model, used = example.model(), chosen(skip=["layout", "generated"])
     free = search_graphs(model, used, STARTED, unhurried(method="saturate"))
