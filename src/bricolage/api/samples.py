@@ -13,6 +13,7 @@ import onnx_ir as ir
 from bricolage.errors import BadOption, BricolageError, UnusableSamples
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
+from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.products import require_float
 from bricolage.quantization.samples import doubts, require_telling, samples, split
 from bricolage.verify.accuracy import AccuracyDemand
@@ -25,8 +26,6 @@ _LEAST = 3
 """Two to calibrate with, one to judge by."""
 Arrays = Mapping[str, np.ndarray]
 Data = Arrays | str | Path
-_HELD_BACK = 0.25
-"""Of the samples for calibrating, where there are none for judging."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples
             number = f"{len(calibration)} sample{'s' * (len(calibration) != 1)}"
             reason = f"it holds {number}; {_LEAST} are needed, of which one judges (--evaluate gives others for that)"
             raise _unusable(graph, "--calibrate", reason)
-        seen, held = split(calibration, _HELD_BACK)
+        seen, held = split(calibration, QuantizationOptions.held_back)
         calibration, kept = tuple(seen), tuple(held)
         origin = "held back from calibration"
     most = most_samples(graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.quantization.products import WeightedProduct
+from bricolage.verify.accuracy import agreement
 from bricolage.verify.compare import relative_error
+from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
 from bricolage.work.values import ModelValue
-
-Sample = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _agreement(answer: ModelValue, right: ModelValue) -> float | None:
     y, r = np.asarray(answer), np.asarray(right)
     if y.shape != r.shape or y.dtype.kind != "f" or r.ndim == 0 or r.shape[-1] < 2:
         return None
-    return float((y.argmax(axis=-1) == r.argmax(axis=-1)).mean())
+    return agreement([y], [r])
 
 
 def switch(product: WeightedProduct) -> str:

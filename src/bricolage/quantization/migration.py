@@ -14,11 +14,11 @@ from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.samples import Sample
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
+from bricolage.verify.held_back import Sample
 
 _NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _RECTIFIERS = frozenset({"Relu", "LeakyRelu"})

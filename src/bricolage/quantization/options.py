@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bricolage.errors import BadOption
-from bricolage.options import BOUNDS
+from bricolage.options import BOUNDS, WEIGHTS, Weights
 
 Observer = Literal["minmax", "percentile", "mse", "entropy"]
-WeightBits = Literal["int8", "int4"]
 BlockFormat = Literal["matmulnbits", "blocks"]
 BlockMethod = Literal["rtn", "hqq", "gptq"]
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
@@ -45,7 +44,7 @@ class QuantizationOptions:
     """Whether the error of each operator is measured, also where all of them are quantised: an evaluation for each."""
     held_back: float = 0.25
     """Share of the samples that calibration does not see, and that errors are measured on."""
-    weights: WeightBits | None = None
+    weights: Weights | None = None
     """Weights alone, in blocks along k; activations stay float."""
     block_size: int = 32
     """Weights with one scale, where weights alone are quantised."""
@@ -82,7 +81,7 @@ class QuantizationOptions:
                 raise BadOption(option=option, value=value, advice=advice)
         words: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
             ("--observer", self.observer, OBSERVERS),
-            ("--weights", self.weights, get_args(WeightBits)),
+            ("--weights", self.weights, WEIGHTS),
             ("--format", self.block_format, get_args(BlockFormat)),
             ("--method", self.block_method, get_args(BlockMethod)),
         )

@@ -18,10 +18,11 @@ from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
-from bricolage.quantization.samples import Sample, doubts, require_telling, split
+from bricolage.quantization.samples import doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
 from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
+from bricolage.verify.held_back import Sample
 
 _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from bricolage.errors import UnusableCalibration
 from bricolage.graph.graph import TensorInfo, describe
+from bricolage.verify.held_back import Sample
 from bricolage.verify.inputs import check
 
 FEW = 8
@@ -19,7 +20,6 @@ _LONG = 16
 """Of an axis along which neighbours are compared."""
 _WIDER = 2.0
 """Times the range that calibration saw, from which on a held-back sample is told."""
-Sample = Mapping[str, np.ndarray]
 
 
 def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:

@@ -16,9 +16,10 @@ from bricolage.quantization.judge import Judge, SwitchedModel, switches
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
-from bricolage.quantization.samples import Sample, doubts, require_telling, split
+from bricolage.quantization.samples import doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.rewrite.builder import Names
+from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
 
 OPSET_OF_BLOCKS = 21
@@ -239,7 +240,7 @@ def _as_operator(
     names: Names,
 ) -> None:
     """ONNX Runtime's MatMulNBits in the place of the product, and an Add behind it where there is a bias."""
-    count, size, n = found.integers.shape
+    _, size, n = found.integers.shape
     stem = f"{product.output}.weight"
     inputs = [
         node.inputs[0],
@@ -269,7 +270,6 @@ def _as_operator(
     result.name = name
     graph.remove(node, safe=True)
     graph.opset_imports.setdefault(_DOMAIN, 1)
-    del count
 
 
 def packed(integers: np.ndarray, bits: int) -> np.ndarray:

@@ -185,10 +185,11 @@ def _angle(y: np.ndarray, r: np.ndarray) -> float:
 def _top1(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> float:
     """The share of rows along the last axis whose largest element is the same one; of the worst output that has several elements in
     a row."""
-    return min(_of_floats(outputs, reference, _agreement, rows=True))
+    return min(_of_floats(outputs, reference, agreement, rows=True))
 
 
-def _agreement(y: list[np.ndarray], r: list[np.ndarray]) -> float:
+def agreement(y: Sequence[np.ndarray], r: Sequence[np.ndarray]) -> float:
+    """The share of rows along the last axis, of all arrays of the same shapes, whose largest element is at the same place."""
     same = [np.argmax(a, axis=-1) == np.argmax(b, axis=-1) for a, b in zip(y, r, strict=True)]
     return float(np.mean(np.concatenate([np.asarray(one).reshape(-1) for one in same])))
 

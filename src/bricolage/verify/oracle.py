@@ -196,6 +196,11 @@ class Oracle:
         return max(self._bound, own)
 
     @property
+    def outputs(self) -> Values:
+        """Of the whole model on its inputs, in float64, by name."""
+        return self._reference().outputs
+
+    @property
     def borrowed(self) -> frozenset[str]:
         """Types of operators of the whole model that have no float64 semantics; see `verify.reference.Values`."""
         return self._reference().outputs.borrowed

@@ -156,6 +156,25 @@ def test_weights_are_widened_only_where_a_pair_may_saturate(tmp_path: Path) -> N
         assert operands(planned_region(model), "pairs-avx2") == [dot]
 
 
+@pytest.mark.skipif(named("pairs-avx2") is None, reason="of AVX2")
+def test_products_of_one_shape_have_each_its_own_order_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the blocks of a network have them: each has other steps in which a pair may saturate."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "pairs-avx2")
+    x, weights = u8(5, 64), {}
+    for number in range(6):
+        own = s8(64, 16, seed=number, least=-60) // 2
+        own[8 * number : 8 * number + 8] = 127
+        weights[f"w{number}"] = own
+    body = " ".join(f"y{number} = MatMulInteger (x, w{number})" for number in range(6))
+    outputs = ", ".join(f"int32[5, 16] y{number}" for number in range(6))
+    model = regions.region(tmp_path, body, "uint8[5, 64] x", outputs, **weights)
+    assert operands(planned_region(model), "pairs-avx2") == ["vpmaddwd"] * 6
+    for one, own in zip(regions.answer(Native(), model, x, resources=TWO), weights.values(), strict=True):
+        np.testing.assert_array_equal(one, x.astype(np.int64) @ own)
+
+
 def qdq_net(folder: Path, kind: str) -> RegionModel:
     """Convolutions with a residual sum, pooling and a classifier between QuantizeLinear and DequantizeLinear."""
     signed = kind == "int8"

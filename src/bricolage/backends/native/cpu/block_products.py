@@ -18,6 +18,7 @@ results, 16 · 15 · 127 = 30,480, fit there before they must be widened. Intege
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -199,17 +200,17 @@ class BlockOperand(ProductOperand):
         """Bytes from one packed row to the next."""
         return self.steps(k) * (self.block * self.element_bytes + _BEHIND)
 
+    @abstractmethod
     def begin(self, tile: MicroTile) -> list[str]:
         """C before the groups of a block."""
-        raise NotImplementedError
 
+    @abstractmethod
     def groups(self, count: int, tile: MicroTile) -> list[str]:
         """C of some groups: `x` is where their rows are, `w` where their integers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, tile: MicroTile) -> list[str]:
         """C behind the groups of a block, which adds to the sums t_row_vector."""
-        raise NotImplementedError
 
     def _of_zero_points(self, r: int, v: int, lda: int) -> list[str]:
         """What zero points add, if there are any."""

@@ -63,13 +63,14 @@ class BytesInFours(ProductOperand):
         scales[:, :n] = found.scales
         sums = integers.sum(axis=1, dtype=np.int32)
         in_fours = integers.reshape(batch, depth // self.k_pack, self.k_pack, wide).swapaxes(2, 3)
+        orders = self.orders(right, lanes) if self.ordered else None
         parts: list[np.ndarray] = []
         start = 0
         for number, width in enumerate(padded):
             own = slice(start, start + width)
             panel = in_fours[:, :, own]
-            if self.ordered:
-                steps = self.orders(right, lanes)[:, number, 1:]
+            if orders is not None:
+                steps = orders[:, number, 1:]
                 panel = np.take_along_axis(panel, steps[:, :, None, None].astype(np.intp), axis=1)
             parts.append(np.ascontiguousarray(panel).reshape(batch, -1).view(np.uint8))
             if self.scaled:

@@ -102,15 +102,14 @@ class GemmCodegen:
     def constant_right(self) -> list[str]:
         """Where the packed weights of a batch are, as declarations."""
         p, lanes = self.p, self.target.lanes
-        offset = self.memory.weights.add(
-            ("panels", constant_of(self.kernel.root), p.batch, p.k, p.n), lambda: self.operand.panels_of(p, lanes)
-        )
+        key = (self.operand, constant_of(self.kernel.root), p.batch, p.k, p.n)
+        offset = self.memory.weights.add(("panels", *key), lambda: self.operand.panels_of(p, lanes))
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
         lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
         if self.operand.ordered:
             orders = self.memory.weights.add(
-                ("orders", id(constant_of(self.kernel.root)), p.batch, p.k, p.n),
+                ("orders", *key),
                 lambda: self.operand.orders(p.right(), lanes),  # type: ignore[operator]
             )
             at = f"{self.memory.constant(orders)}) + b * {len(self.packing.columns) * (1 + self.packing.steps)}L;"

@@ -111,7 +111,7 @@ class ProductOperand(ABC):
 
     def pack_row(self, x: str, to: str, k: int, part: int) -> str:
         """C that packs `k` float32 numbers, where rows are packed as a whole."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has its rows packed number by number")
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""
@@ -141,7 +141,7 @@ class ProductOperand(ABC):
 
     def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:
         """Of an operand that is ordered, for each batch and panel what the micro-kernel must know of its steps, int32."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} takes steps as they come")
 
 
 @dataclass(frozen=True)
