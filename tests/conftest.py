@@ -27,7 +27,7 @@ settings.load_profile("same")
 
 # Compiling generated C is what most tests wait for, and none of them times it. What the compiler makes of it at the product's own
 # level is tested where `product_level` is asked for, and in all of `make test-all`.
-os.environ.setdefault(LEVEL_VARIABLE, "1")
+os.environ.setdefault(LEVEL_VARIABLE, "0")
 
 decide_briefly()
 

@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from bricolage.conformance.quick_import import quick_import
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 """Single operators and their expansions; small models; models that PyTorch exported at opset 6; networks, with made-up weights."""
 _DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
@@ -48,14 +50,14 @@ def tenth(found: Iterable[Case]) -> list[Case]:
 def cases(operators: Collection[str] | None = None, kinds: Collection[str] = KINDS) -> list[Case]:
     """All cases of some kinds, sorted by name, or only those of one operator among `operators` (names of operator types).
 
-    The suite computes its data when its modules are imported: some ten seconds for all, tenths of a second for a few
+    The suite computes its data when its modules are imported: some two seconds for all, tenths of a second for a few
     operators, of which only the modules that mention them are imported.
     """
     from onnx.backend.test.loader import load_model_tests
 
     found: list[Case] = []
     state = np.random.get_state()  # noqa: NPY002 - the suite seeds numpy's own generator, which is the caller's
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quick_import():
         warnings.simplefilter("ignore")
         for kind in kinds:
             chosen = kind == "node" and operators is not None
