@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.watching import Watch
 
 pytestmark = pytest.mark.skipif(
@@ -53,13 +54,16 @@ def model(folder: Path) -> Path:
     return path
 
 
-def use(folder: Path, watch: Watch, backends: Sequence[str], budget: str, serving_s: float, *more: str) -> None:
+def use(
+    folder: Path, watch: Watch, backends: Sequence[str], budget: str, serving_s: float, *more: str, **others: str
+) -> None:
     """`optimize`, `run`, and a process that loads and serves; in a home of their own, in which nothing else may appear."""
     home, artifact = folder / "home", folder / "net.bricolage"
     home.mkdir()
     variables = watch.environment(
         HOME=str(home), XDG_CACHE_HOME=str(home / ".cache"), BRICOLAGE_CACHE=str(folder / "cache"), TMPDIR=str(folder)
     )
+    variables.update(others)
     variables = {name: value for name, value in variables.items() if name != "ORT_DISABLE_TELEMETRY"}
     np.savez(folder / "x.npz", x=np.ones((4, 16), np.float32))
     chosen = [word for name in backends for word in ("--backend", name)]
@@ -102,7 +106,7 @@ for call in (
 
 def test_nothing_is_sent(watch: Watch, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    use(tmp_path, watch, ["onnxruntime", "native"], "2s", 0.0, "--effort", "instant")
+    use(tmp_path, watch, ["onnxruntime", "native"], "2s", 0.0, "--effort", "instant", **{LIBRARY_VARIABLE: "onnx"})
 
 
 @pytest.mark.slow

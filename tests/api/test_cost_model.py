@@ -19,6 +19,7 @@ from bricolage.costs.database import Cost, CostKey, Database
 from bricolage.costs.latency import Latency
 from bricolage.device.host import host
 from bricolage.options import Options
+from bricolage.perf.learned import training
 from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
 from bricolage.perf.learned.model import load
 from bricolage.work.cost import Setting
@@ -38,9 +39,13 @@ def fill(database: Database, network: str | None = None, device: str = "one") ->
     return len(samples)
 
 
+pytestmark = pytest.mark.usefixtures("light_reference")
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(training, "_TREES", 60)  # enough for made-up costs; a fifth of the time
 
 
 def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path) -> None:

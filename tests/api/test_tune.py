@@ -23,6 +23,7 @@ from bricolage.tune.kernel_search import Snapshot
 from bricolage.tune.options import TuningOptions
 from tests.backends import regions
 
+pytestmark = pytest.mark.usefixtures("light_reference")
 OPTIONS = Options(backends=("native",), threads=1, budget_s=60.0, rewrite=False)
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.costs.database import Database
 from bricolage.graph.extract import write_model
+from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.graph.models import parse
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +25,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*install, "--target", str(target), str(ROOT / "examples/plugin")], check=True)
     cache = tmp_path_factory.mktemp("cache")
-    return {**os.environ, "PYTHONPATH": str(target), "BRICOLAGE_CACHE": str(cache)}
+    return {**os.environ, "PYTHONPATH": str(target), "BRICOLAGE_CACHE": str(cache), LIBRARY_VARIABLE: "onnx"}
 
 
 def bricolage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +33,7 @@ def bricolage(environment: dict[str, str], *arguments: str) -> subprocess.Comple
     command = [
         sys.executable,
         "-c",
-        "import sys, tests.conftest, bricolage.cli.main as m; sys.exit(m.main())",
+        "import sys, tests.brief, bricolage.cli.main as m; tests.brief.decide_briefly(); sys.exit(m.main())",
         *arguments,
     ]
     return subprocess.run(
@@ -63,23 +65,20 @@ def test_it_is_listed(environment: dict[str, str]) -> None:
     assert "blas" in {entry["name"] for entry in json.loads(shown.stdout)["backends"]}
 
 
-def test_it_competes_and_is_right(environment: dict[str, str], model: Path, tmp_path: Path) -> None:
+def test_it_competes_and_is_right(
+    environment: dict[str, str], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     artifact = tmp_path / "dense.bricolage"
     done = bricolage(
         environment, "optimize", str(model), "-o", str(artifact), "--backend", "onnxruntime", "--backend", "blas",
         "--budget", "40s", "--no-rewrite", "--json",
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
-    script = """
-from bricolage.costs.database import Database
-with Database() as database:
-    for entry in database.entries():
-        if entry.key.backend == "blas": print(entry.cost.outcome, entry.cost.error)
-"""
-    listed = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, encoding="utf-8"
-    )
-    outcomes = [line.split() for line in listed.stdout.splitlines()]
+    monkeypatch.setenv("BRICOLAGE_CACHE", environment["BRICOLAGE_CACHE"])
+    with Database() as database:
+        outcomes = [
+            (entry.cost.outcome, entry.cost.error) for entry in database.entries() if entry.key.backend == "blas"
+        ]
     right = [error for outcome, error in outcomes if outcome == "ok"]
     assert len(right) >= 3, f"matmul, matmul+add and matmul+add+relu should be measured: {outcomes}"
 

@@ -13,7 +13,7 @@ from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.real.written import from_file
 from bricolage.options import Options
 
-NAMES = ("silero", "wake-alexa", "attacut")
+NAMES = ("silero", "wake-alexa", pytest.param("attacut", marks=pytest.mark.slow))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,6 +24,7 @@ def mlp_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, 784, generator=generator), torch.randint(10, (size,), generator=generator)
 
 
+@pytest.mark.slow
 def test_predicted_and_measured_in_one_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_prediction, "CODE", __name__)
     training_prediction.main(["--network", "mlp", "--change", "fused", "--seconds", "0.1", "--json"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,15 +20,27 @@ from bricolage.codec import decode
 from bricolage.plan.plan import Plan
 
 run = CliRunner()
+ROOT = Path(__file__).parents[2]
 QUICK = ["--backend", "onnxruntime", "--threads", "1", "--budget", "40s"]
 
 
 def optimize(*words: str) -> subprocess.CompletedProcess[str]:
-    """As users call it."""
-    command = [sys.executable, "-m", "bricolage.cli.main", "optimize", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, encoding="utf-8")
+    """As users call it, with the few rounds that decisions of tests have."""
+    code = "import tests.brief; tests.brief.decide_briefly(); from bricolage.cli.main import main; main()"
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, "-c", code, "optimize", *words],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        encoding="utf-8",
+    )
 
 
+@pytest.mark.usefixtures("light_reference")
 def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     found = optimize(str(model), "-o", "out.bricolage", "--report", "out.html", "--json", *QUICK)
     assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import spearmanr
 
 from bricolage.errors import MissingLibrary, TooFewCosts
 from bricolage.perf.learned.features import NAMES, features
@@ -178,6 +177,8 @@ def _predicted(model: LearnedCosts, samples: Sequence[Sample]) -> list[tuple[Sam
 
 
 def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:
+    from scipy.stats import spearmanr  # takes longer to import than most commands take
+
     measured = np.array([one.ms for one, _, _ in predicted])
     ms = np.array([found for _, found, _ in predicted])
     relative = np.abs(ms / measured - 1.0)
