@@ -6,11 +6,13 @@ documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+_Numbers = npt.NDArray[np.floating]
 
 
 @contextmanager
@@ -33,19 +35,26 @@ def _no_snippet(operator: str, name: str, export: object) -> tuple[str, str]:
     return name, ""
 
 
-def at_once(usual: Callable[..., Any]) -> Callable[..., Any]:
+def at_once(usual: Callable[..., _Numbers]) -> Callable[..., _Numbers]:
     """ONNX's `pool` for all windows together; where there is padding, dilation or a NaN, `usual` computes it."""
 
     def pool(
-        padded: Any, x_shape: Any, kernel: Any, strides: Any, out_shape: Any, kind: str, *rest: Any, **more: Any
-    ) -> Any:
+        padded: _Numbers,
+        x_shape: Sequence[int],
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        out_shape: Sequence[int],
+        kind: str,
+        *rest: object,
+        **more: float,
+    ) -> _Numbers:
         if rest or set(more) - {"p"} or padded.shape != tuple(x_shape) or np.isnan(padded).any():
             return usual(padded, x_shape, kernel, strides, out_shape, kind, *rest, **more)
         axes = tuple(range(2, padded.ndim))
         windows = np.lib.stride_tricks.sliding_window_view(padded, tuple(kernel), axes)
-        windows = windows[(..., *(slice(None, None, step) for step in strides), *(slice(None) for _ in axes))]
+        windows = windows[(slice(None), slice(None), *(slice(None, None, step) for step in strides))]
         if windows.shape[2 : padded.ndim] != tuple(out_shape):
-            return usual(padded, x_shape, kernel, strides, out_shape, kind, **more)
+            return usual(padded, x_shape, kernel, strides, out_shape, kind, *rest, **more)
         values = windows.reshape(*windows.shape[: padded.ndim], -1)
         if kind == "AVG":
             found = np.average(values, axis=-1)
