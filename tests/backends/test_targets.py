@@ -102,7 +102,7 @@ def test_our_engines_code_keeps_to_the_processor(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.apart
-@pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", "Zen 4"])
+@pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", pytest.param("Zen 4", marks=pytest.mark.slow)])
 def test_tvms_code_keeps_to_the_processor(name: str, tmp_path: Path) -> None:
     from bricolage.backends.tvm import build
 
@@ -113,7 +113,7 @@ def test_tvms_code_keeps_to_the_processor(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.apart
-@pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", "Zen 4"])
+@pytest.mark.parametrize("name", ["Nehalem", "Zen 4, AVX-512 masked", pytest.param("Zen 4", marks=pytest.mark.slow)])
 def test_irees_code_keeps_to_the_processor(name: str, tmp_path: Path) -> None:
     from bricolage.backends.iree_compile import CONVOLUTIONS, OPTIONS, build, processor
 

@@ -48,7 +48,14 @@ def test_trials_time_what_is_in_the_space(region: RegionModel) -> None:
     assert any(isinstance(trial, KernelTiming) for one in told for trial in one.values())
 
 
-@pytest.mark.parametrize("choice", [*map(str, TILINGS[::71]), "sample 1", f"sample {SEEDS}"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *map(str, TILINGS[::142]),
+        "sample 1",
+        *(pytest.param(choice, marks=pytest.mark.slow) for choice in (*map(str, TILINGS[71::142]), f"sample {SEEDS}")),
+    ],
+)
 def test_every_choice_computes_the_same(region: RegionModel, choice: str) -> None:
     assert difference(region, regions.F32.tuned(dict.fromkeys(names(region), choice))) < 1e-5
 

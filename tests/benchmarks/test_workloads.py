@@ -24,7 +24,7 @@ from benchmarks.workloads.inputs import smooth_noise  # noqa: E402
 
 SIX = ["bert-base", "dcgan", "nasnet-a-large", "resnet3d-50", "resnext-50", "resnet-50"]
 FIVE = ["collage-bert", "collage-dcgan", "collage-nasnet", "collage-resnet3d", "collage-resnext"]
-SMALL = ["dcgan", "light-squeezenet"]
+SMALL = ["dcgan"]
 ROOT = Path(__file__).parents[2]
 
 

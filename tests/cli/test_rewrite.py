@@ -176,6 +176,12 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     assert code == 0, err
     assert "Measured" in out and "graph variants were made for onnxruntime f32 with 1 thread" in " ".join(out.split())
     onnx.checker.check_model(str(tmp_path / "better.onnx"))
+
+
+@pytest.mark.slow
+def test_for_a_backend_as_json(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    words = ["--for", "onnxruntime", "--threads", 1, "--budget", "2s", "--shape", "batch=2"]
     code, out, _ = run("rewrite", source, "-o", tmp_path / "again.onnx", "--json", *words)
     found = json.loads(out)["tailored"]
     assert (

@@ -27,7 +27,7 @@ def run(model: ir.Model, inputs: suite.Arrays) -> suite.Arrays:
 
 def test_sampled_suite_has_no_wrong_answer() -> None:
     """Without the expanded forms: they compile dozens of operators each, and belong to the slow run."""
-    chosen = [c for c in suite.sample(80) if not c.name.endswith("_expanded")]
+    chosen = [c for c in suite.sample(160) if not c.name.endswith("_expanded")]
     outcomes = [suite.check(c, run, known_shapes=True) for c in chosen]
     assert [o for o in outcomes if o.verdict == "wrong"] == []
 

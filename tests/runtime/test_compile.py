@@ -68,10 +68,11 @@ def measured(folder: Path, step: Step, device: Device) -> None:
     "options",
     [
         Options(threads=1, isa=""),
-        Options(threads=1, isa="avx2"),
-        Options(threads=1, isa="", cores=(host().cores[-1],)),
+        Options(threads=1, isa="avx2", cores=(host().cores[-1],)),
+        pytest.param(Options(threads=1, isa="avx2"), marks=pytest.mark.slow),
+        pytest.param(Options(threads=1, isa="", cores=(host().cores[-1],)), marks=pytest.mark.slow),
     ],
-    ids=["everything", "an instruction set", "a group of cores"],
+    ids=["everything", "an instruction set on a group of cores", "an instruction set", "a group of cores"],
 )
 def test_code_compiled_while_measuring_is_found_when_running(
     folder: Path, options: Options, monkeypatch: pytest.MonkeyPatch
