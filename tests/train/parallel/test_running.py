@@ -102,7 +102,7 @@ def test_a_rank_that_waits_in_vain_for_another_says_so(tmp_path: Path) -> None:
 
 
 def test_weights_with_versions_change_as_they_do_one_by_one(tmp_path: Path) -> None:
-    made = plan(2)
+    made = plan(2, "perceptrons")
     several = [
         replace(made.pipelines[0], schedule=name, micro_batches=8, stages=2, devices=2, replicas=1, begins=(0, 2))
         for name in ("pipedream", "2bw", "pipemare")
