@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -45,12 +44,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch.compiler.reset()
-    gc.collect()
     torch.manual_seed(0)
     BEFORE.update(report.number for report in bricolage.dynamo.graphs())
     yield
     torch.compiler.reset()
-    gc.collect()
 
 
 class Network(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +31,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every graph is decided by learnt costs, without a worker, and runs whoever is faster on a busy machine."""
     torch.compiler.reset()
-    gc.collect()
     monkeypatch.setattr("bricolage.dynamo.compiled._MEASURED_FROM_S", float("inf"))
     monkeypatch.setattr("bricolage.dynamo.compiled._LEAST_MS", 0.0)
     win_races(monkeypatch)
@@ -40,7 +38,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Pool, "worker", lambda *_, **__: pytest.fail("a worker was started"))
     yield
     torch.compiler.reset()
-    gc.collect()
 
 
 def compiled(model: Any, **options: Any) -> tuple[Any, set[int]]:

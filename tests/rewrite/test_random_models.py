@@ -17,7 +17,7 @@ from bricolage.rewrite.rules import generated
 from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
 
-FAST, SLOW, PART = 25, 5_000, 25
+FAST, SLOW, PART = 15, 5_000, 15
 GENERATED = generated.rules()
 
 

@@ -20,7 +20,7 @@ from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
 
 GENERATED = [rule for rule in generated.rules() if isinstance(rule, EquationRule)]
-SOME = GENERATED[::17]
+SOME = GENERATED[::29]
 
 
 def rule(equation: str) -> EquationRule:
@@ -173,7 +173,7 @@ def test_rules_that_lose_accuracy_are_left_out_where_precision_counts(monkeypatc
 def test_substitutions_are_distinct_and_as_many_as_promised() -> None:
     found = generated.substitutions()
     assert len(set(found)) == len(found) >= 743
-    for line in found[::13]:
+    for line in found[::31]:
         equation = read_equation(line)
         assert equation.size <= 4 and str(equation.canonical) == line and holds(equation, seed=11)
 

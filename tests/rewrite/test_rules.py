@@ -16,7 +16,12 @@ from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from tests.rewrite.checking import check_equal
 
-CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
+CASES = [
+    pytest.param(rule, i, marks=pytest.mark.slow if i % 2 else (), id=f"{rule.name}-{i}")
+    for rule in written()
+    for i in range(len(rule.examples))
+]
+"""Every second example, the first one among them; weekly all."""
 COUNTERCASES = [(rule, i) for rule in written() for i in range(len(rule.counterexamples))]
 
 
@@ -34,7 +39,7 @@ def label(value: object) -> str:
     return value.name if isinstance(value, Rule) else str(value)
 
 
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+@pytest.mark.parametrize(("rule", "index"), CASES)
 def test_examples_are_rewritten_and_stay_equal(rule: Rule, index: int) -> None:
     example = rule.examples[index]
     before, after = example.model(), example.model()

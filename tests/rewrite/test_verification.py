@@ -17,11 +17,16 @@ from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.verification import verify
 
 x, y, z, w = (AnyValue(name) for name in "xyzw")
+LONG = "recognise-attention"
+"""Its many examples take longer than those of all other rules together."""
 UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum", "log-sum-exp-into-log-softmax"}
 """Rules that rest on laws that the prover does not model (docs/rewriting-proof.md), or on limits."""
 
 
-@pytest.mark.parametrize("rule", written(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param(rule, marks=pytest.mark.slow if rule.name == LONG else (), id=rule.name) for rule in written()],
+)
 def test_every_rule_holds(rule: Rule) -> None:
     found = verify(rule)
     assert len(found.verdicts) == len(rule.examples)

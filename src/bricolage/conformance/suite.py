@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import warnings
 import zlib
 from collections.abc import Collection, Iterable
@@ -41,14 +42,23 @@ class Case:
         """Whether the model is one operator, so that its outcome says something about that operator."""
         return len(self.model.graph.node) == 1 and not self.model.functions
 
+    @property
+    def defines(self) -> str | None:
+        """The name of the case whose operator this one has as a graph of other operators; None where it is no definition."""
+        found = re.fullmatch(r"(.*)_expanded(_ver\d+)?", self.name)
+        return found[1] if found else None
+
 
 def tenth(found: Iterable[Case]) -> list[Case]:
     """A fixed tenth of cases, chosen by their names alone."""
     return [case for case in found if zlib.crc32(case.name.encode()) % 10 == 0]
 
 
-def cases(operators: Collection[str] | None = None, kinds: Collection[str] = KINDS) -> list[Case]:
-    """All cases of some kinds, sorted by name, or only those of one operator among `operators` (names of operator types).
+def cases(
+    operators: Collection[str] | None = None, kinds: Collection[str] = KINDS, *, expansions: bool = False
+) -> list[Case]:
+    """All cases of some kinds, sorted by name, or only those of one operator among `operators` (names of operator types), with
+    `expansions` also the graphs of other operators by which ONNX defines these.
 
     The suite computes its data when its modules are imported: some two seconds for all, tenths of a second for a few
     operators, of which only the modules that mention them are imported.
@@ -67,7 +77,9 @@ def cases(operators: Collection[str] | None = None, kinds: Collection[str] = KIN
                 found.append(Case(test.name, model, inputs, outputs, test.rtol, test.atol, kind))
     np.random.set_state(state)  # noqa: NPY002
     if operators is not None:
-        found = [case for case in found if case.single and case.model.graph.node[0].op_type in operators]
+        single = {case.name for case in found if case.single and case.model.graph.node[0].op_type in operators}
+        wanted = single | {case.name for case in found if expansions and case.defines in single}
+        found = [case for case in found if case.name in wanted]
     return sorted(found, key=lambda case: case.name)
 
 

@@ -103,7 +103,7 @@ class GraphBuilder:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        kept = {name: value for name, value in attributes.items() if value is not None}
+        kept = {name: _attribute(name, value) for name, value in attributes.items() if value is not None}
         node = ir.node(op_type, given, kept, num_outputs=outputs, name=self.names.fresh(op_type))
         for value in node.outputs:
             value.name = self.names.fresh(op_type.lower())
@@ -183,6 +183,19 @@ class GraphBuilder:
                 value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
                 if kind.tensor_type.HasField("shape"):
                     value.shape = ir.Shape([_dimension(d) for d in kind.tensor_type.shape.dim])
+
+
+def _attribute(name: str, value: object) -> object:
+    """An attribute of `onnx_ir` from what most are; it would ask of each whether it is a tensor, or a graph, which takes longer."""
+    if type(value) is int:
+        return ir.AttrInt64(name, value)
+    if type(value) is float:
+        return ir.AttrFloat32(name, value)
+    if type(value) is str:
+        return ir.AttrString(name, value)
+    if type(value) in (list, tuple) and value and all(type(one) is int for one in value):  # type: ignore[attr-defined]
+        return ir.AttrInt64s(name, value)  # type: ignore[arg-type]
+    return value
 
 
 def _shown(node: ir.Node, tensor: ir.TensorProtocol) -> bool:

@@ -75,7 +75,7 @@ def canonical_cost(model: ir.Model, cost: CostModel, used: Sequence[Rule]) -> fl
 )
 def test_what_the_fixpoint_misses(example: Example, cost: CostModel, expected: list[str], method: Method) -> None:
     model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
-    found = search_graphs(model, used, cost, unhurried(method=method, alpha=1.5))
+    found = search_graphs(model, used, cost, unhurried(1_000, method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
     assert found.best.cost < 0.8 * canonical_cost(model, cost, used)
     assert found.best.applications and [a.number for a in found.best.applications] == list(
@@ -106,7 +106,7 @@ def test_random_models_stay_equal(method: Method) -> None:
         model = random_model(seed, written())
         if seed % 2:
             simplify(model)
-        options = unhurried(300, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
+        options = unhurried(150, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
         found = search_graphs(model, written(), odd(seed), options)
         assert found.best.cost <= canonical_cost(model, odd(seed), written()) * (1 + 1e-9)
         better += found.best.cost < found.before
@@ -129,7 +129,7 @@ def test_many_random_models_stay_equal(method: Method, start: int) -> None:
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
         return search_graphs(
-            random_model(3, written()), written(), odd(3), unhurried(300, method=method, graphs=4, part=8)
+            random_model(3, written()), written(), odd(3), unhurried(150, method=method, graphs=4, part=8)
         )
 
     first, second = once(), once()
@@ -172,7 +172,7 @@ def test_a_candidate_is_made_again_step_by_step() -> None:
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search_graphs(model, written(), odd(0), unhurried(300, method=method, alpha=1.5, graphs=15))
+    search_graphs(model, written(), odd(0), unhurried(100, method=method, alpha=1.5, graphs=15))
     assert ir.to_proto(model).SerializeToString() == before
 
 

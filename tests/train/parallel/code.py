@@ -39,6 +39,28 @@ def plain(layers: int = 4, width: int = 16) -> nn.Module:
     return Encoder(layers, width, skip=False, tied=False)
 
 
+class Perceptrons(nn.Module):
+    """Words to words, through layers that PyTorch traces in no time."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(layers)])
+        self.head = nn.Linear(width, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """[N, tokens] to [N, words, tokens]."""
+        y = self.words(words)
+        for one in self.layers:
+            y = one(y) + y
+        return self.head(y).transpose(1, 2)
+
+
+def perceptrons(layers: int = 4, width: int = 16) -> nn.Module:
+    """A row of layers, for tests of schedules."""
+    return Perceptrons(layers, width)
+
+
 def wide(layers: int = 4, width: int = 320) -> nn.Module:
     """Many weights for its work."""
     return Encoder(layers, width, skip=False, tied=False)

@@ -29,7 +29,7 @@ def written(made: TrainingPlan, folder: Path) -> Path:
 
 
 def test_the_fastest_way_is_kept_and_wrong_gradients_are_not(tmp_path: Path) -> None:
-    made = plan(2, layers=2)
+    made = plan(2, "perceptrons", layers=2)
     layouts = plan_spec(made.step, group(2))
     assert layouts.divides
     divided = replace(made, layouts=layouts, fully_sharded=FullyShardedPlan(24.0, 1.0, 1e6))
@@ -42,7 +42,8 @@ def test_the_fastest_way_is_kept_and_wrong_gradients_are_not(tmp_path: Path) -> 
     assert good.error("pipeline") is not None and len(good.passes["pipeline"]) == 2
     # Sums over micro-batches are no means: what is divided differs from the whole.
     other = replace(
-        plan(2, loss="code.py:total_loss", layers=2), layouts=replace(layouts, operators=layouts.operators[1:])
+        plan(2, "perceptrons", loss="code.py:total_loss", layers=2),
+        layouts=replace(layouts, operators=layouts.operators[1:]),
     )
     bad = run_plan(written(other, tmp_path), seconds=0.1)
     assert bad is not None and set(bad.failures) == {"pipeline", "data parallel", "sharded"}
@@ -102,7 +103,7 @@ def test_a_rank_that_waits_in_vain_for_another_says_so(tmp_path: Path) -> None:
 
 
 def test_weights_with_versions_change_as_they_do_one_by_one(tmp_path: Path) -> None:
-    made = plan(2)
+    made = plan(2, "perceptrons")
     several = [
         replace(made.pipelines[0], schedule=name, micro_batches=8, stages=2, devices=2, replicas=1, begins=(0, 2))
         for name in ("pipedream", "2bw", "pipemare")

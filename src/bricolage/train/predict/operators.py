@@ -76,6 +76,8 @@ class OperatorTimings:
     """Bytes that it takes while it runs, beyond what it returns."""
     workspaces: dict[str, int] = field(default_factory=dict)
     """Bytes that it keeps for the backward phase in a form of its own, which PyTorch does not know beforehand."""
+    _filler: torch.Tensor | None = field(default=None, init=False, repr=False, compare=False)
+    """What fills the caches; made once, since to touch so many pages takes longer than to measure a few operators."""
 
     def measure(self, calls: Mapping[str, OperatorCall], signatures: Iterable[str]) -> None:
         """Those of the signatures that are not known yet."""
@@ -89,7 +91,7 @@ class OperatorTimings:
             missing = [one for one in dict.fromkeys(signatures) if one not in self.known]
             if not missing:
                 return
-            dirty = _dirty()
+            dirty = self._filler = _dirty() if self._filler is None else self._filler
             for _ in range(_PASSES):  # apart, so that what disturbs one is gone in the next
                 for signature, now in _alone(missing, calls, dirty):
                     before = self.known.get(signature)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import TensorInfo
+from bricolage.graph.graph import Dimension, TensorInfo
 from bricolage.rewrite import edit, matching
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.egraph import saturate
@@ -338,7 +338,13 @@ def give_type(value: ir.Value, data: TensorInfo | None) -> None:
     if data is None:
         return
     value.type = None if data.dtype is None else ir.TensorType(data.dtype)
-    value.shape = None if data.shape is None else ir.Shape([None if d == "?" else d for d in data.shape])
+    value.shape = None if data.shape is None else _shape(data.shape)
+
+
+@lru_cache(maxsize=4096)
+def _shape(dimensions: tuple[Dimension, ...]) -> ir.Shape:
+    """One that all values share which have it."""
+    return ir.Shape([None if one == "?" else one for one in dimensions], frozen=True)
 
 
 def _copied(constant: ir.Value, data: TensorInfo | None) -> ir.Value:

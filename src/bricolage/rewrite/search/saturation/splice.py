@@ -96,6 +96,8 @@ class _Decoder:
             value.name = names.fresh(node.op_type.lower()) if operation.outputs[index] else ""
         if len(node.outputs) == 1:
             give_type(node.outputs[0], egraph.data(number))
+            shared = node.outputs[0].shape
+            node.outputs[0].shape = shared and shared.copy()  # a model's own, which later passes may write
         else:
             for value, model in zip(node.outputs, operation.node.outputs, strict=True):
                 value.type, value.shape = model.type, model.shape
