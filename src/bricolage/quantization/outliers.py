@@ -33,7 +33,7 @@ _GAIN = 4.0
 def outlier_channels(
     products: Sequence[WeightedProduct], statistics: Mapping[str, ActivationStatistics]
 ) -> dict[str, np.ndarray]:
-    """The channels to multiply apart, by name of the activation, of those whose other channels have a quarter of the range or less."""
+    """The channels to multiply apart, by name of the activation, where the others have a quarter of the range or less."""
     found: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(one.activation for one in products):
         largest = statistics[name].largest
