@@ -49,3 +49,13 @@ def data(*shape: int, count: int = 12, seed: int = 0) -> list[dict[str, np.ndarr
     rng = np.random.default_rng(seed)
     drawn = [np.cumsum(rng.standard_normal(shape), axis=-1) * rng.uniform(0.3, 0.6) for _ in range(count)]
     return [{"x": one.astype(np.float32)} for one in drawn]
+
+
+_LARGE = np.where(np.arange(160) % 23 == 5, 30.0, 0.5).astype(np.float32)
+_ROWS = np.random.default_rng(1).standard_normal((44, 160)).astype(np.float32) / _LARGE
+OUTLIERS = (
+    "float[N,16] x",
+    "h = MatMul(x, w1) a = Tanh(h) s = Mul(a, g) p = MatMul(s, w2) q = Gemm<transB=1>(s, w3, b3) y = Concat<axis=-1>(p, q)",
+    {"w1": (16, 160), "g": _LARGE, "w2": np.ascontiguousarray(_ROWS[:24].T), "w3": _ROWS[24:], "b3": (20,)},
+)
+"""Seven of 160 channels are 60 times as large as the others, and no more important; two products read them."""

@@ -92,6 +92,12 @@ Smooth = Annotated[
 Equalise = Annotated[
     bool, typer.Option("--equalise/--no-equalise", help="Make the ranges of channels between convolutions equal.")
 ]
+Outliers = Annotated[
+    bool,
+    typer.Option(
+        "--outliers/--no-outliers", help="Multiply a few channels far larger than the others apart, where that pays."
+    ),
+]
 CorrectBias = Annotated[
     bool, typer.Option("--correct-bias/--no-correct-bias", help="Let biases take up the mean error of rounded weights.")
 ]
@@ -120,6 +126,7 @@ def quantize(
     pair_safe: PairSafe = True,
     smooth: Smooth = 0.5,
     equalise: Equalise = True,
+    outliers: Outliers = True,
     correct_bias: CorrectBias = True,
     sums: Sums = False,
     html: Html = None,

@@ -32,6 +32,8 @@ class QuantizationOptions:
     """How far outliers of activations behind a normalisation are moved into the weights (SmoothQuant's alpha); 0 leaves them."""
     equalise: bool = True
     """Whether ranges of channels between two convolutions are made equal."""
+    outliers: bool = True
+    """Whether a few channels of an activation that are far larger than the others may have a product of their own."""
     correct_bias: bool = True
     """Whether a bias takes up the mean error that rounded weights make."""
     sums: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.outliers import apart, outlier_channels
 from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
@@ -30,6 +31,8 @@ _GONE = 0.9
 """Share of an activation's numbers, other than zero, that bytes may make zero."""
 _COMPARED = 2
 """Samples on which it is seen whether moving outliers helps."""
+_WORTH = 0.9
+"""What of the error is left at most where some channels are multiplied apart."""
 _DEFAULT = QuantizationOptions()
 
 
@@ -96,31 +99,50 @@ class _Scaled:
     scales: Scales
     useless: dict[str, str]
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
+    outliers: dict[str, np.ndarray]
+    """Channels that would gain from a product of their own, by name of the activation."""
 
 
 def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
-    """The graph as it is, or with outliers moved into weights, whichever is nearer to float on samples that calibration sees."""
-    able = list(chosen(products(graph)[0], options.keep_float))
-    plain = _scaled(graph, able, seen, options)
-    other = migrated(graph, able, seen, options) if options.smooth > 0 or options.equalise else graph
-    if other is graph:
-        return graph, plain
-    moved = _scaled(other, list(chosen(products(other)[0], options.keep_float)), seen, options)
+    """The graph as it is, or with outliers moved into weights, or with some channels multiplied apart, whichever is nearest to
+    float on samples that calibration sees. Products of their own must make up for the time that they take."""
     judge = Judge(graph.model, seen[:_COMPARED])
-    as_it_is, with_moves = (
-        judge.of(with_pairs(one.model, found.products, found.scales, sums=options.sums)).largest
-        for one, found in ((graph, plain), (other, moved))
-    )
-    better = len(moved.products) >= len(plain.products) and with_moves < as_it_is
-    return (other, moved) if better else (graph, plain)
+
+    def able(of: Graph) -> list[WeightedProduct]:
+        return list(chosen(products(of)[0], options.keep_float))
+
+    def error(of: Graph, found: _Scaled) -> float:
+        return judge.of(with_pairs(of.model, found.products, found.scales, sums=options.sums)).largest
+
+    best, found = graph, _scaled(graph, able(graph), seen, options)
+    lowest: float | None = None
+    other = migrated(graph, able(graph), seen, options) if options.smooth > 0 or options.equalise else graph
+    if other is not graph:
+        moved = _scaled(other, able(other), seen, options)
+        lowest, with_moves = error(graph, found), error(other, moved)
+        if len(moved.products) >= len(found.products) and with_moves < lowest:
+            best, found, lowest = other, moved, with_moves
+    if found.outliers and options.outliers:
+        other = apart(best, able(best), found.outliers)
+        split_up = _scaled(other, able(other), seen, options, found.outliers)
+        lowest = error(best, found) if lowest is None else lowest
+        if len(split_up.useless) <= len(found.useless) and error(other, split_up) < _WORTH * lowest:
+            best, found = other, split_up
+    return best, found
 
 
 def _scaled(
-    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
+    graph: Graph,
+    taking_part: Sequence[WeightedProduct],
+    seen: Sequence[Sample],
+    options: QuantizationOptions,
+    alone: Mapping[str, np.ndarray] | None = None,
 ) -> _Scaled:
+    """`alone`: channels, by activation, that have products of their own."""
     ranges = quantised_values(graph.model, taking_part, options.sums)
     channels = {one.activation: one.activation_axis for one in taking_part}
-    statistics = collected(graph.model, seen, {**dict.fromkeys(ranges, 1), **channels}, options.seed)
+    wanted = {**dict.fromkeys(ranges, 1), **channels}
+    statistics = collected(graph.model, seen, wanted, options.seed, alone)
     activations: dict[str, AffineScale] = {}
     bad: dict[str, str] = {}
     for name, source in ranges.items():
@@ -148,7 +170,9 @@ def _scaled(
         means = statistics[one.activation].means
         if options.correct_bias and bias is not None and means is not None:
             biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
-    return _Scaled(fit, Scales(activations, weights, biases), useless)
+    own = [one for one in taking_part if list(ranges.values()).count(one.activation) == 1]
+    outliers = {} if alone else outlier_channels(own, statistics)
+    return _Scaled(fit, Scales(activations, weights, biases), useless, outliers)
 
 
 def _unfit(found: ActivationStatistics) -> str:

@@ -20,6 +20,8 @@ class ActivationStatistics:
 
     axis: int
     """Of its channels."""
+    uncounted: np.ndarray | None = None
+    """Channels that the values and their ends leave out."""
     parts: list[np.ndarray] = field(default_factory=list)
     low: float = np.inf
     high: float = -np.inf
@@ -38,7 +40,8 @@ class ActivationStatistics:
         if not np.isfinite(array).all():
             self.finite = False
             return
-        flat = array.reshape(-1)
+        counted = array if self.uncounted is None else np.delete(array, self.uncounted, axis=self.axis)
+        flat = counted.reshape(-1)
         ends = np.array([flat.min(), flat.max()], np.float32)
         drawn = flat if flat.size <= _KEPT else flat[rng.integers(0, flat.size, _KEPT)]
         self.parts += [drawn.astype(np.float32), ends]
@@ -66,18 +69,23 @@ class ActivationStatistics:
 
 
 def collected(
-    model: ir.Model, samples: Iterable[Mapping[str, np.ndarray]], channels: Mapping[str, int], seed: int
+    model: ir.Model,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    channels: Mapping[str, int],
+    seed: int,
+    uncounted: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, ActivationStatistics]:
     """Statistics by name of a value.
 
     Args:
         channels: the axis of the channels of each value that is looked at.
         samples: inputs by name.
+        uncounted: channels, by name of a value, that its range does not count.
 
     Raises:
         NoReference: the model cannot be evaluated.
     """
-    found = {name: ActivationStatistics(axis) for name, axis in channels.items()}
+    found = {name: ActivationStatistics(axis, (uncounted or {}).get(name)) for name, axis in channels.items()}
     inputs = {value.name or "" for value in model.graph.inputs}
     inner = [name for name in channels if name not in inputs]
     evaluate = Evaluator(model, dtype=np.float32, keep=inner)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.block_products import BlockOperand, block_operand
+from bricolage.backends.native.cpu.block_tiles import block_tiles
 from bricolage.backends.native.cpu.build import WEIGHTS
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.cpu.module import HEAD
@@ -314,3 +315,45 @@ def test_what_is_refused(extra: str, inputs: str, reason: str, tmp_path: Path) -
     )
     with pytest.raises(Refused, match=reason):
         regions.answer(Native(), region, regions.noise(1, 32), np.ones(8, np.float32))
+
+
+@pytest.mark.thinned("instructions")
+@pytest.mark.parametrize("instructions", [name for name in runnable() if (found := named(name)) and found.matrix_unit])
+@pytest.mark.parametrize(
+    ("shape", "bits", "block", "zeros"),
+    [
+        ((45, 150, 70), 4, 32, True),
+        ((17, 300, 20), 4, 128, False),
+        ((33, 100, 40), 8, 32, True),
+        ((16, 64, 33), 8, 64, False),
+    ],
+    ids=str,
+)
+def test_many_rows_in_tiles(
+    shape: tuple[int, int, int],
+    bits: int,
+    block: int,
+    zeros: bool,
+    instructions: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Integers whose blocks reach 127 are exact, whichever of rows and columns threads share."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
+    m, k, n = shape
+    region, weights = few_bits(tmp_path, m, k, n, bits, block, zeros=zeros, level=4)
+    x = np.random.default_rng(0).integers(-127, 128, (m, k)).astype(np.float32)
+    x[:, ::block] = 127
+    (found,) = regions.answer(Native(), region, x, resources=Resources(threads=1 + m % 2))
+    right = x.astype(float) @ weights
+    assert np.abs(found - right).max() <= 1e-6 * np.abs(right).max()
+
+
+def test_prompts_are_multiplied_in_tiles() -> None:
+    """From some rows on, where there is a matrix unit for bytes and blocks fill its rows."""
+    isa = named("split-amx") or named("emulated-amx")
+    if isa is None:
+        pytest.skip("this processor runs no code for tiles")
+    for block, rows, tiled in ((32, 64, True), (256, 64, True), (16, 64, False), (32, 8, False)):
+        blocks = blocks_of(np.zeros((1, block), np.uint8), np.ones((1, 1), np.float32), None, 4, block)
+        assert (block_tiles(isa, blocks, rows) is not None) == tiled

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.byte_products import PACK_BYTES, byte_operand
+from bricolage.backends.native.cpu.byte_c import PACK_BYTES
+from bricolage.backends.native.cpu.byte_products import byte_operand
 from bricolage.backends.native.cpu.isa import FOR_TESTS, ISAS, Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
@@ -173,7 +174,7 @@ def test_the_best_instruction_of_a_processor() -> None:
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_rows_are_packed_as_defined(instructions: str, data: st.DataObject, packer: Packers) -> None:
-    k = data.draw(st.integers(1, 70))
+    k = data.draw(st.integers(1, 150))
     row = data.draw(
         st.lists(st.floats(-(2.0**90), 2.0**90, width=32, allow_subnormal=False), min_size=k, max_size=k).map(
             lambda values: np.array([values], np.float32)

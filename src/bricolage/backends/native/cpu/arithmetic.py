@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.block_products import block_operand, multiplies_blocks
+from bricolage.backends.native.cpu.block_tiles import block_tiles
 from bricolage.backends.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
@@ -33,7 +34,10 @@ class Arithmetic:
             return given_bytes(isa, root)
         right = multiplies_blocks(root)
         if right is not None:
-            return block_operand(isa, right.blocks, in_bytes=self.in_bytes or right.in_bytes)
+            in_bytes = self.in_bytes or right.in_bytes
+            assert root is not None
+            many = block_tiles(isa, right.blocks, root.shape[-2]) if in_bytes else None
+            return many or block_operand(isa, right.blocks, in_bytes=in_bytes)
         return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
 
     def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:

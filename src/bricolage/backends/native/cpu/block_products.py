@@ -35,7 +35,7 @@ FEW_ROWS = 8
 """Rows up to which each thread packs all of them for itself: that takes less than a meeting."""
 LONGEST_BLOCK = 1 << 16
 """Integers of a block: 240 · 127 · 65,536 fits into int32."""
-_BEHIND = 16
+BEHIND = 16
 """Bytes behind each block of a packed row: its scale, its scale times its sum, and where the sums of its products start."""
 _AHEAD, _LINE = 4096, 64
 """Bytes of a panel that are fetched ahead, and of a cache line. A processor's own prefetching ends with a page: without this, one
@@ -163,7 +163,7 @@ class BlockOperand(ProductOperand):
             )
         lines += self.end(tile)
         own = self.block * self.element_bytes
-        lines += [f"a += {own + _BEHIND}; b += {size};"]
+        lines += [f"a += {own + BEHIND}; b += {size};"]
         return name, "\n".join(
             [
                 f"static __attribute__(({', '.join(['noinline', 'noipa', *self.attributes(lanes)])})) void {name}"
@@ -198,7 +198,7 @@ class BlockOperand(ProductOperand):
 
     def pitch(self, k: int) -> int:
         """Bytes from one packed row to the next."""
-        return self.steps(k) * (self.block * self.element_bytes + _BEHIND)
+        return self.steps(k) * (self.block * self.element_bytes + BEHIND)
 
     @abstractmethod
     def begin(self, tile: MicroTile) -> list[str]:

@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bricolage.backends.native.cpu.byte_c import PACK_BYTES
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.isa import ByteDot, Isa
 from bricolage.backends.native.cpu.matrix_unit import BYTE_TILES, EMULATED, TILES, Tiles
@@ -288,77 +289,3 @@ static inline byte_sums plain_dot(byte_sums c, const uint8_t *a, const uint8_t *
   return c;
 }
 """.strip()
-
-PACK_BYTES = r"""
-/* To the nearest, to the even one between two; for numbers below 2^22. */
-static inline int32_t nearest(float x) { const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }
-/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
-   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
-static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {
-  float low = 0, high = 0;
-  long i = 0, odd = 0;
-#if defined(__AVX512F__)
-  {
-    __m512 lows = _mm512_setzero_ps(), highs = lows;
-    __mmask16 strange = 0;
-    for (; i + 16 <= k; i += 16) {
-      const __m512 v = _mm512_loadu_ps(x + i);
-      lows = _mm512_min_ps(lows, v);
-      highs = _mm512_max_ps(highs, v);
-      strange |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    }
-    low = _mm512_reduce_min_ps(lows);
-    high = _mm512_reduce_max_ps(highs);
-    odd = strange;
-  }
-#elif defined(__AVX2__)
-  {
-    __m256 lows = _mm256_setzero_ps(), highs = lows, strange = lows;
-    for (; i + 8 <= k; i += 8) {
-      const __m256 v = _mm256_loadu_ps(x + i);
-      lows = _mm256_min_ps(lows, v);
-      highs = _mm256_max_ps(highs, v);
-      strange = _mm256_or_ps(strange, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    }
-    float l[8], h[8];
-    _mm256_storeu_ps(l, lows);
-    _mm256_storeu_ps(h, highs);
-    for (long j = 0; j < 8; j++) { low = l[j] < low ? l[j] : low; high = h[j] > high ? h[j] : high; }
-    odd = _mm256_movemask_ps(strange);
-  }
-#endif
-  for (; i < k; i++) {
-    low = x[i] < low ? x[i] : low;
-    high = x[i] > high ? x[i] : high;
-    odd |= x[i] != x[i];
-  }
-  float scale = high / 255 - low / 255;  /* the difference of the two may be infinite */
-  if (odd || !(scale <= 3.4028235e38f)) scale = __builtin_nanf("");
-  else if (scale < 1.17549435e-38f) scale = 0;
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  const int32_t zero = nearest(-low * inverse);
-  i = 0;
-#if defined(__AVX512F__)
-  for (; i + 16 <= k; i += 16) {
-    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
-    const __m512i up = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(zero)), _mm512_setzero_si512());
-    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtusepi32_epi8(up));
-  }
-#elif defined(__AVX2__)
-  for (; i + 8 <= k; i += 8) {
-    const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
-    const __m256i up = _mm256_add_epi32(q, _mm256_set1_epi32(zero));
-    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
-    _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
-  }
-#endif
-  for (; i < k; i++) {
-    const int32_t q = nearest(x[i] * inverse) + zero;
-    to[i] = q < 0 ? 0 : q > 255 ? 255 : q;
-  }
-  for (; i < depth; i++) to[i] = 0;  /* times a weight of zero */
-  __builtin_memcpy(to + depth, &scale, 4);
-  __builtin_memcpy(to + depth + 4, &zero, 4);
-}
-""".strip()
-"""A row of float32 as bytes; x · (1 / scale) may be a step off x / scale at a tie, which is rounding as any other."""

@@ -74,7 +74,7 @@ class GemmCodegen:
         self.helpers: dict[str, str] = self.operand.helpers(self.target.isa)
         self.packing = Packing(self.plan, self.target.isa, p, self.operand, bool(config.pack))
         registers = self.operand.rows(self.target.isa)
-        self.mr = registers if isinstance(self.operand, Tiles) else min(config.rows or registers, registers)
+        self.mr = registers if self.operand.in_tiles else min(config.rows or registers, registers)
         self.tiles = -(-p.m // self.mr)
         self.tile_rows = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
@@ -94,7 +94,7 @@ class GemmCodegen:
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
-        many = self.packing.reads_less_by_columns(self.target) if isinstance(self.operand, Tiles) else p.n > p.m
+        many = self.packing.reads_less_by_columns(self.target) if self.operand.in_tiles else p.n > p.m
         many = many and len(self.packing.columns) >= 2 * self.target.threads
         wanted = many if self.config.parallel is None else self.config.parallel == "n"
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
@@ -291,7 +291,7 @@ class GemmCodegen:
         bytes_ = step * self.packing.bytes
         ahead = rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-        counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
+        counts = {self.tile_rows} if self.operand.in_tiles else {p.m // tiles, self.tile_rows} - {0}
         own, a = self._own_steps(), rows.address
         begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
         operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads});"

@@ -40,6 +40,11 @@ class Tiles(ProductOperand):
     multiply: str = "tile_multiply"
     """Name of the unit's multiplication."""
 
+    @property
+    def in_tiles(self) -> bool:
+        """Always."""
+        return True
+
     def pitch(self, k: int) -> int:
         """An odd number of cache lines, so that the rows of a tile fall into different sets of the first-level cache: up to 1.3
         times as fast (products of 128 × 768 × 768 in three parts; Xeon with AMX)."""
@@ -56,16 +61,7 @@ class Tiles(ProductOperand):
 
     def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
         """`lines` between configuring the unit for that number of rows and releasing it: multiplications must lie in between."""
-        upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
-        # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
-        counts = (upper, upper, lower, lower, upper, lower, _ROWS, _ROWS)
-        shape = ", ".join(f".rows[{i}] = {count}, .bytes[{i}] = 64" for i, count in enumerate(counts) if count)
-        return [
-            f"static const struct tile_shapes shapes __attribute__((aligned(64))) = {{ .palette = 1, {shape} }};",
-            "tiles_configure(&shapes);",
-            *lines,
-            "tiles_release();",
-        ]
+        return with_shapes(rows, _ROW_BYTES, lines)
 
     def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
         """See `ProductOperand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
@@ -117,26 +113,50 @@ def tiles(parts: int) -> Tiles:
     return Tiles("bfloat16", 2, _ROW_BYTES // 2, len(_ORDERS[parts]) / 16, parts)
 
 
+def with_shapes(rows: int, row_bytes: int, lines: list[str]) -> list[str]:
+    """`lines` between configuring the unit and releasing it: for so many rows of the left side of so many bytes each."""
+    upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
+    # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
+    counts = (upper, upper, lower, lower, upper, lower, row_bytes // 4, row_bytes // 4)
+    sizes = (*[_ROW_BYTES] * 4, row_bytes, row_bytes, _ROW_BYTES, _ROW_BYTES)
+    shape = ", ".join(
+        f".rows[{i}] = {n}, .bytes[{i}] = {size}" for i, (n, size) in enumerate(zip(counts, sizes, strict=True)) if n
+    )
+    return [
+        f"static const struct tile_shapes shapes __attribute__((aligned(64))) = {{ .palette = 1, {shape} }};",
+        "tiles_configure(&shapes);",
+        *lines,
+        "tiles_release();",
+    ]
+
+
 _SHAPES = r"""
 #include <stdint.h>
+#ifndef TILE_UNIT
+#define TILE_UNIT
 struct tile_shapes { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; };
 """
 
 TILES = (
     _SHAPES
     + r"""
-#define tiles_configure(shapes) _tile_loadconfig(shapes)
-#define tiles_release() _tile_release()
+#include <immintrin.h>
+#define OF_TILES static __attribute__((noinline, target("amx-tile"))) void
+OF_TILES tiles_configure(const struct tile_shapes *shapes) { _tile_loadconfig(shapes); }
+OF_TILES tiles_release(void) { _tile_release(); }
 #define tile_zero(t) _tile_zero(t)
 #define tile_load(t, from, stride) _tile_loadd(t, from, stride)
 #define tile_store(t, to, stride) _tile_stored(t, to, stride)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
+#endif
 """
 ).strip()
 """The matrix unit's instructions."""
 
 BYTE_TILES = "#define tile_multiply_bytes(c, a, b) _tile_dpbusd(c, a, b)"
 """The one for bytes."""
+SIGNED_TILES = "#define tile_multiply_signed(c, a, b) _tile_dpbsud(c, a, b)"
+"""The same with the sign on the other side."""
 
 EMULATED = (
     _SHAPES
@@ -191,18 +211,22 @@ static void tile_multiply(int c, int a, int b) {
     for (int n = 0; n < 16; n++) to[n] += sums[n][0] + sums[n][1];
   }
 }
-static void tile_multiply_bytes(int c, int a, int b) {
-  struct tile_unit *unit = tile_unit();
-  for (int m = 0; m < unit->shapes.rows[c]; m++) {
-    int32_t *to = (int32_t *)(unit->data[c] + 64 * m);
-    const uint8_t *left = unit->data[a] + 64 * m;
-    for (int k = 0; k < 16; k++) {
-      const int8_t *right = (const int8_t *)(unit->data[b] + 64 * k);
-      for (int n = 0; n < 16; n++)
-        for (int i = 0; i < 4; i++) to[n] += left[4 * k + i] * right[4 * n + i];
-    }
+#define TILE_BYTES(name, left_type, right_type) \
+  static void name(int c, int a, int b) { \
+    struct tile_unit *unit = tile_unit(); \
+    for (int m = 0; m < unit->shapes.rows[c]; m++) { \
+      int32_t *to = (int32_t *)(unit->data[c] + 64 * m); \
+      const left_type *left = (const left_type *)(unit->data[a] + 64 * m); \
+      for (int k = 0; k < unit->shapes.bytes[a] / 4; k++) { \
+        const right_type *right = (const right_type *)(unit->data[b] + 64 * k); \
+        for (int n = 0; n < 16; n++) \
+          for (int i = 0; i < 4; i++) to[n] += left[4 * k + i] * right[4 * n + i]; \
+      } \
+    } \
   }
-}
+TILE_BYTES(tile_multiply_bytes, uint8_t, int8_t)
+TILE_BYTES(tile_multiply_signed, int8_t, uint8_t)
+#endif
 """
 ).strip()
 """What they do, in plain C. A thread that does not configure the tiles waits for ever."""

@@ -67,6 +67,11 @@ class ProductOperand(ABC):
     """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether a matrix unit multiplies: all tiles of a product then have one number of rows."""
+        return False
+
+    @property
     def element(self) -> str:
         """C type of an element."""
         return STORED_TYPES[self.dtype]

@@ -1,0 +1,165 @@
+"""C that makes bytes of rows of float32 (`byte_products`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What differs between the vectors of two instruction sets."""
+
+    bits: int
+    some: str
+    """Type of a set of lanes."""
+    none: str
+    """No lane, as such a set."""
+    unordered: str
+    """Lanes in which one of {0} and {1} is NaN."""
+    either: str
+    """Two such sets together."""
+    any_of: str
+    """Whether there is a lane in {0}."""
+    order: str
+    """Where runs of four bytes lie that two rounds of packing have put apart."""
+    in_order: str
+    """{0} in that order."""
+    store: str
+    """Stores {1} at {0}."""
+
+    @property
+    def lanes(self) -> int:
+        return self.bits // 32
+
+
+_WIDE = _Words(
+    512,
+    "__mmask16",
+    "0",
+    "_mm512_cmp_ps_mask({0}, {1}, _CMP_UNORD_Q)",
+    "{0} | {1}",
+    "{0} != 0",
+    "_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)",
+    "_mm512_permutexvar_epi32(order, {0})",
+    "_mm512_storeu_si512({0}, {1})",
+)
+_NARROW = _Words(
+    256,
+    "__m256",
+    "_mm256_setzero_ps()",
+    "_mm256_cmp_ps({0}, {1}, _CMP_UNORD_Q)",
+    "_mm256_or_ps({0}, {1})",
+    "_mm256_movemask_ps({0})",
+    "_mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)",
+    "_mm256_permutevar8x32_epi32({0}, order)",
+    "_mm256_storeu_si256((__m256i *)({0}), {1})",
+)
+
+
+def _ends(words: _Words) -> str:
+    """The ends of a row, four vectors at a time: one after another would wait for the one before, four cycles each."""
+    vec, mm, lanes = f"__m{words.bits}", f"_mm{words.bits}", words.lanes
+    load = [f"const {vec} v{n} = {mm}_loadu_ps(x + i + {n * lanes});" for n in range(4)]
+    take = [f"low{n} = {mm}_min_ps(low{n}, v{n}), high{n} = {mm}_max_ps(high{n}, v{n});" for n in range(4)]
+    pairs = words.either.format(*(words.unordered.format(f"v{n}", f"v{n + 1}") for n in (0, 2)))
+    start = ", ".join(f"low{n} = none, high{n} = none" for n in range(4))
+    low, high = (
+        f"{mm}_{kind}_ps({mm}_{kind}_ps({name}0, {name}1), {mm}_{kind}_ps({name}2, {name}3))"
+        for kind, name in (("min", "low"), ("max", "high"))
+    )
+    return f"""
+  {{
+    const {vec} none = {mm}_setzero_ps();
+    {vec} {start};
+    {words.some} strange = {words.none};
+    for (; i + {4 * lanes} <= k; i += {4 * lanes}) {{
+      {" ".join(load)}
+      {" ".join(take)}
+      strange = {words.either.format("strange", pairs)};
+    }}
+    for (; i + {lanes} <= k; i += {lanes}) {{
+      {load[0]}
+      {take[0]}
+      strange = {words.either.format("strange", words.unordered.format("v0", "v0"))};
+    }}
+    float l[{lanes}], h[{lanes}];
+    {mm}_storeu_ps(l, {low});
+    {mm}_storeu_ps(h, {high});
+    for (long j = 0; j < {lanes}; j++) {{ low = l[j] < low ? l[j] : low; high = h[j] > high ? h[j] : high; }}
+    odd = {words.any_of.format("strange")};
+  }}""".strip("\n")
+
+
+def _rounded(words: _Words) -> str:
+    """Bytes of four vectors, which saturating packing keeps from 0 to 255."""
+    integer, mm, lanes = f"__m{words.bits}i", f"_mm{words.bits}", words.lanes
+    quotients = [
+        f"const {integer} q{n} = {mm}_cvtps_epi32({mm}_mul_ps({mm}_loadu_ps(x + i + {n * lanes}), by));"
+        for n in range(4)
+    ]
+    first, second = (f"{mm}_adds_epi16({mm}_packs_epi32(q{n}, q{n + 1}), up)" for n in (0, 2))
+    packed = words.in_order.format(f"{mm}_packus_epi16({first}, {second})")
+    return f"""
+  {{
+    const __m{words.bits} by = {mm}_set1_ps(inverse);
+    const {integer} up = {mm}_set1_epi16((short)zero), order = {words.order};
+    for (; i + {4 * lanes} <= k; i += {4 * lanes}) {{
+      {" ".join(quotients)}
+      {words.store.format("to + i", packed)};
+    }}
+  }}""".strip("\n")
+
+
+PACK_BYTES = f"""
+/* To the nearest, to the even one between two; for numbers below 2^22. */
+static inline int32_t nearest(float x) {{ const float rounded = x + 12582912.0f; return (int32_t)(rounded - 12582912.0f); }}
+/* k numbers as bytes, filled up to `depth`; behind them their scale and zero point. Zero is a byte exactly, so that padding is
+   right. A number that is not finite makes the scale NaN, and with it all that is computed of the row. */
+static __attribute__((noinline)) void pack_bytes(const float *restrict x, uint8_t *restrict to, long k, long depth) {{
+  float low = 0, high = 0;
+  long i = 0, odd = 0;
+#if defined(__AVX512BW__)
+{_ends(_WIDE)}
+#elif defined(__AVX2__)
+{_ends(_NARROW)}
+#endif
+  for (; i < k; i++) {{
+    low = x[i] < low ? x[i] : low;
+    high = x[i] > high ? x[i] : high;
+    odd |= x[i] != x[i];
+  }}
+  float scale = high / 255 - low / 255;  /* the difference of the two may be infinite */
+  if (odd || !(scale <= 3.4028235e38f)) scale = __builtin_nanf("");
+  else if (scale < 1.17549435e-38f) scale = 0;
+  const float inverse = scale > 0 ? 1 / scale : 0;
+  const int32_t zero = nearest(-low * inverse);
+  i = 0;
+#if defined(__AVX512BW__)
+{_rounded(_WIDE)}
+#elif defined(__AVX2__)
+{_rounded(_NARROW)}
+#endif
+#if defined(__AVX512F__)
+  for (; i + 16 <= k; i += 16) {{
+    const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
+    const __m512i up = _mm512_max_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtusepi32_epi8(up));
+  }}
+#elif defined(__AVX2__)
+  for (; i + 8 <= k; i += 8) {{
+    const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
+    const __m256i up = _mm256_add_epi32(q, _mm256_set1_epi32(zero));
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+    _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
+  }}
+#endif
+  for (; i < k; i++) {{
+    const int32_t q = nearest(x[i] * inverse) + zero;
+    to[i] = q < 0 ? 0 : q > 255 ? 255 : q;
+  }}
+  for (; i < depth; i++) to[i] = 0;  /* times a weight of zero */
+  __builtin_memcpy(to + depth, &scale, 4);
+  __builtin_memcpy(to + depth + 4, &zero, 4);
+}}
+""".strip()
+"""A row of float32 as bytes; x · (1 / scale) may be a step off x / scale at a tie, which is rounding as any other."""

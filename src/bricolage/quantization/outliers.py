@@ -1,0 +1,113 @@
+"""A few channels of an activation that are far larger than all others, multiplied apart with a scale of their own:
+
+    x W + b = (x W' + b) + x[I] W[I]
+
+where I are these channels, and W' is W with zeros in their rows. The large product keeps its shape, and the scale of x follows from
+the other channels alone; what it cuts off of channels I meets zeros. This is the idea of LLM.int8() (Dettmers et al., NeurIPS
+2022), with both parts in bytes and channels that are known before. It helps where a factor cannot be moved into what computes the
+activation: behind a GELU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.graph.folding import constant_value, known
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import simplify
+from bricolage.quantization.names import give_names, names_by_result
+from bricolage.quantization.products import WeightedProduct
+from bricolage.quantization.statistics import ActivationStatistics
+from bricolage.rewrite.builder import Names
+
+CHANNELS = 16
+"""That are multiplied apart; one step of four of the narrowest instruction, and a quarter of a row of AMX's tile."""
+_LEAST_CHANNELS = 8 * CHANNELS
+"""Of an activation, so that the second product is small beside the first."""
+_GAIN = 4.0
+"""How much smaller the range of the others is at least: two bits more for each of them."""
+
+
+def outlier_channels(
+    products: Sequence[WeightedProduct], statistics: Mapping[str, ActivationStatistics]
+) -> dict[str, np.ndarray]:
+    """The channels to multiply apart, by name of the activation, where the others have a quarter of the range or less."""
+    found: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(one.activation for one in products):
+        largest = statistics[name].largest
+        if largest is None or not statistics[name].finite or largest.size < _LEAST_CHANNELS:
+            continue
+        if any(one.op_type == "Conv" for one in products if one.activation == name):
+            continue
+        order = np.argsort(-largest, kind="stable")
+        if largest[order[CHANNELS]] > 0 and largest[order[0]] >= _GAIN * largest[order[CHANNELS]]:
+            found[name] = np.sort(order[:CHANNELS])
+    return found
+
+
+def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[str, np.ndarray]) -> Graph:
+    """An equal graph in which the products that read such an activation are sums of two, the channels by name of the activation."""
+    model, known_names = graph.model.clone(), names_by_result(graph.model)
+    names = Names(model)
+    values = {value.name or "": value for value in model.graph.inputs}
+    values |= {value.name or "": value for node in model.graph for value in node.outputs}
+    picked: dict[str, ir.Value] = {}
+    for one in products:
+        if one.activation not in channels:
+            continue
+        node, activation, chosen = values[one.output].producer(), values[one.activation], channels[one.activation]
+        array = known(graph.constants[one.weight])
+        assert node is not None and array is not None
+        if one.activation not in picked:
+            gather = ir.node("Gather", [activation, _constant(model, names, "outliers", chosen)], {"axis": -1})
+            _named(gather, names, f"{one.activation}.outliers", activation)
+            assert activation.shape is not None
+            gather.outputs[0].shape = ir.Shape([*activation.shape[:-1], chosen.size])
+            picked[one.activation] = gather.outputs[0]
+            producer = activation.producer()
+            if producer is not None:
+                model.graph.insert_after(producer, [gather])
+            else:
+                model.graph.insert_before(model.graph[0], [gather])
+        rows = array.T if one.transposed else array
+        rest = rows.copy()
+        rest[chosen] = 0
+        node.replace_input_with(1, _constant(model, names, one.weight, rest.T if one.transposed else rest))
+        (result,) = node.outputs
+        small = ir.node(
+            "MatMul", [picked[one.activation], _constant(model, names, one.weight, np.ascontiguousarray(rows[chosen]))]
+        )
+        _named(small, names, f"{one.output}.outliers", result)
+        added = ir.node("Add", [result, small.outputs[0]])
+        _named(added, names, f"{one.output}.sum", result)
+        small.name = names.fresh(f"{one.name}/outliers")
+        model.graph.insert_after(node, [small, added])
+        _handed_over(result, added, names)
+        values[one.output] = added.outputs[0]
+    made = simplify(model)
+    give_names(model, known_names)
+    return made
+
+
+def _constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir.Value:
+    value = constant_value(names.fresh(name), array)
+    model.graph.register_initializer(value)
+    return value
+
+
+def _named(node: ir.Node, names: Names, stem: str, like: ir.Value) -> None:
+    (result,) = node.outputs
+    result.name, result.shape, result.type = names.fresh(stem), like.shape, like.type
+    node.name = names.fresh(stem)
+
+
+def _handed_over(result: ir.Value, added: ir.Node, names: Names) -> None:
+    """All that read the product read the sum, which takes its name."""
+    (total,) = added.outputs
+    result.replace_all_uses_with(total, replace_graph_outputs=True)
+    added.replace_input_with(0, result)
+    name = result.name or ""
+    result.name = names.fresh(f"{name}.others")
+    total.name = name
