@@ -28,6 +28,7 @@ from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
+from bricolage.backends.native.cpu.sliced import sliced
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
@@ -50,12 +51,17 @@ def generate(
     weights = ConstantBlock(made={} if packed is None else packed)
     order = _Order(plan, target, arithmetic, choices, weights, timed)
     for step, section in enumerate(plan.sections):
-        strands = plan.strands.get(step)
-        # A timed library tells what each kernel takes: threads share even those that one would run.
-        if strands is None or timed:
+        strands, parts = plan.strands.get(step), plan.slices.get(step)
+        if strands is None and parts is None:
             order.side_by_side(section)
-        else:
+        elif timed:  # it tells what each kernel takes: threads share even those that one would run
+            for number in section:
+                order.side_by_side((number,))
+        elif strands is not None:
             order.in_strands(step, strands)
+        else:
+            first, second = section
+            order.in_slices(first, second, plan.slices[step])
     given = dict.fromkeys(arithmetic.operand_of(target.isa, kernel.root) for kernel in plan.kernels if kernel.of_bytes)
     return CSource(
         _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
@@ -172,6 +178,17 @@ class _Order:
             cases.append(f"case {i}: {name}(io, arena, weights, own, shared, at); break;")
         self.calls += [f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{", *indented(cases), "}"]
 
+    def in_slices(self, first: int, second: int, parts: int) -> None:
+        """A product and what reads it, of which each thread has slices."""
+        product, behind = kernels = self._plan.kernels[first], self._plan.kernels[second]
+        operand = self._arithmetic.operand_of(self._target.isa, product.root)
+        choice = self._choices.get(first, DEFAULT)
+        phase = sliced(kernels, parts, self._plan, self._weights, self._target, operand, choice)
+        self._known(phase)
+        self._begin({first: range(0), second: range(0)})
+        both = replace(behind, root=product.root, secondary_outputs=(*product.stores, *behind.secondary_outputs))
+        self.calls.append(self.functions.call(both, phase) + f"  /* kernel_{first} and kernel_{second} */")
+
     def _begin(self, scratch: Mapping[int, range]) -> None:
         """Before a loop of these kernels: threads meet where they must."""
         if self._target.threads == 1:
@@ -194,9 +211,12 @@ class _Order:
             self._choices.get(number, DEFAULT),
         )
         for phase in found:
-            self.helpers.update(phase.helpers)
-            self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
+            self._known(phase)
         return found
+
+    def _known(self, phase: Phase) -> None:
+        self.helpers.update(phase.helpers)
+        self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
 
     def _placed(self, bytes_: Mapping[int, int]) -> dict[int, range]:
         """The scratch memory that threads share, for what runs side by side."""
