@@ -41,7 +41,6 @@ from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
 
-
 _FEW_PACKED = 2048
 """Elements that each thread packs for itself: even where they are computed, that takes about as long as a meeting."""
 

@@ -76,8 +76,7 @@ def _parts(plan: FusionPlan, first: int, second: int) -> int:
     m, j, coords = rows_and_units(behind)
     origin = (ZERO,) * len(batch)
     made = [
-        _place(product.target, product.result_coords((*origin, m, j + part * _units(behind))))
-        for part in range(parts)
+        _place(product.target, product.result_coords((*origin, m, j + part * _units(behind)))) for part in range(parts)
     ]
     reads = _Reads(plan, behind)
     if not all(reads.all_of(node, coords) for node, _ in behind.stores):
