@@ -50,7 +50,7 @@ _CELLS = [
 ]
 
 
-_PROGRAMS = ({"strands": False, "slices": False}, {"strands": False}, {})
+_PROGRAMS: tuple[dict[str, bool], ...] = ({"strands": False, "slices": False}, {"strands": False}, {})
 """Shared kernel by kernel, in slices, and as the product has it."""
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import torch
 
 _TOKENS, _WIDTH, _LAYERS = 128, 512, 6
-_SHARPNESS, _LOUDNESS = 80.0, 8.0
+_SHARPNESS, _LOUDNESS = 160.0, 8.0
 """Of the scores of one attention, whose softmax nearly chooses, and of what it adds to the tokens."""
-_OFFSET = 200.0
-"""Mean of features whose deviation is 1: bfloat16 has steps of 1 there."""
+_OFFSET = 20.0
+"""Mean of features whose deviation is 1: bfloat16 has steps of 1/8 there."""
 _CHAIN = 128
 
 

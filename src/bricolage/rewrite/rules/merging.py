@@ -99,7 +99,8 @@ class MergeElementwise(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         axis = integer(match.node("concat"), "axis", 0)
         left, right = op.Concat(match["a"], match["c"], axis=axis), op.Concat(match["b"], match["d"], axis=axis)
-        return getattr(op, match.node("first").op_type)(left, right)
+        functions = {"Add": op.Add, "Sub": op.Sub, "Mul": op.Mul}
+        return functions[match.node("first").op_type](left, right)
 
 
 class MergeConvolutions(Rule):

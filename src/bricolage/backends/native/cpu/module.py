@@ -21,13 +21,14 @@ from bricolage.backends.native.cpu import (
     winograd_transform,
 )
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.backends.native.cpu.c_source import CSource
+from bricolage.backends.native.cpu.c_source import HEAD, CSource
 from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
+from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.sliced import sliced
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
@@ -238,6 +239,14 @@ def kernel_texts(
     return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
 
 
+def kernel_shares(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
+) -> tuple[ParallelRange, ...]:
+    """How threads share the loops of a kernel, phase by phase, by rules of thumb."""
+    weights = ConstantBlock(dry=True)
+    return tuple(phase.share for phase in _phases(plan.kernels[number], plan, weights, target, arithmetic, DEFAULT))
+
+
 def _phases(
     kernel: PlannedKernel,
     plan: FusionPlan,
@@ -341,29 +350,6 @@ def _described(kernel: PlannedKernel) -> str:
 
 
 _MEET = "meet(at);"
-HEAD = r"""
-#include <stdint.h>
-#include <stddef.h>
-#define LANES @LANES@
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#if defined(__clang__) || __GNUC__ >= 12
-#define nat_shuffle(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
-#else
-typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
-#define nat_shuffle(v, ...) __builtin_shuffle(v, (nat_lanes){ __VA_ARGS__ })
-#endif
-static inline vec load(const float *p) { return *(const vec *)p; }
-static inline void store(float *p, vec v) { *(vec *)p = v; }
-static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
-static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
-  union { float f; uint32_t i; } u = { .f = x };
-  const uint32_t nearest = (u.i + 0x7fff + ((u.i >> 16) & 1)) >> 16, quiet = (u.i >> 16) | 0x40;
-  return x != x ? quiet : nearest;
-}
-static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
-"""
-"""Vectors, and elements of bfloat16."""
-
 _TIMED = r"""
 #include <time.h>
 static double spent[@KERNELS@];
