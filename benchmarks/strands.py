@@ -1,9 +1,12 @@
-"""Both directions of recurrences in the native engine: one after the other by all threads, and a thread each.
+"""Recurrences in the native engine: kernels that all threads share one after another, a cell's units in slices, and strands.
 
     python -m benchmarks.strands [--rounds 60] [--threads 2] [--networks tagger,crnn]
+    python -m benchmarks.strands --direction forward --networks "" --onnxruntime
 
-Both libraries of a network are loaded in one process and take turns, forwards and backwards. Cells are of 64 steps, with as
-many inputs as units. A gain above 1 means that strands are faster.
+The libraries of a network are loaded in one process and take turns, forwards and backwards. Cells are of 64 steps, with as many
+inputs as units. A gain is the time of kernels that are shared by the time with slices, and by that of the product's own plan
+(slices and strands, wherever they pay): above 1 these are faster. `GB/s` are the recurrent weights that a thread reads in a second
+by the product's plan, all of its time put down to them: what a core's cache gives is the floor of a step.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import onnx
@@ -22,6 +27,7 @@ from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.build import planned, write
+from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.kernel import NativeKernel
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -38,68 +44,108 @@ _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _STEPS = 64
 _CELLS = [
     *(("LSTM", hidden, 1) for hidden in (16, 64, 128, 256, 384, 512, 1024)),
-    *(("LSTM", hidden, batch) for hidden, batch in ((256, 4), (128, 16))),
+    *(("LSTM", hidden, batch) for hidden, batch in ((128, 8), (256, 8), (512, 8), (256, 4), (128, 16))),
     *(("GRU", hidden, 1) for hidden in (64, 256, 300, 512)),
     *(("RNN", hidden, 1) for hidden in (64, 256, 512, 700)),
 ]
 
 
-def cell(kind: str, hidden: int, batch: int) -> ir.Model:
-    """A model of one bidirectional operator."""
-    rows, draw = _GATES[kind] * hidden, np.random.default_rng(0)
+_PROGRAMS: tuple[dict[str, bool], ...] = ({"strands": False, "slices": False}, {"strands": False}, {})
+"""Shared kernel by kernel, in slices, and as the product has it."""
+
+
+def cell(kind: str, hidden: int, batch: int, direction: str = "bidirectional") -> ir.Model:
+    """A model of one operator."""
+    rows, draw, directions = _GATES[kind] * hidden, np.random.default_rng(0), 2 if direction == "bidirectional" else 1
     text = f"""<ir_version: 10, opset_import: ["" : 17]> test (float[{_STEPS}, {batch}, {hidden}] x) => (y)
-        {{ y = {kind} <hidden_size = {hidden}, direction = "bidirectional"> (x, w, r) }}"""
+        {{ y = {kind} <hidden_size = {hidden}, direction = "{direction}"> (x, w, r) }}"""
     model = onnx.parser.parse_model(text)
     model.graph.output[0].type.CopyFrom(
-        onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, (_STEPS, 2, batch, hidden))
+        onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, (_STEPS, directions, batch, hidden))
     )
     for name in ("w", "r"):
-        weights = (draw.standard_normal((2, rows, hidden)) / hidden**0.5).astype(np.float32)
+        weights = (draw.standard_normal((directions, rows, hidden)) / hidden**0.5).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     found: ir.Model = ir.from_proto(model)
     return found
 
 
-def compare(model: ir.Model, threads: int, rounds: int) -> tuple[Ratio | None, int, int]:
-    """The speed-up of strands over shared steps, and how often threads meet without and with them.
-    None where none pay: both are one program."""
+@dataclass(frozen=True)
+class Compared:
+    """Meetings of each program in a call; gains of the second and third over the first, None where they are the same program;
+    milliseconds of the third, and of ONNX Runtime where it took part."""
+
+    meetings: tuple[int, ...]
+    gains: tuple[Ratio | None, ...]
+    ms: float
+    other_ms: float | None = None
+
+
+def compare(model: ir.Model, threads: int, rounds: int, *, onnxruntime: bool = False) -> Compared:
+    """The programs of a model, in turns."""
     calls: list[Callable[[], object]] = []
-    meetings: list[int] = []
+    sources: list[CSource] = []
     with tempfile.TemporaryDirectory() as written:
         store = Store(Path(written))
         graph = prepare(model, {"width": 160} if _is_open(model) else {})
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         target = CpuTarget(instruction_set(host()), threads, host_caches())
-        for strands in (False, True):
-            source = generate(planned(region, target, FLOAT32, {}, strands=strands), target)
-            (folder := Path(written) / str(strands)).mkdir()
-            write(source, target.isa, FLOAT32, folder)
-            calls.append(on_random_inputs(NativeKernel(region, folder, Resources(threads=threads)), region)[0])
-            meetings.append(source.meetings)
-        if meetings[0] == meetings[1]:
-            return None, meetings[0], meetings[1]
-        spent: list[list[tuple[float, ...]]] = [[], []]
-        for number in range(rounds):
-            for i in (0, 1) if number % 2 == 0 else (1, 0):
-                calls[i]()
-                begun = time.perf_counter()
-                calls[i]()
-                calls[i]()
-                spent[i].append(((time.perf_counter() - begun) * 1e3,))
-    return paired_ratio(spent[0], spent[1]), meetings[0], meetings[1]
+        for number, program in enumerate(_PROGRAMS):
+            source = generate(planned(region, target, FLOAT32, {}, **program), target)
+            sources.append(source)
+            same = next((i for i, other in enumerate(sources) if other.text == source.text), number)
+            if same == number:
+                (folder := Path(written) / str(number)).mkdir()
+                write(source, target.isa, FLOAT32, folder)
+                kernel = NativeKernel(region, folder, Resources(threads=threads))
+                calls.append(on_random_inputs(kernel, region)[0])
+            else:
+                calls.append(calls[same])
+        if onnxruntime:
+            calls.append(_onnxruntime(region, threads))
+        spent = _in_turns(calls, rounds)
+    gains = [None if calls[i] is calls[0] else paired_ratio(spent[0], spent[i]) for i in range(1, len(_PROGRAMS))]
+    ms = [median(own[0] for own in one) for one in spent]
+    return Compared(tuple(s.meetings for s in sources), tuple(gains), ms[2], ms[3] if onnxruntime else None)
+
+
+def _in_turns(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[tuple[float, ...]]]:
+    """Milliseconds of a call in each round."""
+    spent: list[list[tuple[float, ...]]] = [[] for _ in calls]
+    for number in range(rounds):
+        order = range(len(calls)) if number % 2 == 0 else reversed(range(len(calls)))
+        for i in order:
+            calls[i]()
+            begun = time.perf_counter()
+            calls[i]()
+            calls[i]()
+            spent[i].append(((time.perf_counter() - begun) * 5e2,))
+    return spent
+
+
+def _onnxruntime(region: RegionModel, threads: int) -> Callable[[], object]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(region.path), options, providers=["CPUExecutionProvider"])
+    draw = np.random.default_rng(0)
+    feeds = {one.name: draw.standard_normal(one.shape).astype(np.float32) for one in session.get_inputs()}
+    return lambda: session.run(None, feeds)
 
 
 def _is_open(model: ir.Model) -> bool:
     return any(not isinstance(size, int) for value in model.graph.inputs for size in value.shape or ())
 
 
-def models(networks: Sequence[str]) -> Iterator[tuple[str, ir.Model]]:
-    """Networks, then cells, by name."""
+def models(networks: Sequence[str], direction: str) -> Iterator[tuple[str, ir.Model, int]]:
+    """Networks, then cells, by name; with the bytes of the recurrent weights of all steps, 0 where it is a network."""
     for name in networks:
-        yield name, to_model(export(workloads()[name]))
+        yield name, to_model(export(workloads()[name])), 0
     for kind, hidden, batch in _CELLS:
-        yield f"{kind} {hidden}, batch {batch}", cell(kind, hidden, batch)
+        read = _STEPS * (2 if direction == "bidirectional" else 1) * _GATES[kind] * hidden * hidden * 4
+        yield f"{kind} {hidden}, batch {batch}", cell(kind, hidden, batch, direction), read
 
 
 def main() -> None:
@@ -108,13 +154,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--networks", default="tagger,crnn", type=lambda text: text.split(",") if text else [])
+    parser.add_argument("--direction", default="bidirectional", choices=("bidirectional", "forward"), help="of cells")
+    parser.add_argument("--onnxruntime", action="store_true", help="has its turn, too")
+    parser.add_argument("--only", default="", help="cells whose names begin so")
     given = parser.parse_args()
-    print("| network | meetings, one after the other | with strands | gain [95 % CI] |")
-    print("|---|---:|---:|---|")
-    for name, model in models(given.networks):
-        found, before, now = compare(model, given.threads, given.rounds)
-        gain = "as before" if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-        print(f"| {name} | {before} | {now} | {gain} |", flush=True)
+    heads = [
+        "network",
+        "meetings",
+        "in slices",
+        "as planned",
+        "gain of slices [95 % CI]",
+        "gain as planned",
+        "ms",
+        "GB/s",
+    ]
+    heads += ["ONNX Runtime ms"] if given.onnxruntime else []
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for name, model, read in models(given.networks, given.direction):
+        if not name.startswith(given.only):
+            continue
+        found = compare(model, given.threads, given.rounds, onnxruntime=given.onnxruntime)
+        cells = [name, *map(str, found.meetings), *map(_told, found.gains), f"{found.ms:.4g}"]
+        cells.append(f"{read / given.threads / found.ms / 1e6:.0f}" if read else "")
+        cells += [] if found.other_ms is None else [f"{found.other_ms:.4g}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _told(gain: Ratio | None) -> str:
+    return "as before" if gain is None else f"{gain.value:.3f} [{gain.low:.3f}, {gain.high:.3f}]"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from benchmarks.workloads import inputs
 if TYPE_CHECKING:
     import torch
 
-Family = Literal["six", "collage", "light", "demo", "rewriting", "recurrent", "wide", "published"]
+Family = Literal["six", "collage", "light", "demo", "rewriting", "recurrent", "wide", "published", "fragile"]
 Arrays = dict[str, NDArray[Any]]
 
 

@@ -1,13 +1,14 @@
-"""The benchmark of strands compares two programs of one cell."""
+"""The benchmark of recurrences compares programs of one cell."""
 
 from benchmarks.strands import cell, compare
 
 
 def test_a_cell_is_compared() -> None:
-    gain, before, now = compare(cell("RNN", 16, 1), threads=2, rounds=3)
-    assert gain is not None and gain.low <= gain.value <= gain.high
-    assert now < before
+    found = compare(cell("RNN", 16, 1), threads=2, rounds=3)
+    slices, planned = found.gains
+    assert slices is None and planned is not None and planned.low <= planned.value <= planned.high
+    assert found.meetings[2] < found.meetings[0] and found.ms > 0.0
 
 
-def test_where_none_pay_nothing_is_timed() -> None:
-    assert compare(cell("RNN", 16, 1), threads=1, rounds=3) == (None, 0, 0)
+def test_where_none_pay_there_is_one_program() -> None:
+    assert compare(cell("RNN", 16, 1), threads=1, rounds=3).gains == (None, None)

@@ -41,6 +41,8 @@ NOT_WITH_A_SYMBOLIC_BATCH = {
     "dilation-into-batch": "the right side is written with sizes",
     "corrected-batch-in-width": "the right side is written with sizes",
     "corrected-halves-in-batch": "the right side is written with sizes",
+    "corrected-halves-in-groups": "the right side is written with sizes",
+    "corrected-stride-in-channels": "the right side is written with sizes",
     "stride-into-channels": "the right side is written with sizes",
     "batch-into-width": "the batch becomes pads, which are numbers",
     "recognise-interleaved-rotary-embedding": "views with sizes written out are not known to have the shape of x",

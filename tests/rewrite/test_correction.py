@@ -18,6 +18,8 @@ from bricolage.rewrite.rules.correction import (
     Convolve,
     CorrectedBatchInWidth,
     CorrectedHalvesInBatch,
+    CorrectedHalvesInGroups,
+    CorrectedStrideInChannels,
     Sizes,
     WrongBoxes,
     wrong_boxes,
@@ -30,7 +32,7 @@ from tests.rewrite.search.models import by_type
 THREE = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 
 
-def phases(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+def phases(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
     """The mutation behind `dilation-into-batch`, for dilations of 2: each phase of the image is an image."""
     batch, channels, height, width = sizes(data)
     pairs = op.Reshape(data, op.integers([batch, channels, height // 2, 2, width // 2, 2]))
@@ -57,6 +59,16 @@ def test_a_mutant_that_is_right_everywhere_needs_no_correction() -> None:
     assert wrong_boxes(CorrectedBatchInWidth.mutant, 3, (2, 2), (2, 2), one) is None
 
 
+def test_mutants_that_rearrange_weights() -> None:
+    """With a stride of two and centred windows the phases are right everywhere, as `stride-into-channels` has them by hand."""
+    strided = Window((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
+    assert wrong_boxes(CorrectedStrideInChannels.mutant, 2, (6, 8), (3, 4), strided) is None
+    assert wrong_boxes(CorrectedHalvesInGroups.mutant, 1, (8, 5), (8, 5), THREE) == WrongBoxes(2, ((3, 5),))
+    # A window that begins one element further behind than a centred one is right nowhere.
+    with pytest.raises(MatchFailure, match="too much"):
+        wrong_boxes(CorrectedStrideInChannels.mutant, 1, (8, 8), (4, 4), Window((3, 3), (2, 2), (1, 1), (0, 0), (1, 1)))
+
+
 def test_a_mutant_that_is_mostly_wrong_is_refused() -> None:
     with pytest.raises(MatchFailure, match="too much"):
         wrong_boxes(CorrectedBatchInWidth.mutant, 2, (4, 3), (4, 3), THREE)
@@ -64,7 +76,7 @@ def test_a_mutant_that_is_mostly_wrong_is_refused() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.sampled_from(["corrected-batch-in-width", "corrected-halves-in-batch"]),
+    st.sampled_from(["corrected-batch-in-width", "corrected-halves-in-batch", "corrected-halves-in-groups"]),
     st.integers(1, 3),
     st.sampled_from([(8, 6), (12, 9), (6, 10)]),
     st.sampled_from([(1, 3), (3, 1), (3, 3), (5, 3)]),

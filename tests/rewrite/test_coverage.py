@@ -77,6 +77,7 @@ def test_what_is_no_equation_is_refused_with_its_line(text: str, tmp_path: Path)
         (ASSOCIATIVE, ["generated-033"]),
         ("relu(relu(a))==relu(a)", ["generated"]),
         ("ewmul(a,ewadd(b,c))==ewadd(ewmul(a,b),ewmul(a,c))", ["algebra"]),
+        ("concat(0,2,ewmul(a,b),ewmul(c,d))==ewmul(concat(0,2,b,c),concat(0,2,a,d))", ["merging"]),
         ("conv2d(1,1,0,2,x,w)==relu(conv2d(1,1,0,0,x,w))", ["identity"]),
         ("split_0(split(1,concat(1,4,a,conv2d(1,1,0,0,b,w))))==a", ["concat"]),
     ],

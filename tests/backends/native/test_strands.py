@@ -98,8 +98,8 @@ def _made(folder: Path) -> Path:
     ("cell", "threads"),
     [
         (BOTH, 1),
-        (BOTH, 4),
-        (replace(BOTH, direction="forward"), 2),
+        (replace(BOTH, hidden=100), 4),
+        (replace(BOTH, hidden=100, direction="forward"), 2),
         (replace(BOTH, steps=2), 2),
         (Cell("RNN", steps=4, batch=16, hidden=512, inputs=2, direction="bidirectional"), 2),
     ],
@@ -142,7 +142,16 @@ def test_layers_wait_for_each_other(tmp_path: Path) -> None:
         a1, ah = LSTM <hidden_size = 8> (x, w, r)   a = Squeeze (a1, axis)   c = Add (a, z)
         b1, bh = LSTM <hidden_size = 8> (c, w, r)   y = Squeeze (b1, axis)
     """
-    assert not planned(recurrent(tmp_path, body), target(), FLOAT32, {}).strands
+    plan = planned(recurrent(tmp_path, body), target(), FLOAT32, {})
+    assert [len(rows) for rows in plan.strands.values()] == [1, 1]
+    in_order(plan)
+
+
+@pytest.mark.parametrize(("hidden", "batch", "alone"), [(16, 1, True), (150, 1, False), (50, 30, False)])
+def test_one_thread_takes_small_steps(hidden: int, batch: int, alone: bool, tmp_path: Path) -> None:
+    """Sharing a product of 256 weights saves less than a meeting; of 22,500 weights, or of 30 rows, it saves more."""
+    plan = made(Cell("RNN", batch=batch, hidden=hidden), tmp_path)
+    assert bool(plan.strands) == alone and all(len(rows) == 1 for rows in plan.strands.values())
 
 
 def test_long_strands_meet_now_and_then(tmp_path: Path) -> None:

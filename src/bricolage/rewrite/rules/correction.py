@@ -2,9 +2,9 @@
 
 PET (Wang et al., OSDI 2021): a *mutant* is a program of the right shapes that is equal to the original in most places only;
 where it is not is found by trying, and a *correction kernel*, the original on what those places read, puts it right. Each
-mutation here is a few lines that know nothing of windows and borders. The places are found with one channel, since all are
-treated alike: two polynomials of degree two in the inputs and weights differ at a place or nowhere there (Schwartz and Zippel),
-so that a few random integers decide.
+mutation here is a few lines that know nothing of windows and borders; some rearrange the weights, too. The places are found with
+one channel, since all are treated alike: two polynomials of degree two in the inputs and weights differ at a place or nowhere
+there (Schwartz and Zippel), so that a few random integers decide.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import onnx_ir as ir
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.linear import Window
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.predicates import require, sizes
+from bricolage.rewrite.predicates import integer, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result
 from bricolage.rewrite.rules.convolution import ConvolutionRule
 from bricolage.verify.reference import evaluate
 
 Sizes = tuple[int, ...]
 Convolve = Callable[..., ir.Value]
-"""The convolution on other data, with other attributes where they are given."""
-Mutant = Callable[[Operators, ir.Value, Convolve, Sizes], ir.Value]
-"""A value of the sizes given that is the convolution of some data in most places. Raises MatchFailure where there is none."""
+"""The convolution on other data, with other weights and attributes where they are given, and with the groups and the bias `copies`
+times over."""
+Mutant = Callable[[Operators, ir.Value, ir.Value, Convolve, Sizes], ir.Value]
+"""A value of the sizes given that is the convolution of some data with some weights in most places. Raises MatchFailure where there
+is none."""
 _DRAWS = 3
 _LARGEST = 1000
 """Of the integers that are drawn: a place that differs passes with a chance of 1e-9 in three draws, and all arithmetic is exact."""
@@ -52,7 +54,7 @@ class CorrectedConvolution(ConvolutionRule):
 
     @staticmethod
     @abstractmethod
-    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         """See `Mutant`."""
 
     def check(self, match: Match) -> None:
@@ -66,11 +68,15 @@ class CorrectedConvolution(ConvolutionRule):
         window, data, to = self.window(match), match["x"], sizes(match.root)
         node, weight, bias = match.node("conv"), match["w"], match.get("b")
 
-        def convolve(given: ir.Value, **attributes: object) -> ir.Value:
-            return op.copy(node, given, weight, bias, auto_pad=None, **attributes)
+        def convolve(given: ir.Value, kernel: ir.Value = weight, copies: int = 1, **attributes: object) -> ir.Value:
+            added = bias
+            if copies > 1:
+                attributes["group"] = copies * integer(node, "group", 1)
+                added = None if bias is None else op.Concat(*[bias] * copies, axis=0)
+            return op.copy(node, given, kernel, added, auto_pad=None, kernel_shape=None, **attributes)
 
         wrong = wrong_boxes(self.mutant, to[0], sizes(data)[2:], to[2:], window)
-        made = self.mutant(op, data, convolve, to)
+        made = self.mutant(op, data, weight, convolve, to)
         return made if wrong is None else _corrected(op, made, data, convolve, to, window, wrong)
 
 
@@ -123,11 +129,11 @@ def wrong_boxes(mutant: Mutant, batch: int, image: Sizes, made: Sizes, window: W
     own = {"strides": list(window.strides), "dilations": list(window.dilations)}
     own["pads"] = [*window.before, *window.after]
 
-    def convolve(given: ir.Value, **attributes: object) -> ir.Value:
-        return op.Conv(given, weight, **{**own, **attributes})
+    def convolve(given: ir.Value, kernel: ir.Value = weight, copies: int = 1, **attributes: object) -> ir.Value:
+        return op.Conv(given, kernel, **{**own, "group": copies, **attributes})
 
     right = convolve(data)
-    made_otherwise = mutant(op, data, convolve, (batch, 1, *made))
+    made_otherwise = mutant(op, data, weight, convolve, (batch, 1, *made))
     require(sizes(made_otherwise) == sizes(right), "the mutant has other sizes")
     for constant in op.constants:
         model.graph.register_initializer(constant)
@@ -188,7 +194,7 @@ class CorrectedBatchInWidth(CorrectedConvolution):
     )
 
     @staticmethod
-    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
         require(batch > 1, "there is one image")
         require(to[3] == width, "the width changes")
@@ -214,7 +220,7 @@ class CorrectedHalvesInBatch(CorrectedConvolution):
     )
 
     @staticmethod
-    def mutant(op: Operators, data: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+    def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
         require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
         halves = op.Transpose(
@@ -224,3 +230,82 @@ class CorrectedHalvesInBatch(CorrectedConvolution):
         require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
         made = op.Transpose(op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]])), perm=[0, 2, 1, 3, 4])
         return op.Reshape(made, op.integers(to))
+
+
+class CorrectedHalvesInGroups(CorrectedConvolution):
+    """Conv(x, w, b) = the halves of one Conv(the upper and the lower half of each image as groups, Concat(w, w), Concat(b, b)), the
+    rows at the seam computed again
+
+    for an even height that the convolution keeps or divides.
+    """
+
+    examples = (
+        Example("float[1,3,8,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (2, 3, 3, 3)}),
+        Example("float[2,2,12,4] x", "y = Conv<pads=[2,0,2,0], group=2>(x, w, b)", {"w": (2, 1, 5, 3), "b": (2,)}),
+    )
+    counterexamples = (
+        Example("float[1,3,7,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="odd"),
+        Example("float[1,3,2,5] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"),
+    )
+
+    @staticmethod
+    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+        batch, channels, height, width = sizes(data)
+        require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
+        halves = op.Transpose(
+            op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4]
+        )
+        grouped = op.Reshape(halves, op.integers([batch, 2 * channels, height // 2, width]))
+        made = convolve(grouped, op.Concat(weight, weight, axis=0), copies=2)
+        require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
+        made = op.Transpose(op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]])), perm=[0, 2, 1, 3, 4])
+        return op.Reshape(made, op.integers(to))
+
+
+class CorrectedStrideInChannels(CorrectedConvolution):
+    """Conv(x, w, b, strides s) = Conv(the phases of x as channels, the phases of w as channels, b), what is wrong computed again
+
+    for one stride that divides the sizes, one group and no dilations. Windows are taken to be centred.
+    """
+
+    examples = (
+        Example("float[1,3,8,8] x", "y = Conv<strides=[2,2], pads=[3,3,3,3]>(x, w)", {"w": (2, 3, 7, 7)}),
+        Example("float[2,2,6,4] x", "y = Conv<strides=[2,2], pads=[1,1,1,1]>(x, w, b)", {"w": (3, 2, 3, 3), "b": (3,)}),
+        Example("float[1,2,9,6] x", "y = Conv<strides=[3,3]>(x, w)", {"w": (2, 2, 2, 1)}),
+    )
+    counterexamples = (
+        Example("float[1,3,8,8] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="no stride"),
+        Example("float[1,3,9,9] x", "y = Conv<strides=[2,2], pads=[1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="divide"),
+        Example(
+            "float[1,4,8,8] x",
+            "y = Conv<strides=[2,2], pads=[1,1,1,1], group=2>(x, w)",
+            {"w": (4, 2, 3, 3)},
+            why="group",
+        ),
+        Example(
+            "float[1,3,8,8] x", "y = Conv<strides=[2,2], pads=[0,0,1,1]>(x, w)", {"w": (4, 3, 3, 3)}, why="too much"
+        ),
+    )
+
+    def check(self, match: Match) -> None:
+        require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
+        super().check(match)
+
+    @staticmethod
+    def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
+        (_, _, *image), (outputs, inputs, *kernel) = sizes(data), sizes(weight)
+        stride = image[0] // to[2]
+        require(stride > 1, "there is no stride")
+        require([stride * size for size in to[2:]] == list(image), "the stride does not divide the sizes")
+        ahead = [-((size - 1) // 2) % stride for size in kernel]
+        steps = [-(-(more + size) // stride) for more, size in zip(ahead, kernel, strict=True)]
+        behind = [stride * count - more - size for count, more, size in zip(steps, ahead, kernel, strict=True)]
+        phases = op.Pad(weight, op.integers([0, 0, *ahead, 0, 0, *behind]))
+        phases = op.Reshape(phases, op.integers([outputs, inputs, steps[0], stride, steps[1], stride]))
+        phases = op.Transpose(phases, perm=[0, 3, 5, 1, 2, 4])
+        phases = op.Reshape(phases, op.integers([outputs, stride * stride * inputs, *steps]))
+        before = [((size - 1) // 2 + more) // stride for size, more in zip(kernel, ahead, strict=True)]
+        after = [count - 1 - own for count, own in zip(steps, before, strict=True)]
+        require(min(after) >= 0, "the mutant has other sizes")
+        deep = op.SpaceToDepth(data, blocksize=stride)
+        return convolve(deep, phases, strides=None, dilations=None, pads=[*before, *after])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
-from bricolage.rewrite.predicates import integer, rank, require, sizes
+from bricolage.rewrite.predicates import integer, rank, require, require_shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = AnyValue("x")
@@ -54,6 +54,53 @@ class MergeProducts(Rule):
         first, second = match["v"], match["w"]
         product = op.MatMul(match["x"], op.Concat(first, second, axis=1))
         return op.many("Split", 2, product, op.integers([sizes(first)[1], sizes(second)[1]]), axis=-1)
+
+
+class MergeElementwise(Rule):
+    """Concat(f(a, b), f(c, d)) = f(Concat(a, c), Concat(b, d))
+
+    for Add, Sub and Mul without broadcasting.
+    """
+
+    family = "merging"
+    cost_based = True
+    examples = (
+        Example(
+            "float[2,3] a, float[2,3] b, float[2,4] c, float[2,4] d",
+            "s = Mul(a, b) t = Mul(c, d) y = Concat<axis=1>(s, t)",
+        ),
+        Example(
+            "float[2,3] a, float[2,3] b, float[5,3] c, float[5,3] d",
+            "s = Sub(a, b) t = Sub(c, d) y = Concat<axis=0>(s, t)",
+        ),
+        Example("float[2,3] a, float[2,3] b, float[2,3] c", "s = Add(a, b) t = Add(c, a) y = Concat<axis=-1>(s, t)"),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3] a, float[1,3] b, float[2,4] c, float[2,4] d",
+            "s = Mul(a, b) t = Mul(c, d) y = Concat<axis=1>(s, t)",
+            why="shape",
+        ),
+        Example("float[2,3] a, float[2,3] b", "s = Mul(a, b) t = Add(a, b) y = Concat<axis=1>(s, t)"),
+    )
+
+    def patterns(self) -> list[Op]:
+        a, b, c, d = (AnyValue(name) for name in "abcd")
+        return [
+            op.Concat(made(a, b, name="first"), made(c, d, name="second"), name="concat")
+            for made in (op.Add, op.Sub, op.Mul)
+        ]
+
+    def check(self, match: Match) -> None:
+        for name, operands in (("first", "ab"), ("second", "cd")):
+            for operand in operands:
+                require_shape(match.node(name).outputs[0], match[operand])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        axis = integer(match.node("concat"), "axis", 0)
+        left, right = op.Concat(match["a"], match["c"], axis=axis), op.Concat(match["b"], match["d"], axis=axis)
+        functions = {"Add": op.Add, "Sub": op.Sub, "Mul": op.Mul}
+        return functions[match.node("first").op_type](left, right)
 
 
 class MergeConvolutions(Rule):

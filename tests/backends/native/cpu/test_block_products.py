@@ -18,8 +18,8 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.block_products import BlockOperand, block_operand
 from bricolage.backends.native.cpu.block_tiles import block_tiles
 from bricolage.backends.native.cpu.build import WEIGHTS
+from bricolage.backends.native.cpu.c_source import HEAD
 from bricolage.backends.native.cpu.isa import named
-from bricolage.backends.native.cpu.module import HEAD
 from bricolage.backends.native.cpu.panels import MicroTile
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.ir.blocks import QuantisedBlocks, blocks_of

@@ -16,6 +16,7 @@ from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
 from bricolage.backends.native.fuse.layout import Layout
 from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.fuse.slices import in_slices
 from bricolage.backends.native.fuse.strands import in_strands
 from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower
@@ -36,11 +37,13 @@ def planned(
     *,
     waves: bool = False,
     strands: bool = True,
+    slices: bool = True,
     layout: Layout = "channels last",
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
     they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
+    With `slices` threads go through a product and what reads it without meeting in between (`fuse.slices`).
     `layout` says which images lie with their channels last.
 
     Raises:
@@ -70,7 +73,9 @@ def planned(
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
     if waves:
         return in_waves(found)
-    return in_strands(found, target.threads, target.l2_bytes) if strands else found
+    if strands:
+        found = in_strands(found, target.threads, target.l2_bytes)
+    return in_slices(found, target.threads, 2 * target.fusion.vector_lanes[1]) if slices else found
 
 
 def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

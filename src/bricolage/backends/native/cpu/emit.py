@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
-from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
+from bricolage.backends.native.ir.indexing import ZERO, Index, Var, broadcast_coords, flatten
 from bricolage.backends.native.ir.tensors import (
     C_TYPES,
     STORED_BYTES,
@@ -128,7 +128,7 @@ class Body:
         return self.value(node.source, (*coords[:axis], found, *coords[axis + rank :]))
 
     def _load(self, buffer: Buffer, coords: Coords) -> str:
-        index, start = _split_start(address(buffer, coords))
+        index, start = _split_start(buffer.address(coords))
         return self._read(self._memory.pointer(buffer, start), buffer.dtype, index)
 
     def _constant(self, node: Constant, coords: Coords) -> str:
@@ -151,12 +151,12 @@ class Body:
         """All statements, with those that store what the kernel stores at `coords`."""
         found = []
         for node, buffer in kernel.stores:
-            self.indices.append(address(buffer, coords))
+            self.indices.append(buffer.address(coords))
             found.append(self._store(buffer, coords, self.value(node, coords)))
         return [*self.lines, *found]
 
     def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
-        pointer, index = self._memory.pointer(buffer), address(buffer, coords)
+        pointer, index = self._memory.pointer(buffer), buffer.address(coords)
         if self._runs is not None and (kept := self._runs.stored(pointer, buffer.dtype, index)):
             return f"{kept} = {value};"
         stored = _STORES.get(buffer.dtype, "{}").format(value)
@@ -184,20 +184,6 @@ def conjunction(tests: Sequence[str]) -> str:
     """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
     which it then takes guarded elements for zero, with AVX2 and AVX-512."""
     return " & ".join(tests)
-
-
-def broadcast_coords(coords: Coords, shape: Sequence[int]) -> Coords:
-    """The coordinates in an input that broadcasts to the shape of `coords`."""
-    own = coords[len(coords) - len(shape) :]
-    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))
-
-
-def address(buffer: Buffer, coords: Coords) -> Index:
-    """Elements from the start of the buffer."""
-    total = ZERO
-    for index, stride in zip(coords, buffer.strides, strict=True):
-        total = total + index * stride
-    return total
 
 
 def _split_start(index: Index) -> tuple[Index, int]:
@@ -291,7 +277,7 @@ def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] 
         coords = node.mapping(coords)
         node = node.source
     buffer = plan.buffers[node]
-    return buffer, address(buffer, coords)
+    return buffer, buffer.address(coords)
 
 
 def step_of(index: Index, of: Index) -> int | None:

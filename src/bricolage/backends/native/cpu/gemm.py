@@ -12,6 +12,7 @@ second-level cache. A tuner may cut k for it into pieces of a panel that stay in
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +40,9 @@ from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
+
+_FEW_PACKED = 2048
+"""Elements that each thread packs for itself: even where they are computed, that takes about as long as a meeting."""
 
 
 def contraction(
@@ -118,69 +122,54 @@ class GemmCodegen:
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
-        p = self.p
-        phases: list[Phase] = []
-        right = self.constant_right()
-        alone = isinstance(self.operand, BlockOperand) and p.m <= FEW_ROWS
-        if alone:
-            return [self._by_columns_alone(right)]
-        if self.packing.direct is None:
-            packed = FunctionMemory(self.memory.weights)
-            pack = [
-                "const long b = 0;",
-                f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
-                *self.packing.row_of_numbers(0),
-                *self.packing.rows("begin", "end", "0", packed),
-            ]
-            share = ParallelRange(p.m, PACKING_COST * self.packing.depth)
-            shared = p.m * self.packing.pitch * self.packing.bytes
-            own = self.packing.row_bytes
-            phases.append(Phase(pack, share, packed.operands, thread_scratch=own, shared_scratch=shared))
-        left, lda = (
-            (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
-            if self.packing.direct is not None
-            else (f"(const {self.packing.element} *)shared", self.packing.pitch)
-        )
-        multiply = [
-            "for (long panel = begin; panel < end; panel++) {",
+        p, packing = self.p, self.packing
+        few = p.m <= FEW_ROWS if isinstance(self.operand, BlockOperand) else p.m * p.k <= _FEW_PACKED
+        if packing.direct is not None or few:
+            return [self.columns()]
+        packed = FunctionMemory(self.memory.weights)
+        pack = [
+            "const long b = 0;",
+            f"{packing.element} *restrict block = ({packing.element} *)shared;",
+            *packing.row_of_numbers(0),
+            *packing.rows("begin", "end", "0", packed),
+        ]
+        share = ParallelRange(p.m, PACKING_COST * packing.depth)
+        shared = p.m * packing.pitch * packing.bytes
+        left = f"(const {packing.element} *)shared"
+        return [
+            Phase(pack, share, packed.operands, thread_scratch=packing.row_bytes, shared_scratch=shared),
+            self._multiplied(left, packing.pitch, [], 0),
+        ]
+
+    def columns(self, parts: int = 1) -> Phase:
+        """Each thread packs all rows for itself, where they must be, and multiplies them with its panels: threads meet once less.
+        With `parts` the loop is over the panels of a part, and goes through those at the same place in all parts."""
+        p, packing, setup = self.p, self.packing, list[str]()
+        if packing.direct is not None:
+            return self._multiplied(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
+        own = -(-p.m * packing.pitch * packing.bytes // 64) * 64
+        setup += [f"{packing.element} *restrict block = ({packing.element} *)own;", *packing.row_of_numbers(own)]
+        setup += packing.rows("0", str(p.m), "0", self.memory)
+        return self._multiplied("block", packing.pitch, setup, own + packing.row_bytes, parts)
+
+    def _multiplied(self, left: str, lda: int, setup: Sequence[str], own: int, parts: int = 1) -> Phase:
+        """The phase that multiplies all rows in `left` with panels; a thread has used `own` bytes of its memory before."""
+        count = len(self.packing.columns) // parts
+        begin, end = ("begin", "end") if parts == 1 else (f"part * {count} + {each}" for each in ("begin", "end"))
+        loop = [
+            f"for (long panel = {begin}; panel < {end}; panel++) {{",
             *indented(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
-        body = [
-            "const long b = 0;",
-            *right,
-            *self._sums(0),
-            *self.operand.with_tile_config(self.tile_rows, multiply),
-        ]
-        return [
-            *phases,
-            Phase(
-                body,
-                ParallelRange(len(self.packing.columns), p.m * self.packing.depth * 2 * self.target.lanes),
-                self.memory.operands,
-                thread_scratch=self._sums_bytes(self.tiles),
-                helpers=self.helpers,
-            ),
-        ]
-
-    def _by_columns_alone(self, right: list[str]) -> Phase:
-        """Each thread packs all rows for itself and multiplies them with its panels: threads meet once less."""
-        p, packing = self.p, self.packing
-        packed = -(-p.m * packing.pitch // 64) * 64
+        if parts > 1:
+            loop = [f"for (long part = 0; part < {parts}; part++) {{", *indented(loop), "}"]
+        right = self.constant_right()
+        loop = self.operand.with_tile_config(self.tile_rows, loop)
         return Phase(
-            [
-                "const long b = 0;",
-                *right,
-                f"{packing.element} *restrict block = ({packing.element} *)own;",
-                *packing.row_of_numbers(packed),
-                *packing.rows("0", str(p.m), "0", self.memory),
-                "for (long panel = begin; panel < end; panel++) {",
-                *indented(self._panel(TileRows("0", str(self.tiles), "block", packing.pitch, "0"))),
-                "}",
-            ],
-            ParallelRange(len(packing.columns), p.m * packing.depth * 2 * self.target.lanes),
+            ["const long b = 0;", *setup, *right, *self._sums(own), *loop],
+            ParallelRange(count, parts * self.p.m * self.packing.depth * 2 * self.target.lanes),
             self.memory.operands,
-            thread_scratch=packed + packing.row_bytes,
+            thread_scratch=own + self._sums_bytes(self.tiles),
             helpers=self.helpers,
         )
 

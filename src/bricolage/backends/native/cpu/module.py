@@ -21,13 +21,15 @@ from bricolage.backends.native.cpu import (
     winograd_transform,
 )
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.backends.native.cpu.c_source import CSource
+from bricolage.backends.native.cpu.c_source import HEAD, CSource
 from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
+from bricolage.backends.native.cpu.sharing import ParallelRange
+from bricolage.backends.native.cpu.sliced import sliced
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
@@ -50,12 +52,17 @@ def generate(
     weights = ConstantBlock(made={} if packed is None else packed)
     order = _Order(plan, target, arithmetic, choices, weights, timed)
     for step, section in enumerate(plan.sections):
-        strands = plan.strands.get(step)
-        # A timed library tells what each kernel takes: threads share even those that one would run.
-        if strands is None or timed:
+        strands, parts = plan.strands.get(step), plan.slices.get(step)
+        if strands is None and parts is None:
             order.side_by_side(section)
-        else:
+        elif timed:  # it tells what each kernel takes: threads share even those that one would run
+            for number in section:
+                order.side_by_side((number,))
+        elif strands is not None:
             order.in_strands(step, strands)
+        else:
+            first, second = section
+            order.in_slices(first, second, plan.slices[step])
     given = dict.fromkeys(arithmetic.operand_of(target.isa, kernel.root) for kernel in plan.kernels if kernel.of_bytes)
     return CSource(
         _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
@@ -172,6 +179,17 @@ class _Order:
             cases.append(f"case {i}: {name}(io, arena, weights, own, shared, at); break;")
         self.calls += [f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{", *indented(cases), "}"]
 
+    def in_slices(self, first: int, second: int, parts: int) -> None:
+        """A product and what reads it, of which each thread has slices."""
+        product, behind = kernels = self._plan.kernels[first], self._plan.kernels[second]
+        operand = self._arithmetic.operand_of(self._target.isa, product.root)
+        choice = self._choices.get(first, DEFAULT)
+        phase = sliced(kernels, parts, self._plan, self._weights, self._target, operand, choice)
+        self._known(phase)
+        self._begin({first: range(0), second: range(0)})
+        both = replace(behind, root=product.root, secondary_outputs=(*product.stores, *behind.secondary_outputs))
+        self.calls.append(self.functions.call(both, phase) + f"  /* kernel_{first} and kernel_{second} */")
+
     def _begin(self, scratch: Mapping[int, range]) -> None:
         """Before a loop of these kernels: threads meet where they must."""
         if self._target.threads == 1:
@@ -194,9 +212,12 @@ class _Order:
             self._choices.get(number, DEFAULT),
         )
         for phase in found:
-            self.helpers.update(phase.helpers)
-            self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
+            self._known(phase)
         return found
+
+    def _known(self, phase: Phase) -> None:
+        self.helpers.update(phase.helpers)
+        self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
 
     def _placed(self, bytes_: Mapping[int, int]) -> dict[int, range]:
         """The scratch memory that threads share, for what runs side by side."""
@@ -216,6 +237,14 @@ def kernel_texts(
     kernel = plan.kernels[number]
     phases = _phases(kernel, plan, weights, target, arithmetic, choice)
     return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
+
+
+def kernel_shares(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
+) -> tuple[ParallelRange, ...]:
+    """How threads share the loops of a kernel, phase by phase, by rules of thumb."""
+    weights = ConstantBlock(dry=True)
+    return tuple(phase.share for phase in _phases(plan.kernels[number], plan, weights, target, arithmetic, DEFAULT))
 
 
 def _phases(
@@ -321,29 +350,6 @@ def _described(kernel: PlannedKernel) -> str:
 
 
 _MEET = "meet(at);"
-HEAD = r"""
-#include <stdint.h>
-#include <stddef.h>
-#define LANES @LANES@
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#if defined(__clang__) || __GNUC__ >= 12
-#define nat_shuffle(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
-#else
-typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
-#define nat_shuffle(v, ...) __builtin_shuffle(v, (nat_lanes){ __VA_ARGS__ })
-#endif
-static inline vec load(const float *p) { return *(const vec *)p; }
-static inline void store(float *p, vec v) { *(vec *)p = v; }
-static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
-static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
-  union { float f; uint32_t i; } u = { .f = x };
-  const uint32_t nearest = (u.i + 0x7fff + ((u.i >> 16) & 1)) >> 16, quiet = (u.i >> 16) | 0x40;
-  return x != x ? quiet : nearest;
-}
-static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
-"""
-"""Vectors, and elements of bfloat16."""
-
 _TIMED = r"""
 #include <time.h>
 static double spent[@KERNELS@];

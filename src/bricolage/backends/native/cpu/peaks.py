@@ -8,8 +8,8 @@ from dataclasses import replace
 from bricolage import scratch
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.c_source import HEAD
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import HEAD
 from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.device.device import Peaks

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from bricolage.backends.native.ir.indexing import ZERO, Index
 from bricolage.backends.native.ir.tensors import Conv, Coords, MatMul, Node, Shape, View
 
 
@@ -32,6 +33,13 @@ class Buffer:
         """Its first element in the storage, and the first behind its last; others may have elements between these two."""
         last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
         return self.offset, self.offset + last + 1
+
+    def address(self, coords: Coords) -> Index:
+        """Of an element: how many lie before it from the start of the buffer."""
+        total = ZERO
+        for index, stride in zip(coords, self.strides, strict=True):
+            total = total + index * stride
+        return total
 
 
 FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
@@ -100,6 +108,9 @@ class FusionPlan:
     strands: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """By number of a wave whose kernels are rows that do not depend on each other, and of which a thread runs one in its order:
     these rows."""
+    slices: Mapping[int, int] = field(default_factory=dict)
+    """By number of a wave of two kernels, a product and what reads it, which threads go through slice by slice (`fuse.slices`): how
+    many columns of the product, equally far apart, an element of the second reads."""
 
     @property
     def of_bytes(self) -> bool:

@@ -2,7 +2,8 @@
 
 The steps of a recurrence depend on each other, so threads that share a step meet before the next one; small steps take hardly
 longer than that. Where a graph has as many recurrences that do not depend on each other as there are threads (the two directions
-of an LSTM), each thread takes one of them, and all meet once for many steps.
+of an LSTM), each thread takes one of them, and all meet once for many steps. Where sharing a step saves no more than its
+meeting costs, one thread takes it, even if others have nothing to do meanwhile.
 
 A recurrence is found by its weights: the same constant multiplies again what was made of its own product.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from bricolage.backends.native.fuse.inspect import kernel_flops
@@ -27,6 +28,10 @@ _FEWEST = 3
 """Products of a recurrence."""
 _ALIKE = 0.8
 """Products of the smallest strand of a group, as a part of the largest one's, at least: otherwise threads idle."""
+_MEETING = 8_000
+"""Weights that a thread reads from its second-level cache while threads meet: 0.4 µs at 80 GB/s."""
+_WEIGHT = 0.4
+"""Time of a multiply-add whose weight is in a register, that of reading a weight being 1."""
 _RESIDENT = 0.75
 """Part of a second-level cache that weights may take to stay there from step to step."""
 
@@ -47,14 +52,16 @@ def in_strands(plan: FusionPlan, threads: int, l2_bytes: int) -> FusionPlan:
         for strand in _strands(order, chains)
         if all(work[number] <= _PIECE for number in strand) and _pays(plan, strand, threads, l2_bytes)
     ]
-    groups = list(_groups(strands, order, threads, [_products(kernel) for kernel in plan.kernels]))
+    products = [_products(kernel) for kernel in plan.kernels]
+    alone = {strand for strand in strands if _is_small(plan, strand, threads)}
+    groups = list(_groups(strands, alone, order, threads, products))
     found = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
     if found is None:
         return plan
     ordered = replace(
         plan,
         waves=tuple(sum(rows, ()) for rows in found),
-        strands={step: rows for step, rows in enumerate(found) if len(rows) > 1},
+        strands={step: rows for step, rows in enumerate(found) if len(rows) > 1 or len(rows[0]) > 1},
     )
     arena(ordered)
     return ordered
@@ -156,10 +163,26 @@ def _pays(plan: FusionPlan, strand: tuple[int, ...], threads: int, l2_bytes: int
     return not room < whole <= threads * room or len(strand) + 1 >= 2 * len(products)
 
 
+def _is_small(plan: FusionPlan, strand: tuple[int, ...], threads: int) -> bool:
+    """Whether sharing a product saves no more than the one meeting that it costs."""
+    kernels = [plan.kernels[number] for number in strand]
+    spent = [
+        max(kernel.root.right.elements, _WEIGHT * _products(kernel))
+        for kernel in kernels
+        if isinstance(kernel.root, MatMul)
+    ]
+    return sum(spent) * (threads - 1) <= _MEETING * threads * len(spent)
+
+
 def _groups(
-    strands: list[tuple[int, ...]], order: _Dependences, threads: int, products: Sequence[int]
+    strands: list[tuple[int, ...]],
+    alone: Collection[tuple[int, ...]],
+    order: _Dependences,
+    threads: int,
+    products: Sequence[int],
 ) -> Iterator[_Rows]:
-    """As many strands as there are threads, which do not depend on each other and take about as long."""
+    """As many strands as there are threads, or fewer where each pays alone, which do not depend on each other and take about as
+    long."""
     left = sorted(strands)
     while left:
         group = [left.pop(0)]
@@ -169,7 +192,7 @@ def _groups(
             if len(group) < threads and apart and min(sizes) >= _ALIKE * max(sizes):
                 group.append(strand)
                 left.remove(strand)
-        if len(group) == threads:
+        if len(group) == threads or all(strand in alone for strand in group):
             yield tuple(group)
 
 

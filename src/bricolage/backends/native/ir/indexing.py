@@ -220,3 +220,9 @@ def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Elements that a step along each dimension moves on."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def broadcast_coords(coords: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
+    """The coordinates in an input that broadcasts to the shape of `coords`."""
+    own = coords[len(coords) - len(shape) :]
+    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))

@@ -1,0 +1,53 @@
+"""A product with the element-wise kernel behind it, slice by slice (`fuse.slices`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
+from bricolage.backends.native.cpu.gemm import GemmCodegen
+from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.kernel_choice import KernelChoice
+from bricolage.backends.native.cpu.panels import ProductOperand
+from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
+from bricolage.backends.native.fuse.slices import rows_and_units
+from bricolage.backends.native.ir.tensors import MatMul
+
+
+def sliced(
+    kernels: tuple[PlannedKernel, PlannedKernel],
+    parts: int,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    operand: ProductOperand,
+    choice: KernelChoice,
+) -> Phase:
+    """The phase of both. The loop is over panels of the second kernel's units."""
+    first, second = kernels
+    root = first.root
+    assert isinstance(root, MatMul)
+    memory, panel = FunctionMemory(weights), 2 * target.lanes
+    p = product(root, target.lanes)
+    own = operand.depth(p.k) * operand.bytes * p.n // target.threads
+    # What stays in a second-level cache from step to step is there already, and what follows a slice is another thread's.
+    ahead = choice.gemm.prefetch if choice.gemm.prefetch is not None or own > target.l2_bytes else False
+    codegen = GemmCodegen(first, plan, memory, target, p, operand, replace(choice.gemm, prefetch=ahead))
+    phase = codegen.columns(parts)
+    _, _, coords = rows_and_units(second)
+    body = Body(plan, memory, second.targets)
+    lines = body.stored(second, coords)
+    loop = [
+        *([KEEP_SCALAR] if body.guarded else []),
+        "#pragma GCC ivdep",
+        f"for (long j = {panel} * begin; j < {panel} * end; j++) {{",
+        *indented(lines),
+        "}",
+    ]
+    rows = codegen.p.m
+    each = loop if rows == 1 else [f"for (long m = 0; m < {rows}; m++) {{", *indented(loop), "}"]
+    # What the loop before has written is read: a block of its own, so that names do not meet.
+    both = ["{", *indented(phase.lines), "}", *each]
+    return replace(phase, lines=both, operands=memory.operands, share=replace(phase.share, most=choice.pieces))
