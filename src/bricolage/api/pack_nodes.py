@@ -189,8 +189,6 @@ class PackNodes:
         Raises:
             PackNodeFailed: there is none; `reason` says what came of the last one.
         """
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         self._end(group)
         if not group.left:
             raise PackNodeFailed(target=group.targets[0].name, resource=group.resource, reason=reason)
@@ -200,7 +198,7 @@ class PackNodes:
             .options(
                 num_cpus=processors,
                 resources={group.resource: min(units, 1.0)},
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
+                scheduling_strategy=self._session.on_node(node),
             )
             .remote(registry.added())
         )

@@ -50,7 +50,9 @@ class PackTarget:
         if self.gflops is not None and self.scale is not None:
             raise ValueError(f"target '{self.name}' has both scale and gflops; give one of them")
         if self.ray and (self.scale is not None or self.gflops is not None):
-            raise ValueError(f"target '{self.name}' is measured on a node: it takes neither scale nor gflops beside ray")
+            raise ValueError(
+                f"target '{self.name}' is measured on a node: it takes neither scale nor gflops beside ray"
+            )
 
     @property
     def peaks(self) -> Peaks | None:
