@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -83,6 +84,12 @@ def test_the_port_of_allox_keeps_what_it_gave() -> None:
 def test_speed_counts_every_event() -> None:
     rows = speed.rows(200, 64, 0.9, ["fifo", "srtf"])
     assert rows[0].events == 400 and rows[1].events >= 400
+
+
+def test_rounds_that_choose_batch_sizes_are_timed() -> None:
+    rows = list(speed.adaptive_rows(6, 16))
+    assert [(row.policy, row.jobs, row.devices) for row in rows] == [("pollux", 6, 16), ("sia", 6, 16)]
+    assert all(0.0 < row.round_s < math.inf for row in rows)
 
 
 def test_synergy_is_compared_with_parts_on_equal_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
