@@ -12,6 +12,7 @@ The second is adaptdl's (var + sqr) / (var / scale + sqr) / scale with r = var /
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -178,6 +179,12 @@ class BatchProfile:
         throughput = times.throughput(devices, spread, local / (accumulated + 1), accumulated)
         found: Matrix = throughput * (noise + 1.0) / (noise + scales)
         return found
+
+    def at_once(self, scale: float, devices: int) -> tuple[float, int]:
+        """m and s at a batch size, by the initial one."""
+        local = self.batch * scale / devices
+        accumulated = max(math.ceil(local / self.most_local - 1e-8) - 1, 0)
+        return local / (accumulated + 1), accumulated
 
     def speed(self, kind: str, devices: int, spread: bool, scale: float, noise: float, own: tuple[int, bool]) -> float:
         """Goodput relative to that at the initial batch size on the devices that the job asks for.

@@ -37,12 +37,14 @@ def speeds(state: JobState, kind: str, node: int) -> list[tuple[int, float, floa
         kind: of device.
         node: devices of the largest node of the kind.
     """
-    batches = state.job.batches
+    batches, noise = state.known_batches()
     if batches is None or kind not in batches.times:
         return [(devices, speed, 1.0) for devices, speed in levels(state)]
-    own, noise, found = state.job.devices, state.noise, list[tuple[int, float, float]]()
+    own, found = state.job.devices, list[tuple[int, float, float]]()
     base = batches.goodput(kind, own, own > node, 1.0, noise)
     for devices, _ in sorted(state.job.scaling or ((own, 1.0),)):
+        if state.fit is not None and devices > state.fit.allowed:
+            break
         goodput, scale = batches.best(kind, devices, devices > node, noise)
         if not found or goodput / base > found[-1][1]:
             found.append((devices, goodput / base, scale))
