@@ -74,6 +74,7 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     if given.table == "speed":
         for name in names or speed.POLICIES:
             yield from speed.rows(given.jobs or 100_000, given.devices, given.load, [name])
+        yield from speed.adaptive_rows()
         if given.rates is not None:
             yield from speed.round_rows(given.rates)
     elif given.table in ("gavel", "estimates", "regret") and given.rates is None:

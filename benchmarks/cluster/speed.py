@@ -13,13 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cluster import gavel
+from bricolage.cluster.adaptive import BatchProfile, StepTimes
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.gavel import max_min
 from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
+from bricolage.cluster.policies.pollux import Pollux
 from bricolage.cluster.shares import Matrix, SharePolicy, ShareProblem, problem_of
 from bricolage.cluster.target import ClusterView
 
@@ -109,6 +112,47 @@ def round_rows(rates: Path, sizes: Sequence[int] = (1024, 10_000, 65_536), whole
             whole_s = time.perf_counter() - started
             ratio = _worst(problem, dealt_) / _worst(problem, best)
         yield RoundRow(jobs, devices, parts, shares_s, seconds, whole_s, ratio)
+
+
+@dataclass(frozen=True)
+class AdaptiveRow:
+    """A round of a policy that chooses numbers of devices and batch sizes, of jobs with profiles that are all there and wait."""
+
+    policy: str
+    jobs: int
+    devices: int
+    round_s: float
+    """Least of three rounds; each has the noise of another moment, so that nothing of the round before is known."""
+
+
+def adaptive_rows(
+    jobs: int = 64, devices: int = 64, policies: Sequence[str] = ("pollux", "sia")
+) -> Iterator[AdaptiveRow]:
+    """Jobs drawn at random, half of the devices half as fast."""
+    draw = random.Random(0)
+    spec = ClusterSpec((NodeGroup("fast", devices // 8, 4), NodeGroup("slow", devices // 8, 4, speed=0.5)))
+    states = []
+    for number in range(jobs):
+        grad, sample = draw.uniform(0.01, 0.1), draw.uniform(0.0005, 0.002)
+        times = {
+            kind: StepTimes(grad * slow, sample * slow, 0.01, 0.002, 0.05, 0.004, 2.0)
+            for kind, slow in (("fast", 1.0), ("slow", 2.0))
+        }
+        noise = tuple((share / 10, draw.uniform(0.5, 16.0)) for share in range(10))
+        batches = BatchProfile(64, 4096, 64, noise, times, most_devices=16)
+        gang = draw.choice((1, 1, 2, 4))
+        phases = (WorkPhase(draw.uniform(1e3, 1e4), {"fast": 1.0, "slow": 0.5}),)
+        job = TrainingJob(str(number), 0.0, phases, gang, batches=batches, scaling=batches.scaling(gang, 4, "fast"))
+        states.append(JobState(number, job, job.steps, job.kinds))
+    for name in policies:
+        policy, least = Pollux() if name == "pollux" else Sia(), math.inf
+        for part in range(3):
+            for state in states:
+                state.done = part / 4 * state.job.steps
+            started = time.perf_counter()
+            policy.target(ClusterView(1000.0, states, spec.capacity, spec))
+            least = min(least, time.perf_counter() - started)
+        yield AdaptiveRow(name, jobs, sum(spec.capacity.values()), least)
 
 
 def _worst(problem: ShareProblem, shares: Matrix) -> float:

@@ -47,6 +47,12 @@ class RaySession:
         if self._owner:
             self._join(address, namespace, resources)
 
+    def on_node(self, node: str) -> object:
+        """The scheduling strategy of what runs on one node, by Ray's name of it, or nowhere."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
     def close(self) -> None:
         """Leaves a cluster that was joined here, and ends one that was started here."""
         if self._owner:

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.cluster import gavel, physical, speed, synergy
 from benchmarks.cluster.allox_port import AlloXPort
+from benchmarks.cluster.max_sum_port import MaxSumPort
+from bricolage.cluster.catalogue import POLICIES
 from bricolage.cluster.history.rates import RateTable
+from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from tests.cluster.test_policies import problem
 
 LINE = "LM (batch size 10)\tpython main.py\tlm\t--steps\t1\t{steps}\t{devices}\tstatic\t1\t-1\t0\t{arrival}"
@@ -85,6 +90,12 @@ def test_speed_counts_every_event() -> None:
     assert rows[0].events == 400 and rows[1].events >= 400
 
 
+def test_rounds_that_choose_batch_sizes_are_timed() -> None:
+    rows = list(speed.adaptive_rows(6, 16))
+    assert [(row.policy, row.jobs, row.devices) for row in rows] == [("pollux", 6, 16), ("sia", 6, 16)]
+    assert all(0.0 < row.round_s < math.inf for row in rows)
+
+
 def test_synergy_is_compared_with_parts_on_equal_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One node of eight; half of the jobs use twice the processors, half a third: who gives them away loses nothing."""
     hungry = {"tput": [[0.1, 0.3, 0.3, 0.3, 0.3]] * 2 + [[0.1, 1, 1, 1, 1]] * 3 + [[0.1, 2, 2, 2, 2]] * 4}
@@ -95,3 +106,35 @@ def test_synergy_is_compared_with_parts_on_equal_jobs(tmp_path: Path, monkeypatc
     monkeypatch.setattr(synergy, "LOADS", (9.0,))
     (row,) = synergy.rows(tmp_path / "models.json", 40, nodes=1, split=(50, 50, 0))
     assert row.jobs_per_hour == 9.0 and row.ratio > 1.0
+
+
+def test_most_throughput_counts_steps_at_the_present_batch_size() -> None:
+    """Two jobs count epochs, of 5968 and 746 steps; the third counts steps. What is left over goes by steps a second for each
+    device, too."""
+    table = RateTable(
+        {
+            ("LM (batch size 10)", 1): {"v100": 50.0},
+            ("LM (batch size 80)", 1): {"v100": 8.0},
+            ("LM (batch size 20)", 1): {"v100": 30.0},
+        }
+        | {("LM (batch size 40)", 1): {"v100": 20.0}, ("Transformer (batch size 16)", 2): {"v100": 30.0}}
+    )
+    epochs = tuple(WorkPhase(10.0, {"v100": rate}) for rate in (50.0 / 5968, 8.0 / 746))
+    jobs = [
+        TrainingJob("a", 0.0, epochs, kind="LM (batch size 10)"),
+        TrainingJob("b", 0.0, epochs, kind="LM (batch size 10)"),
+        TrainingJob("c", 0.0, (WorkPhase(100.0, {"v100": 30.0}),), 2, kind="Transformer (batch size 16)"),
+    ]
+    rule = MaxSumPort(jobs, table, "v100")
+    given = problem([[50.0 / 5968], [8.0 / 746], [30.0]], [2], [1.0, 1.0, 1.0], gangs=np.array([1.0, 1.0, 2.0]))
+    shares = rule(type(given)(**{**given.__dict__, "numbers": (0, 1, 2)}))[:, 0]
+    assert shares[0] == 1.0 and shares[2] == 0.5 and 0.0 < shares[1] < 1e-8
+
+
+def test_names_of_policies_are_those_of_the_published_runs_and_figures() -> None:
+    names = {physical._plain(name) for name in ("Gandiva-Fair", "AlloX", "MST", "OSSP", "Themis", "Gavel", "Shockwave")}
+    assert names <= physical.NAMES.keys()
+    known = {one.name for one in POLICIES} | {"allox-port", "max-sum-port", "equal-time"}
+    assert set(physical.NAMES.values()) <= known
+    shares = physical.equal_time(problem([[1.0], [1.0], [1.0]], [2], [1.0, 1.0, 1.0], gangs=np.array([1.0, 2.0, 1.0])))
+    assert shares[:, 0] == pytest.approx(2 / 3)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.adaptive import BatchProfile, HostProfile, RunSetting, StepTimes
 from bricolage.cluster.catalogue import named
+from bricolage.cluster.fitted import GoodputFit, SeenStep, fitted_times
 from bricolage.cluster.history.profiles import read_profiles, with_profiles
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.loop import ReplayLoop
@@ -222,3 +223,64 @@ def test_settings_end_with_a_stay() -> None:
     loop.run()
     assert all(state.setting == RunSetting() for state in loop.states)
     assert ClusterView(0.0, [], {"a": 4}, one_kind(4)).devices == 4
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    grad=st.floats(0.001, 0.1), sample=st.floats(1e-4, 1e-2), sync=st.floats(0.001, 0.1), more=st.floats(0.0, 0.01),
+    network=st.floats(1.0, 4.0), overlap=st.floats(1.0, 4.0),
+)  # fmt: skip
+def test_what_was_seen_of_a_job_is_fitted(
+    grad: float, sample: float, sync: float, more: float, network: float, overlap: float
+) -> None:
+    """Steps on one to sixteen devices of one and of two nodes at three sizes: the model gives them back, and those between."""
+    truth = StepTimes(grad, sample, sync, more, network * sync, more, overlap)
+
+    def seconds(devices: int, spread: bool, local: float) -> float:
+        return devices * local / float(truth.throughput(devices, spread, local))
+
+    places = [(1, False), (2, False), (4, False), (8, True), (16, True)]
+    seen = [
+        SeenStep(n, spread, local, seconds(n, spread, local)) for n, spread in places for local in (4.0, 16.0, 64.0)
+    ]
+    found = fitted_times(seen)
+    for devices, spread in ((1, False), (3, False), (12, True)):
+        for local in (8.0, 32.0):
+            there = devices * local / float(found.throughput(devices, spread, local))
+            assert there == pytest.approx(seconds(devices, spread, local), rel=0.03)
+
+
+def test_what_was_not_seen_is_as_pollux_takes_it() -> None:
+    fit = GoodputFit(PROFILE, 1)
+    blank = fit.profile({"a": 1.0})
+    assert blank.goodput("a", 4, False, 1.0, 0.0) == pytest.approx(4 * blank.goodput("a", 1, False, 1.0, 0.0))
+    assert fit.allowed == 1 and fit.noise == 0.0
+    fit.measure("a", 1, False, 1.0, 2.5)
+    seen = fit.profile({"a": 1.0})
+    assert seen.goodput("a", 1, False, 1.0, 0.0) == pytest.approx(PROFILE.goodput("a", 1, False, 1.0, 0.0))
+    assert seen.times["a"].sync_s == 0.0 and seen.times["a"].grad_s == pytest.approx(seen.times["a"].sample_s * 64)
+    assert fit.allowed == 2 and fit.noise == 2.5
+    two = BatchProfile(64, 1024, 64, ((0.0, 1.0),), {"a": TIMES, "b": TIMES})
+    other = GoodputFit(two, 1)
+    other.measure("a", 1, False, 1.0, 1.0)
+    known = other.profile({"a": 2.0, "b": 1.0}).times
+    assert known["b"].sample_s == pytest.approx(2 * known["a"].sample_s)
+
+
+@pytest.mark.parametrize("name", ["pollux", "sia"])
+def test_policies_that_fit_end_up_with_the_truth(name: str) -> None:
+    """One job alone: it doubles its devices round by round, and loses little against one whose profile is known. The loop goes on
+    by the truth, and after some rounds the fitted goodput is the true one where the job runs."""
+    cluster, entry = one_kind(4), named(name)
+
+    def loop(fitted: bool) -> ReplayLoop:
+        return ReplayLoop(adaptive_jobs(1), cluster, entry.make([], cluster), entry.estimator(0.0, 0), fitted=fitted)
+
+    known, learnt = loop(False).run(), loop(True)
+    found = learnt.run()
+    assert known.states[0].finish_s < found.states[0].finish_s < 1.5 * known.states[0].finish_s
+    assert [stay.devices for stay in found.stays] == [1, 2, 4]
+    fit = found.states[0].fit
+    assert fit is not None
+    profile = fit.profile({"a": 1.0})
+    assert profile.goodput("a", 4, False, 1.0, 1.0) == pytest.approx(PROFILE.goodput("a", 4, False, 1.0, 1.0), rel=0.2)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies import gavel
 from bricolage.cluster.policies.allox import matched
 from bricolage.cluster.policies.elastic import satisfactory_share
 from bricolage.cluster.policies.hydra import best_order, order_cost
-from bricolage.cluster.policies.shockwave import planned_rounds
+from bricolage.cluster.policies.shockwave import expected_left_s, past_s, planned_rounds
 from bricolage.cluster.shares import Matrix, ShareProblem
 from tests.cluster.making import job, one_kind, replay
 
@@ -175,6 +176,22 @@ def test_the_market_gives_each_some_and_all_what_they_need() -> None:
         )
         is None
     ), "25 rounds do not fit into 20"
+
+
+def test_shockwave_expects_batch_sizes_by_what_it_has_seen() -> None:
+    """Ten epochs of two batch sizes, five of each expected at first; after two of the first, 7 / 12 of ten are: 3.83 and 4.17 left,
+    scaled to the eight that are."""
+    phases = (WorkPhase(6.0, {"a": 1.0}), WorkPhase(4.0, {"a": 2.0}))
+    one = TrainingJob("x", 0.0, phases)
+    state = JobState(0, one, one.steps, ("a",))
+    assert expected_left_s(state) == pytest.approx(5 + 5 / 2) and past_s(state) == 0.0
+    state.done = 2.0
+    assert past_s(state) == 2.0
+    assert expected_left_s(state) == pytest.approx(7 / 12 * 10 - 2 + 5 / 12 * 10 / 2)
+    state.phase, state.before, state.done = 1, 6.0, 1.0
+    assert past_s(state) == 6.5 and 3 / 2 < expected_left_s(state) < 3.0
+    plain = job(1, 0.0, 8.0)
+    assert expected_left_s(JobState(1, plain, 8.0, ("a",), done=3.0)) == 5.0
 
 
 def test_shockwave_serves_all() -> None:

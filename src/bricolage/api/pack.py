@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from bricolage import scratch
 from bricolage.api.context import open_context, open_pool
 from bricolage.api.deciding import Start, decide_bucket, decision_key, make_plan
+from bricolage.api.pack_nodes import PackNodes
 from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
 from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
@@ -90,6 +91,7 @@ def pack(
     replan: bool = False,
     progress: Progress | None = None,
     shown: str | Path = "targets",
+    ray: str | None = None,
 ) -> Packed:
     """Decides for each target how it runs a model fastest, and writes all plans over one set of weights.
 
@@ -101,43 +103,80 @@ def pack(
             of memory are the targets'.
         inputs, replan, progress: as for `optimize`.
         shown: where the targets come from, for errors.
+        ray: address of the Ray cluster, as `ray.init` takes it, whose nodes decide on the targets with `ray`.
 
     Raises:
-        BadTargets: one asks for what this machine has not.
+        BadTargets: one asks for what this machine has not, or for a node where no cluster is named.
+        BadOption: a cluster is named, and no target is for a node.
+        MissingLibrary, UnreachableCluster: the cluster cannot be used.
+        PackNodeFailed: a node that a target needs is not there, or its decision came to nothing.
         As `optimize`, of any target.
     """
     options, progress = options or Options(), progress or Silent()
-    made = {one.name: _options(one, options, shown) for one in targets}
+    own, afar = tuple(one for one in targets if not one.ray), tuple(one for one in targets if one.ray)
+    _check_cluster(afar, ray, shown)
+    made = {one.name: _options(one, options, shown) for one in own}
     began, directory = time.monotonic(), working_folder()
     try:
-        with scratch.using(directory, keep=True), open_pool(options) as pool:
+        with scratch.using(directory, keep=True), _nodes(ray, afar) as nodes, open_pool(options) as pool:
             opened = open_source(source, options, directory, example_inputs=None, dynamic=None, given=inputs)
             seconds = {"model": time.monotonic() - began}
-            shared = _Shared(opened, pool, ModelFindings(), replan, progress)
-            decided: dict[str, Plan] = {}
-            entries: dict[str, PackEntry] = {}
-            graphs = [bucket.graph for bucket in opened.buckets]
-            order = tree(tuple(targets))
-            for at, (target, parent) in enumerate(order):
-                started = time.monotonic()
-                own = made[target.name]
-                above = None if parent is None else decided[parent.name]
-                coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
-                then = tuple(_setting(made[one.name]) for one, _ in coming if one.memory_mb is None)
-                if parent is not None and own == made[parent.name]:  # its device is described; here they are one
-                    plan, held = decided[parent.name], entries[parent.name].resident_bytes
-                else:
-                    plan, held = _decided(shared, target, own, above, then)
-                decided[target.name] = plan
-                file = "plan.json" if target.name == targets[0].name else f"plan-{target.name}.json"
-                name = parent.name if parent is not None else ""
-                entries[target.name] = _entry(target, file, name, plan, held, time.monotonic() - started, graphs)
-            found = Pack(tuple(entries[one.name] for one in targets), seconds)
-            plans = tuple(decided[one.name] for one in targets)
+            if nodes is not None:
+                nodes.begin(opened, options, replan)
+            decided = _decided_here(_Shared(opened, pool, ModelFindings(), replan, progress), own, made)
+            if nodes is not None:
+                progress.start("targets on Ray nodes")
+                decided |= {name: (one.plan, one.entry) for name, one in nodes.take(opened).items()}
+                progress.finish()
+            plans = tuple(decided[one.name][0] for one in targets)
+            files = ["plan.json", *(f"plan-{one.name}.json" for one in targets[1:])]
+            entries = (replace(decided[one.name][1], plan=file) for one, file in zip(targets, files, strict=True))
+            found = Pack(tuple(entries), seconds)
             artifact.save(plans[0], directory, Path(output), found, plans)
     finally:
         scratch.remove(directory)
     return Packed(found, plans)
+
+
+def _check_cluster(afar: Sequence[PackTarget], ray: str | None, shown: str | Path) -> None:
+    """Whether a cluster is named where targets need one, and only there.
+
+    Raises:
+        BadTargets, BadOption: it is not so.
+    """
+    if afar and ray is None:
+        reason = (
+            f"target '{afar[0].name}' is for a node with '{afar[0].ray}', and no Ray cluster is named (--ray ADDRESS)"
+        )
+        raise BadTargets(path=shown, reason=reason)
+    if ray is not None and not afar:
+        raise BadOption(option="--ray", value=ray, advice="Give a target `ray = ...`, or leave the cluster out")
+
+
+def _nodes(ray: str | None, afar: Sequence[PackTarget]) -> AbstractContextManager[PackNodes | None]:
+    return nullcontext(None) if ray is None else closing(PackNodes(ray, afar))
+
+
+def _decided_here(
+    shared: _Shared, targets: Sequence[PackTarget], made: Mapping[str, Options]
+) -> dict[str, tuple[Plan, PackEntry]]:
+    """The targets that are this machine, from loose to tight."""
+    found: dict[str, tuple[Plan, PackEntry]] = {}
+    graphs = [bucket.graph for bucket in shared.opened.buckets]
+    order = tree(tuple(targets))
+    for at, (target, parent) in enumerate(order):
+        started, own = time.monotonic(), made[target.name]
+        above = None if parent is None else found[parent.name]
+        coming = order[at + _AHEAD if at else 1 : at + _AHEAD + 1]  # those before are being compiled
+        then = tuple(_setting(made[one.name]) for one, _ in coming if one.memory_mb is None)
+        if parent is not None and above is not None and own == made[parent.name]:
+            plan, held = above[0], above[1].resident_bytes  # its device is described; here they are one
+        else:
+            plan, held = _decided(shared, target, own, above and above[0], then)
+        name = parent.name if parent is not None else ""
+        entry = _entry(target, name, plan, held, time.monotonic() - started, graphs)
+        found[target.name] = (plan, entry)
+    return found
 
 
 def _options(target: PackTarget, options: Options, shown: str | Path) -> Options:
@@ -222,7 +261,7 @@ def _teaches(parent: Bucket, before: Options, options: Options) -> bool:
 
 
 def _entry(
-    target: PackTarget, file: str, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
+    target: PackTarget, parent: str, plan: Plan, held: int, seconds: float, graphs: Sequence[Graph]
 ) -> PackEntry:
     device = selected(plan.provenance.options.isa, plan.provenance.options.cores)
     times = [bucket.winner.median_ms for bucket in plan.buckets]
@@ -232,7 +271,7 @@ def _entry(
         median = predicted.ms
     return PackEntry(
         target=target,
-        plan=file,
+        plan="plan.json",
         parent=parent,
         seconds=round(seconds, 3),
         median_ms=median if median is None else median * (target.scale or 1.0),
@@ -241,6 +280,7 @@ def _entry(
         system=device.system,
         architecture=device.architecture,
         resident_bytes=held,
+        measured_on=device.model,
         predicted_ms=None if predicted is None else (predicted.low_ms, predicted.high_ms),
     )
 

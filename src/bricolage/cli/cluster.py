@@ -76,6 +76,10 @@ RateError = Annotated[
         help="So are rates on kinds of device that a job has not run on yet; default: as the intervals of --rates say, else exact.",
     ),
 ]
+Fitted = Annotated[
+    bool,
+    typer.Option("--fitted", help="Policies know of batch sizes only what was fitted from a job's own running."),
+]
 Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Draws of these errors.")]
 Why = Annotated[list[str] | None, typer.Option("--why", metavar="JOB", help="Say why this job waited. Repeatable.")]
 Page = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a page (HTML), too.")]
@@ -92,6 +96,7 @@ def replay(
     form: Format = "auto",
     error: Error = 0.0,
     rate_error: RateError = None,
+    fitted: Fitted = False,
     seeds: Seeds = 1,
     why: Why = None,
     out: Page = None,
@@ -103,7 +108,7 @@ def replay(
     output.check_writable(out)
     spec, found = _read(history, cluster, (rates, profiles), form)
     _check_why(why, found)
-    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, why)
+    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, why)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -138,6 +143,7 @@ def whatif(
     form: Format = "auto",
     error: Error = 0.0,
     rate_error: RateError = None,
+    fitted: Fitted = False,
     seeds: Seeds = 1,
     out: Page = None,
     as_json: a.Json = False,
@@ -156,8 +162,8 @@ def whatif(
     changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
-    before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
-    after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec)), seeds, None)
+    before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
+    after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -221,7 +227,7 @@ def _compared(
     found: JobHistory,
     spec: ClusterSpec,
     policy: list[str] | None,
-    errors_: tuple[float, float],
+    errors_: tuple[float, float, bool],
     seeds: int,
     why: list[str] | None,
 ) -> ClusterComparison:
@@ -233,6 +239,7 @@ def _compared(
         policy or ["all"],
         error=errors_[0],
         rate_error=errors_[1],
+        fitted=errors_[2],
         seeds=seeds,
         why=why or (),
         left_out=found.left_out,

@@ -26,6 +26,10 @@ def pack(
         typer.Option("-o", "--output", metavar="FILE", help="The pack; default: the model's name with .pack."),
     ] = None,
     data: a.Inputs = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="Ray cluster whose nodes decide on targets with `ray`."),
+    ] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if stored decisions exist.")] = False,
     as_json: a.Json = False,
     *,
@@ -49,7 +53,9 @@ def pack(
     output.check_writable(target)
     inputs = None if data is None else values.read_arrays(data)
     with output.stdout_kept(), progress.shown(lambda _: None) as shown:
-        found = run(model, wanted, target, options, inputs=inputs, replan=replan, progress=shown, shown=targets)
+        found = run(
+            model, wanted, target, options, inputs=inputs, replan=replan, progress=shown, shown=targets, ray=ray
+        )
     if as_json:
         from bricolage.codec import encode
 

@@ -19,12 +19,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
+
 from bricolage.codec import Length, Within
 
 _SATURATED = 0.999
 """Of the largest speed of a profile: more processors or memory than that takes are no use."""
 _SIZES = 50
 """Batch sizes that are tried, at equal ratios, as adaptdl does; and as many that fill the devices."""
+Matrix = npt.NDArray[np.float64]
 Seconds = Annotated[float, Within(0.0, 1e6)]
 Amounts = Annotated[tuple[Annotated[float, Within(1e-6, 1e9)], ...], Length(1, 64)]
 
@@ -101,8 +105,10 @@ class StepTimes:
     overlap: Annotated[float, Within(1.0, 10.0)] = 1.0
     """g; 1: exchanges wait for computing, 10: they are hidden behind it."""
 
-    def throughput(self, devices: int, spread: bool, local: float, accumulated: int = 0) -> float:
-        """Samples a second.
+    def throughput(
+        self, devices: int, spread: bool, local: float | Matrix, accumulated: float | Matrix = 0.0
+    ) -> Matrix:
+        """Samples a second; of several batch sizes where arrays are given.
 
         Args:
             devices: K.
@@ -110,12 +116,18 @@ class StepTimes:
             local: m.
             accumulated: s.
         """
-        grad, sync = self.grad_s + self.sample_s * local, 0.0
-        if devices > 1:
-            base, more = (self.network_s, self.network_device_s) if spread else (self.sync_s, self.sync_device_s)
-            sync = base + more * max(devices - 2, 0)
-        step = max(grad, sync) * (1.0 + (min(grad, sync) / max(grad, sync)) ** self.overlap) ** (1.0 / self.overlap)
-        return float(devices * local * (accumulated + 1) / (accumulated * grad + step))
+        grad, sync = self.grad_s + self.sample_s * local, self.exchange_s(devices, spread)
+        most, least = np.maximum(grad, sync), np.minimum(grad, sync)
+        step = most * (1.0 + (least / most) ** self.overlap) ** (1.0 / self.overlap)
+        found: Matrix = devices * local * (accumulated + 1) / (accumulated * grad + step)
+        return found
+
+    def exchange_s(self, devices: int, spread: bool) -> float:
+        """T_sync."""
+        if devices <= 1:
+            return 0.0
+        base, more = (self.network_s, self.network_device_s) if spread else (self.sync_s, self.sync_device_s)
+        return base + more * max(devices - 2, 0)
 
 
 @dataclass(frozen=True)
@@ -158,10 +170,21 @@ class BatchProfile:
             scale: M / M0.
             noise: r.
         """
+        return float(self.goodputs(self.times[kind], devices, spread, np.array(scale), noise))
+
+    def goodputs(self, times: StepTimes, devices: int, spread: bool, scales: Matrix, noise: float) -> Matrix:
+        """The same at several batch sizes, with times that may be others than the profile's."""
+        local = self.batch * scales / devices
+        accumulated = np.maximum(np.ceil(local / self.most_local - 1e-8) - 1, 0)
+        throughput = times.throughput(devices, spread, local / (accumulated + 1), accumulated)
+        found: Matrix = throughput * (noise + 1.0) / (noise + scales)
+        return found
+
+    def at_once(self, scale: float, devices: int) -> tuple[float, int]:
+        """m and s at a batch size, by the initial one."""
         local = self.batch * scale / devices
         accumulated = max(math.ceil(local / self.most_local - 1e-8) - 1, 0)
-        throughput = self.times[kind].throughput(devices, spread, local / (accumulated + 1), accumulated)
-        return throughput * (noise + 1.0) / (noise + scale)
+        return local / (accumulated + 1), accumulated
 
     def speed(self, kind: str, devices: int, spread: bool, scale: float, noise: float, own: tuple[int, bool]) -> float:
         """Goodput relative to that at the initial batch size on the devices that the job asks for.
@@ -193,8 +216,16 @@ def _best(
     times: StepTimes, batch: int, most_batch: int, most_local: int, devices: int, spread: bool, noise: float
 ) -> tuple[float, float]:
     profile = BatchProfile(batch, most_batch, most_local, ((0.0, noise),), {"": times})
-    ratio = most_batch / batch
-    scales = [ratio ** (n / (_SIZES - 1)) for n in range(_SIZES)]
-    full = devices * most_local / batch  # devices are exactly full: one sample more takes another step of accumulation
-    scales += [n * full for n in range(1, _SIZES) if 1.0 <= n * full <= ratio]
-    return max((profile.goodput("", devices, spread, scale, noise), scale) for scale in scales)
+    scales = _tried_scales(most_batch / batch, devices * most_local / batch)
+    goodputs = profile.goodputs(times, devices, spread, scales, noise)
+    best = int(goodputs.argmax())
+    return float(goodputs[best]), float(scales[best])
+
+
+@lru_cache(maxsize=1 << 12)
+def _tried_scales(ratio: float, full: float) -> Matrix:
+    """Batch sizes by the initial one: up to `ratio`, and those at which devices are exactly full, since one sample more takes
+    another step of accumulation."""
+    filled = full * np.arange(1, _SIZES)
+    even = ratio ** (np.arange(_SIZES) / (_SIZES - 1))
+    return np.concatenate([even, filled[(filled >= 1.0) & (filled <= ratio)]])

@@ -98,6 +98,7 @@ def compare(
     *,
     error: float = 0.0,
     rate_error: float = 0.0,
+    fitted: bool = False,
     seeds: int = 1,
     why: Sequence[str] = (),
     left_out: Mapping[str, int] | None = None,
@@ -111,6 +112,7 @@ def compare(
         names: of policies; "all" for every one that can serve.
         error: standard deviation of the logarithm of predicted lengths; 0: policies that want lengths know them.
         rate_error: the same of the rates of a job on kinds of device that it has not run on yet.
+        fitted: whether policies know of a job's batch sizes only what was fitted from its own running (`fitted.py`).
         seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
         left_out: what the reader of the history left out.
@@ -124,7 +126,7 @@ def compare(
     runs = []
     for entry in entries:
         told(entry.name)
-        runs.append(_Run.of(entry, jobs, cluster, (error, rate_error), seeds, why))
+        runs.append(_Run.of(entry, jobs, cluster, (error, rate_error, fitted), seeds, why))
     span = max((state.finish_s for run in runs for state in run.found.states), default=0.0)
     results = tuple(_result(run, cluster, span, why) for run in runs)
     return ClusterComparison(
@@ -157,16 +159,16 @@ class _Run:
         entry: PolicyEntry,
         jobs: Sequence[TrainingJob],
         cluster: ClusterSpec,
-        errors: tuple[float, float],
+        errors: tuple[float, float, bool],
         seeds: int,
         why: Sequence[str],
     ) -> _Run:
         """Replays; again for each further seed, where errors make a difference, and for each job whose wait is asked about."""
-        length_error, rate_error = errors
+        length_error, rate_error, fitted = errors
 
         def loop(seed: int = 0, keep: bool = True) -> ReplayLoop:
             beliefs = entry.estimator(length_error, seed, rate_error)
-            return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep)
+            return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep, fitted=fitted)
 
         found = loop().run()
         first = outcome(entry.name, found, cluster)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from bricolage.cluster.adaptive import BatchProfile, HostProfile, RunSetting
+from bricolage.cluster.fitted import GoodputFit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class JobState:
     service: dict[str, float] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
     """Kinds that it has run on."""
+    fit: GoodputFit | None = None
+    """What policies know of its batch sizes, where that is fitted while it runs; None: its profile."""
     believed: dict[str, float] = field(default_factory=dict)
     """By kind of device: the rate that the policy believes in, by the true one. A kind that the job has run on is known, and is
     not there."""
@@ -156,6 +159,12 @@ class JobState:
     def noise(self) -> float:
         """Variance over squared norm of its gradient, at its initial batch size; 0.0 where no profile says."""
         return 0.0 if self.job.batches is None else self.job.batches.noise_at(self.steps_done / self.job.steps)
+
+    def known_batches(self) -> tuple[BatchProfile | None, float]:
+        """Its profile and noise, as a policy knows them."""
+        if self.fit is None:
+            return self.job.batches, self.noise
+        return self.fit.profile({kind: self.rate_on(kind) for kind in self.kinds}), self.fit.noise
 
     def rate_on(self, kind: str, devices: int | None = None) -> float:
         """Steps a second in the present phase, as the policy believes."""
@@ -188,6 +197,8 @@ class JobState:
         if self.held and past > 0.0:
             self.done += self.rate * max(now - max(self.at_s, self.resumes_s), 0.0)
             self.attained_s += past * self.held * self.part
+            if self.fit is not None and now > self.resumes_s:
+                self.fit.measure(self.held_kind, self.held, len(self.nodes) > 1, self.setting.batch, self.noise)
             self.run_s += past
         self.at_s = now
 

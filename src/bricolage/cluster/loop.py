@@ -13,6 +13,7 @@ from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.admission import Admission
 from bricolage.cluster.engine import Engine, Gang, ReplayEngine, gang_of
 from bricolage.cluster.estimates import Estimator
+from bricolage.cluster.fitted import GoodputFit
 from bricolage.cluster.jobs import JobState, TrainingJob
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.observed import Observations
@@ -74,6 +75,8 @@ class ReplayLoop:
     standing: Mapping[int, Standing] = field(default_factory=dict)
     """By number; a job that is not there has done nothing and waits since its submission."""
     engine: Engine = field(default_factory=ReplayEngine)
+    fitted: bool = False
+    """Whether policies know of batch sizes only what was fitted from a job's own running."""
     now: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -203,6 +206,8 @@ class ReplayLoop:
         state.waits_since_s = min(self.now, state.job.submit_s)
         if factors := self.estimator.rates(state):
             state.believe(factors)
+        if self.fitted and state.job.batches is not None:
+            state.fit = GoodputFit(state.job.batches, state.job.devices)
         if (stood := self.standing.get(state.number)) is not None:
             mate = None if stood.mate is None else self.states[stood.mate]
             stand(state, stood, self.pools, mate)

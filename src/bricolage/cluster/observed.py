@@ -20,6 +20,7 @@ from bricolage.cluster.engine import (
     NodeGone,
     Report,
 )
+from bricolage.cluster.fitted import learnt_scaling
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.placement import NodePool
 
@@ -71,6 +72,8 @@ class Observations:
         """By number, since when a job runs where it is, and with how many steps it began there."""
         self._failed: dict[int, tuple[int, float]] = {}
         """By number, how often a job has failed with so many steps."""
+        self._rates: dict[int, dict[str, dict[int, float]]] = {}
+        """By number and kind: steps a second that a job was seen to do, by its number of devices."""
         self.given_up: dict[int, str] = {}
         """By number, why a job is not wanted any more."""
 
@@ -152,10 +155,15 @@ class Observations:
         if now - since < _SOONEST_S or report.steps <= before:
             return
         rate = (report.steps - before) / (now - since)
+        seen = self._rates.setdefault(state.number, {}).setdefault(state.held_kind, {})
+        seen[state.held] = rate
         if abs(rate / state.rate - 1.0) > _DRIFT:
-            rates = dict(state.job.phases[0].rates)
-            rates[state.held_kind] *= rate / state.rate
-            state.job = replace(state.job, phases=(WorkPhase(state.job.steps, rates),))
+            rates, scaling = dict(state.job.phases[0].rates), state.job.scaling
+            if len(seen) > 1 and len(scaling) > 1:
+                rates[state.held_kind], scaling = learnt_scaling(scaling, state.job.devices, seen)
+            else:
+                rates[state.held_kind] *= rate / state.rate
+            state.job = replace(state.job, phases=(WorkPhase(state.job.steps, rates),), scaling=scaling)
             state.rate = rate
             self._loop.scheduler.changed(state, now)
 

@@ -78,6 +78,16 @@ class BadTargets(UsageError):
     hint = "docs/packs.md lists what such a file may hold"
 
 
+class PackNodeFailed(UsageError):
+    """Targets with `ray` are decided on another machine."""
+
+    what = "target '{target}' was not decided on a Ray node that offers '{resource}': {reason}"
+    hint = (
+        "Start a node with it (ray start --address=HOST:6379 --resources '{{\"{resource}\": 1}}'), "
+        "or leave `ray` out of the target"
+    )
+
+
 class NotPack(UsageError):
     what = "'{path}' has one plan, and a {option} was given"
     hint = "Leave it out, or give a pack (`bricolage pack`)"

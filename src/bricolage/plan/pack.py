@@ -23,7 +23,8 @@ _ISA_RANK: Mapping[str, int] = {"": 2, "avx512": 1, "avx2": 0}
 
 @dataclass(frozen=True)
 class PackTarget:
-    """A kind of device that a plan is for, as the user describes it: this machine, or a part of it."""
+    """A kind of device that a plan is for, as the user describes it: this machine, another one of a Ray cluster, or a
+    part of it."""
 
     name: TargetName
     precision: Precision = "highest"
@@ -40,12 +41,18 @@ class PackTarget:
     `gbytes`, or neither. Its times are predicted."""
     gbytes: Annotated[float, Within(1e-3, 1e12)] | None = None
     """The bandwidth of its memory, 10⁹ bytes a second."""
+    ray: Annotated[str, Matching(r"[A-Za-z0-9_:.-]{0,80}", "name of a resource")] = ""
+    """Of a device that is another machine: the resource of a Ray cluster whose nodes decide on the target. Empty: this machine."""
 
     def __post_init__(self) -> None:
         if (self.gflops is None) != (self.gbytes is None):
             raise ValueError(f"target '{self.name}' has only one of gflops and gbytes; give both, or neither")
         if self.gflops is not None and self.scale is not None:
             raise ValueError(f"target '{self.name}' has both scale and gflops; give one of them")
+        if self.ray and (self.scale is not None or self.gflops is not None):
+            raise ValueError(
+                f"target '{self.name}' is measured on a node: it takes neither scale nor gflops beside ray"
+            )
 
     @property
     def peaks(self) -> Peaks | None:
@@ -53,7 +60,9 @@ class PackTarget:
         return None if self.gflops is None or self.gbytes is None else Peaks(self.gflops, self.gbytes)
 
     def looser(self, other: PackTarget) -> bool:
-        """Whether whatever fits the other one fits this one: nothing of it is tighter."""
+        """Whether whatever fits the other one fits this one: nothing of it is tighter. Of another machine it never is."""
+        if self.ray != other.ray:
+            return False
         mine, theirs = self._limits(), other._limits()
         return all(a >= b for a, b in zip(mine, theirs, strict=True))
 
@@ -93,6 +102,8 @@ class PackEntry:
     every one by moving. None where it was measured."""
     resident_bytes: Amount = 0
     """Of a fresh process that loaded it and ran once."""
+    measured_on: str = ""
+    """The model of the processor whose times these are."""
 
 
 @dataclass(frozen=True)

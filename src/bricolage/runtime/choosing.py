@@ -65,6 +65,8 @@ def choose(
     bound = min(BOUNDS[entry.target.precision] for entry in able)
     if precision is None:
         able = [entry for entry in able if BOUNDS[entry.target.precision] == bound]
+    # Times of several processors do not say which plan is fastest here.
+    able = [entry for entry in able if entry.measured_on == here.model] or able
     least = min((one.median_ms for one in able if one.median_ms is not None), default=0.0)
     near = [one for one in able if one.median_ms is None or one.median_ms <= _NEAR * least]
     best = min(near, key=lambda one: (-one.threads, -len(one.instructions), one.median_ms or 0.0))

@@ -154,8 +154,6 @@ class RayEngine(GangEngine[_RayGang]):
 
     def _invite(self, ray_id: str, address: str) -> None:
         """Has a node's station started, or finds the one that an earlier driver left."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         actor = (
             self._ray.remote(JobStation)
             .options(
@@ -164,7 +162,7 @@ class RayEngine(GangEngine[_RayGang]):
                 namespace=self._space,
                 lifetime="detached",
                 get_if_exists=True,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False),
+                scheduling_strategy=self._session.on_node(ray_id),
             )
             .remote()
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,9 @@ from scipy.sparse import coo_array
 from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.target import Apart, ClusterView, Target
+
+_GAP = 1e-3
+"""That the sum of costs may be above the least one."""
 
 
 def levels(state: JobState) -> tuple[tuple[int, float], ...]:
@@ -33,12 +37,14 @@ def speeds(state: JobState, kind: str, node: int) -> list[tuple[int, float, floa
         kind: of device.
         node: devices of the largest node of the kind.
     """
-    batches = state.job.batches
+    batches, noise = state.known_batches()
     if batches is None or kind not in batches.times:
         return [(devices, speed, 1.0) for devices, speed in levels(state)]
-    own, noise, found = state.job.devices, state.noise, list[tuple[int, float, float]]()
+    own, found = state.job.devices, list[tuple[int, float, float]]()
     base = batches.goodput(kind, own, own > node, 1.0, noise)
     for devices, _ in sorted(state.job.scaling or ((own, 1.0),)):
+        if state.fit is not None and devices > state.fit.allowed:
+            break
         goodput, scale = batches.best(kind, devices, devices > node, noise)
         if not found or goodput / base > found[-1][1]:
             found.append((devices, goodput / base, scale))
@@ -222,6 +228,83 @@ class ElasticFlow(Apart):
         self._admitted.discard(state.number)
 
 
+def best_configurations(
+    view: ClusterView, costs: Sequence[Sequence[tuple[str, int, float]]], waiting: float, limit_s: float
+) -> Target:
+    """One configuration for each job, or none, such that the sum of costs is least (an integer programme on HiGHS, within 0.1 %).
+    Where the present configurations are as good, they stay.
+
+    Args:
+        view: jobs and devices.
+        costs: of each job its configurations: kind, number of devices, cost.
+        waiting: cost of a job without devices.
+        limit_s: seconds after which the best that is known by then is taken.
+    """
+    choices = [list(_undominated(some, waiting)) for some in costs]
+    best = {
+        state.number: min(some, key=lambda one: one[2])[:2]
+        for state, some in zip(view.states, choices, strict=True)
+        if some
+    }
+    if _fits(best, view.capacity):
+        return best
+    columns = [(row, *one) for row, some in enumerate(choices) for one in some]
+    m, kinds = len(view.states), list(view.capacity)
+    number = np.arange(len(columns))
+    one_each = coo_array((np.ones(len(columns)), ([row for row, *_ in columns], number)), shape=(m, len(columns)))
+    held = coo_array(
+        ([count for *_, count, _ in columns], ([kinds.index(kind) for _, kind, *_ in columns], number)),
+        shape=(len(kinds), len(columns)),
+    )
+    gains = np.array([cost - waiting for *_, cost in columns])
+    found = milp(
+        gains,
+        constraints=[
+            LinearConstraint(one_each, -np.inf, 1),
+            LinearConstraint(held, -np.inf, list(view.capacity.values())),
+        ],
+        integrality=np.ones(len(columns)),
+        bounds=(0, 1),
+        options={"time_limit": limit_s, "mip_rel_gap": _GAP},
+    )
+    now = {state.number: (state.held_kind, state.held) for state in view.states if state.held}
+    if found.x is None:
+        return now
+    chosen = [columns[index] for index in np.flatnonzero(found.x > 0.5)]
+    if now and _total(view, costs, now, waiting) <= sum(cost - waiting for *_, cost in chosen) + 1e-9:
+        return now
+    return {view.states[row].number: (kind, count) for row, kind, count, _ in chosen}
+
+
+def _undominated(some: Sequence[tuple[str, int, float]], waiting: float) -> Iterator[tuple[str, int, float]]:
+    """Without configurations that cost no less than waiting, or than fewer devices of the same kind: no best choice has them."""
+    least: dict[str, float] = {}
+    for kind, count, cost in sorted(some, key=lambda one: (one[1], one[2])):
+        if cost < least.get(kind, waiting):
+            least[kind] = cost
+            yield kind, count, cost
+
+
+def _total(
+    view: ClusterView, costs: Sequence[Sequence[tuple[str, int, float]]], target: Target, waiting: float
+) -> float:
+    """Of the costs above waiting; infinite where a job is to have what it cannot."""
+    total = 0.0 if _fits(target, view.capacity) else math.inf
+    for state, some in zip(view.states, costs, strict=True):
+        if state.number in target:
+            kind, count = target[state.number]
+            cost = next((cost for one, devices, cost in some if (one, devices) == (kind, count)), math.inf)
+            total += cost - waiting
+    return total
+
+
+def _fits(target: Target, capacity: Mapping[str, int]) -> bool:
+    used: dict[str, int] = {}
+    for kind, count in target.values():
+        used[kind] = used.get(kind, 0) + count
+    return all(count <= capacity.get(kind, 0) for kind, count in used.items())
+
+
 @dataclass
 class Sia(Adapting):
     """Sia (Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, SOSP'23), from its description: each round an integer programme
@@ -246,34 +329,11 @@ class Sia(Adapting):
         return self.adapt(view, self._chosen(view))
 
     def _chosen(self, view: ClusterView) -> Target:
-        columns: list[tuple[int, str, int, float]] = []
-        for row, state in enumerate(view.states):
-            columns += [(row, *one) for one in self._configurations(state, view)]
-        if not columns:
-            return {}
-        m, kinds = len(view.states), list(view.capacity)
-        number = np.arange(len(columns))
-        one_each = coo_array((np.ones(len(columns)), ([row for row, *_ in columns], number)), shape=(m, len(columns)))
-        held = coo_array(
-            ([count for *_, count, _ in columns], ([kinds.index(kind) for _, kind, *_ in columns], number)),
-            shape=(len(kinds), len(columns)),
-        )
-        found = milp(
-            [cost - self.waiting for *_, cost in columns],
-            constraints=[
-                LinearConstraint(one_each, -np.inf, 1),
-                LinearConstraint(held, -np.inf, list(view.capacity.values())),
-            ],
-            integrality=np.ones(len(columns)),
-            bounds=(0, 1),
-            options={"time_limit": self.limit_s, "mip_rel_gap": 1e-3},
-        )
-        if found.x is None:
-            return {state.number: (state.held_kind, state.held) for state in view.states if state.held}
-        chosen = [columns[index] for index in np.flatnonzero(found.x > 0.5)]
-        return {view.states[row].number: (kind, count) for row, kind, count, _ in chosen}
+        costs = [self.configurations(state, view) for state in view.states]
+        return best_configurations(view, costs, self.waiting, self.limit_s)
 
-    def _configurations(self, state: JobState, view: ClusterView) -> list[tuple[str, int, float]]:
+    def configurations(self, state: JobState, view: ClusterView) -> list[tuple[str, int, float]]:
+        """Kinds and numbers of devices that a job can have, with their costs."""
         per_kind = {kind: speeds(state, kind, max(view.cluster.nodes(kind))) for kind in state.kinds}
         most = max(2 * state.held, *(some[0][0] for some in per_kind.values()))
         some = [

@@ -102,34 +102,36 @@ class Shockwave(Apart):
     power: float = 12.0
     close: float = 20.0
     """Power for jobs that end within a round. Published is 100, which is beyond what HiGHS can scale."""
+    again: int = 8
+    """Rounds after which it is planned anew, where nobody came or went."""
     _fair: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """By job: the latest estimate of its fair finish, since when it holds, and the integral of those before."""
     _plan: dict[int, int] = field(default_factory=dict)
     _priority: dict[int, float] = field(default_factory=dict)
     _left: int = 0
-    _known: tuple[tuple[int, int], ...] = ()
+    _known: tuple[int, ...] = ()
 
     def target(self, view: ClusterView) -> Target:
-        """The plan's next round; a new plan where jobs came, went or changed, or the old one is over."""
-        known = tuple((state.number, state.phase) for state in view.states)
+        """The plan's next round; a new plan where jobs came or went, or the old one is over."""
+        known = tuple(state.number for state in view.states)
         if known != self._known or self._left == 0:
-            self._known, self._left = known, self.window
+            self._known, self._left = known, min(self.again, self.window)
             self._plan = self._replan(view)
+        slack = self._left + self.window - min(self.again, self.window)
         order = sorted(
             (state for state in view.states if self._plan.get(state.number, 0) > 0),
-            key=lambda one: (self._plan[one.number] < self._left, -self._priority[one.number], one.number),
+            key=lambda one: (self._plan[one.number] < slack, -self._priority[one.number], one.number),
         )
         self._left -= 1
         wanted = filled(order, view)
         for number in wanted:
             self._plan[number] -= 1
-        rest = sorted(view.states, key=lambda one: (-one.left_s(one.kinds[0]), one.number))
+        rest = sorted(view.states, key=lambda one: (-expected_left_s(one), one.number))
         return filled(rest, view, wanted)
 
-    def _fair_finish(self, state: JobState, share: float, now: float) -> float:
+    def _fair_finish(self, state: JobState, share: float, left_s: float, now: float) -> float:
         """When it would end with its part of the devices: the mean over time of past estimates, and a tenth of the latest."""
-        whole = (state.steps_done + state.predicted_left()) / state.rate_on(state.kinds[0])
-        latest = state.job.submit_s + whole / share
+        latest = state.job.submit_s + (past_s(state) + left_s) / share
         before, since, integral = self._fair.get(state.number, (latest, now, 0.0))
         integral += before * (now - since)
         self._fair[state.number] = (latest, now, integral)
@@ -139,35 +141,70 @@ class Shockwave(Apart):
     def _replan(self, view: ClusterView) -> dict[int, int]:
         states = view.states
         share = min(1.0, view.devices / len(states))
-        fair = np.array([self._fair_finish(state, share, view.now) for state in states])
-        left_s = np.array([state.left_s(state.kinds[0]) for state in states])
+        left_s = np.array([expected_left_s(state) for state in states])
+        fair = np.array([self._fair_finish(s, share, left, view.now) for s, left in zip(states, left_s, strict=True)])
         steps = np.array([state.steps_done + state.predicted_left() for state in states])
-        gain = np.array([state.rate_on(state.kinds[0]) for state in states]) * self.every_s / steps
+        done = np.array([state.steps_done for state in states])
+        past = np.array([past_s(state) for state in states])
+        now = np.array([state.rate_on(state.kinds[0]) for state in states])
+        rate = np.where(done > 0.0, done / np.maximum(past, 1e-9), now)  # planned steps take the mean of those before
         rho = (view.now + left_s / share) / np.maximum(fair, 1.0)
         powers = np.where(left_s < self.every_s, self.close, self.power)
         weights = np.where(rho > self.rho_most, np.clip(rho, 1.0, 100.0) ** powers, 1.0)
-        self._priority = {state.number: float(one) for state, one in zip(states, rho, strict=True)}
         # What is left after the window it gets done with its part of the devices; the rest must be inside.
-        after = np.maximum(self.rho_most * fair - view.now - self.window * self.every_s, 0.0) * share
-        floor = np.clip(np.ceil((left_s - after) / self.every_s), 0, self.window)
-        plan: list[int] | None = None
+        after = (self.rho_most * fair - view.now - self.window * self.every_s) * share
+        floor = np.clip(np.ceil((left_s - np.maximum(after, 0.0)) / self.every_s), 0, self.window)
+        gangs, plan = [state.job.devices for state in states], None
         for floors, weight in ((floor, np.ones(len(states))), (0 * floor, weights)):
-            plan = plan or planned_rounds(
-                [state.job.devices for state in states],
-                np.array([state.steps_done for state in states]) / steps,
-                gain,
-                left_s,
-                floors,
-                weight,
-                devices=view.devices,
-                window=self.window,
-                round_s=self.every_s,
-                k=self.k,
-            )
-        return {state.number: count for state, count in zip(states, plan or [self.window] * len(states), strict=True)}
+            if weight is weights or (after >= 0.0).all():  # who is to end within the window cannot be promised it
+                plan = plan or planned_rounds(
+                    gangs,
+                    done / steps,
+                    rate * self.every_s / steps,
+                    left_s,
+                    floors,
+                    weight,
+                    devices=view.devices,
+                    window=self.window,
+                    round_s=self.every_s,
+                    k=self.k,
+                )
+        rounds = plan or [self.window] * len(states)
+        # The published second programme: least sum of weight times mean round. One round of a job earlier is worth weight / rounds.
+        self._priority = {
+            state.number: float(weight) / (max(count, 1) * state.job.devices)
+            for state, weight, count in zip(states, weights, rounds, strict=True)
+        }
+        return {state.number: count for state, count in zip(states, rounds, strict=True)}
 
     def ended(self, state: JobState, now: float) -> None:
         """It leaves the market."""
         del now
         self._fair.pop(state.number, None)
         self._plan.pop(state.number, None)
+
+
+def past_s(state: JobState) -> float:
+    """Seconds of running that what is done has taken, on the first of its kinds."""
+    kind, phases = state.kinds[0], state.job.phases
+    before = sum(phase.steps / phase.rates[kind] for phase in phases[: state.phase])
+    return before + state.done / phases[state.phase].rates[kind]
+
+
+def expected_left_s(state: JobState) -> float:
+    """Seconds of running that are expected, on the first of its kinds: steps at each batch size as a Dirichlet posterior has them,
+    whose prior is an equal part of all steps for each batch size that the job can have. Of a job with one batch size: what is left
+    at its rate."""
+    kind = state.kinds[0]
+    phases = state.job.phases
+    left = state.predicted_left()
+    if len(phases) == 1:
+        return left / state.rate_on(kind)
+    seen: dict[float, float] = {phase.rates[kind]: 0.0 for phase in phases}
+    for number, phase in enumerate(phases[: state.phase + 1]):
+        seen[phase.rates[kind]] += phase.steps if number < state.phase else state.done
+    whole, done = state.steps_done + left, state.steps_done
+    prior = whole / len(seen)
+    expected = {rate: max(whole * (prior + steps) / (whole + done) - steps, 0.0) for rate, steps in seen.items()}
+    total = max(sum(expected.values()), 1e-12)
+    return sum(steps / rate for rate, steps in expected.items()) * left / total / state.believed.get(kind, 1.0)

@@ -98,8 +98,6 @@ class Membership:
 
     def enlist(self) -> None:
         """An actor for every living node that has none and may have one. Looks at most every few seconds."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         if time.monotonic() < self._looked + _LOOK_S:
             return
         self._looked = time.monotonic()
@@ -112,7 +110,7 @@ class Membership:
                 self._refuse(ray_id, f"the processes of {facts['NodeManagerHostname']} keep ending")
                 continue
             setup = Setup(self._device.isa, slots, self._memory_limit, registry.added())
-            where = NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False)
+            where = self._session.on_node(ray_id)
             actor = self.ray.remote(Station).options(num_cpus=slots, scheduling_strategy=where).remote(encode(setup))
             self._started[ray_id] = self._started.get(ray_id, 0) + 1
             name = f"{ray_id}-{self._started[ray_id]}"
