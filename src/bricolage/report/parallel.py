@@ -35,6 +35,10 @@ def plan_words(one: PipelinePlan) -> str:
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:
         parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
+    if one.divided:
+        numbers = ", ".join(str(stage + 1) for stage in one.divided)
+        which = "all stages" if len(one.divided) == one.stages else f"stage{'s' * (len(one.divided) > 1)} {numbers}"
+        parts.append(f"weights of {which} divided")
     return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
 
 

@@ -59,28 +59,29 @@ def plan_step(
     number = spec.devices.here or len(described.machine.devices if described else ())
     link = None if described is None else slowest_link(described, spec)
     work = StepTimings(spec, number, described, seconds)
-    shown.start("timing the step", 2 + len(work.sizes))
+    shown.start("timing the parts of the step", len(work.sizes))
     threads = torch.get_num_threads()
     try:
-        alone = work.alone()
-        shown.advance(1)
         layers, notes = work.layers(shown)
+        shown.start("timing the step in one process")
+        alone = work.alone()
+        shown.start("measuring what joins the devices")
         problem = _problem_here(spec, work, layers) if link is None else _problem_there(spec, work, layers, link)
-        shown.advance(1)
-        shown.finish()
     finally:
         torch.set_num_threads(threads)
-    shown.start("dividing the step", 1)
+    shown.start("dividing the step into stages")
     try:
         found, refused = best_plans(problem, schedules, count=count), None
     except NoPipelinePlan as error:
         found, refused = [], error
+    shown.start("dividing its operators")
     divided = divided_plans(work, problem, min((one.step_ms for one in found), default=math.inf))
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
-    shown.advance(1)
+    shown.start("planning for other devices")
+    made = _document(spec, work, problem, found, alone, divided, notes)
     shown.finish()
-    return _document(spec, work, problem, found, alone, divided, notes)
+    return made
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
