@@ -27,8 +27,8 @@ the best pipelines, plain data parallelism and a single process; `median_error`,
 `median_relative_error` (by the single process's times, predicted and measured); of all pairs whose measured times
 differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
 
-With `--step-operators` a step of PyTorch is planned as `bricolage train plan` does, on `--devices` described devices: printed are its
-seconds by what it does (`phases`), and its operators, forward and backward, as counted.
+With `--step-operators` a step of PyTorch is planned as `bricolage train plan` does, on `--devices` described devices: printed are
+its seconds by what it does (`phases`), and its operators, forward and backward, as counted.
 """
 
 from __future__ import annotations

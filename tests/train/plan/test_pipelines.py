@@ -81,10 +81,13 @@ def test_stages_lie_divided_among_replicas_where_memory_forbids_whole_ones() -> 
     )
     found = best_plans(problem, ("1f1b",), count=20)
     both = [one for one in found if one.replicas == one.devices == 2]
-    assert len(both) == 1 and both[0].divided == (0, 1), "a stage of two layers lasts 80, or 40 in halves and 20 of a layer"
+    assert len(both) == 1 and both[0].divided == (0, 1), (
+        "a stage of two layers lasts 80, or 40 in halves and 20 of a layer"
+    )
     assert both[0].peak_bytes <= 120.0 < 80.0 + 2 * 30.0
     whole = next(
-        one for one in best_plans(replace(problem, memory_bytes=math.inf), ("1f1b",), count=20)
+        one
+        for one in best_plans(replace(problem, memory_bytes=math.inf), ("1f1b",), count=20)
         if one.replicas == one.devices == 2
     )
     assert not whole.divided and whole.step_ms <= both[0].step_ms * (1 + 1e-9)
@@ -94,7 +97,8 @@ def test_stages_lie_divided_among_replicas_where_memory_forbids_whole_ones() -> 
     ring = slow.ring_among(2)
     moved = 2 * gathered.micro_batches * 1.5 * ring.all_reduce_ms(10.0)
     alone = next(
-        one for one in best_plans(replace(slow, memory_bytes=math.inf), ("1f1b",), count=20)
+        one
+        for one in best_plans(replace(slow, memory_bytes=math.inf), ("1f1b",), count=20)
         if (one.replicas, one.devices) == (2, 2)
     )
     assert gathered.step_ms >= moved and gathered.exchange_ms == 0.0 and alone.exchange_ms > 0.0

@@ -168,10 +168,10 @@ class Pipeline:
         trained = [[one for one in some.parameters() if one.requires_grad] for some in self._stages.values()]
         self.weights = [one for some in trained for one in some]
         self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), some) for some in trained if some]
-        self._runs: ScheduleLoop | _TorchRuntime
+        self._runs: ScheduleLoop | TorchRuntime
         if expressible(schedule, division) and len(step.targets) == 1:
             self.engine = "torch"
-            self._runs = _TorchRuntime(division, schedule, seat, self._group, batches, step.loss)
+            self._runs = TorchRuntime(division, schedule, seat, self._group, batches, step.loss)
         else:
             self.engine = "loop"
             self._runs = ScheduleLoop(division, schedule, seat.device, seat.ranks, batches, step.loss)
@@ -227,7 +227,7 @@ def expressible(schedule: PipelineSchedule, division: Division) -> bool:
     return all(one.gradient for some in division.handed for one in some)
 
 
-class _TorchRuntime:
+class TorchRuntime:
     """PyTorch's runtime for schedules, which reads the table as CSV."""
 
     def __init__(

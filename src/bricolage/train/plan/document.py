@@ -120,6 +120,8 @@ class TrainingPlan:
     """None where plain data parallelism fits, or this does not either."""
     bound: float | None = None
     """No way takes less, milliseconds; None where the chosen pipeline says it."""
+    start_ms: Annotated[float, Within(0.0, 1e6)] = 0.0
+    """That each pass of a pipeline takes beyond its stage's computing; 0 where that was not measured."""
 
     def __post_init__(self) -> None:
         _ = self.problem
@@ -148,6 +150,7 @@ class TrainingPlan:
             self.step.batch_size,
             devices.link,
             devices.memory_bytes or math.inf,
+            self.start_ms,
             cores=devices.cores or math.inf,
             prefetch=self.prefetch,
             ring=self.ring,

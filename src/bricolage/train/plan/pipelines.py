@@ -17,8 +17,8 @@ from functools import cached_property
 
 from bricolage.errors import NoPipelinePlan
 from bricolage.search.partition import partitions
-from bricolage.train.plan.layers import even_blocks, in_blocks
 from bricolage.train.plan.division import DividedStages
+from bricolage.train.plan.layers import even_blocks, in_blocks
 from bricolage.train.plan.problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer, divisors
 from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
@@ -26,7 +26,7 @@ from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes,
 
 ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
 """Schedules that update weights between micro-batches: other training, so only where they are asked for."""
-PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
+PLANNED = ("1f1b", "dapple", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
 _RUNNER_UP = 1.25
 """Times the best plan: slower ones are not looked for, but for those on one device a replica."""
@@ -165,7 +165,10 @@ class _Cut:
         into, back = ([0.0] * len(forward),) * 2 if divided is None else divided.passes_ms(len(forward))
         return StageTimes(
             [ms + start + more for ms, more in zip(forward, into, strict=True)],
-            [samples * each + once + more + start + some for (each, once, more), some in zip(backward, back, strict=True)],
+            [
+                samples * each + once + more + start + some
+                for (each, once, more), some in zip(backward, back, strict=True)
+            ],
             [samples * each for each in sums["weight_gradient_ms"]],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
             [samples * each + once for each, once in in_two],
@@ -280,8 +283,7 @@ class _Choice:
             return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)
         updates = [
-            self.crowd
-            * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _held(row))
+            self.crowd * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _held(row))
             for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))

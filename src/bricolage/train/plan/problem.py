@@ -10,8 +10,7 @@ from functools import cached_property
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 
-
-DIVIDABLE = ("1f1b", "gpipe", "interleaved")
+DIVIDABLE = ("1f1b", "dapple", "gpipe", "interleaved")
 """Schedules whose stages may lie divided among replicas: a stage is on one device of each, and backward passes are whole."""
 
 
