@@ -65,7 +65,7 @@ def _plan_rows(made: TrainingPlan) -> list[list[str]]:
     rows: list[tuple[float, list[str]]] = []
     for one in made.plans:
         bubble = one.bubble if one.devices > 1 else None
-        exchange = one.exchange_ms if one.replicas > 1 else None
+        exchange = one.exchange_ms if one.replicas > 1 and len(one.divided) < one.stages else None
         rows.append((one.step_ms, row(plan_words(one), one.step_ms, exchange, one.peak_bytes, bubble)))
     if (some := made.layouts) is not None:
         told = f"sharded, {words.count(some.workers, 'device')}"

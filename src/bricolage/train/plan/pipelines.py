@@ -239,10 +239,25 @@ class _Choice:
             schedule = _table(self.name, self.devices, self.micro_batches)
         except ValueError:
             return None
-        chosen = self._divided(schedule)
-        return None if chosen is None else self.with_divided(chosen)._simulated(schedule)
+        needed = self._needed(schedule)
+        if needed is None:
+            return None
+        plan = self.with_divided(needed)._simulated(schedule)
+        gaining = needed | {stage for stage in range(len(self.cut.stages)) if self.can_divide and self._gains(stage)}
+        if plan is None or gaining == needed:
+            return plan
+        other = self.with_divided(gaining)
+        if max(other._peak(row) for row in schedule.rows) > self.problem.memory_bytes:
+            return plan
+        return min(plan, other._simulated(schedule) or plan, key=lambda one: one.step_ms)
 
-    def _divided(self, schedule: PipelineSchedule) -> frozenset[int] | None:
+    def _gains(self, stage: int) -> bool:
+        """Whether dividing a stage spares more of the exchange and the update behind its passes than it adds to these."""
+        update = self.crowd * self.cut.sums["update_ms"][stage] * (1.0 - 1.0 / self.replicas)
+        moving = self.micro_batches * sum(self.dividing.moving_ms(stage))
+        return self._exchange_ms(stage, self.replicas) + update > moving
+
+    def _needed(self, schedule: PipelineSchedule) -> frozenset[int] | None:
         """Stages that are divided among replicas: of each device that cannot hold its stages whole as many as it takes, those first
         that keep most. None where that does not suffice."""
         found: frozenset[int] = frozenset()
