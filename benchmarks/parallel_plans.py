@@ -9,6 +9,7 @@
         --micro-batches 512 --clusters 64 --groups 16,32,64
     python -m benchmarks.parallel_plans --spec step.toml --processes 2 --json
     python -m benchmarks.parallel_plans --growth --json --page growth.html
+    python -m benchmarks.parallel_plans --step-operators 1000 --devices 64 --json
 
 With `--sharding` operators are divided too: all devices as one group, plain data parallelism, and stages on groups of devices
 (Alpa's two levels); hosts have `--host` devices, joined by links of `--inside`. With
@@ -25,6 +26,9 @@ bandwidth (benchmarks/links.py; root and iproute2 are needed), and the plans are
 the best pipelines, plain data parallelism and a single process; `median_error`, `worst_error`,
 `median_relative_error` (by the single process's times, predicted and measured); of all pairs whose measured times
 differ by 5 %, those in the predicted order; `kept_ratio`, the worst time of the kept way by the faster of the two others.
+
+With `--step-operators` a step of PyTorch is planned as `bricolage train plan` does, on `--devices` described devices: printed are
+its seconds by what it does (`phases`), and its operators, forward and backward, as counted.
 """
 
 from __future__ import annotations
@@ -109,11 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--growth", action="store_true", help="seconds of planning up to 100,000 operators, 4,096 devices"
     )
+    parser.add_argument("--step-operators", type=int, help="plan a step of PyTorch of at least about so many operators")
     parser.add_argument("--page", type=Path, help="with --growth: an HTML page of the figures")
     parser.add_argument("--sizes", default="", help="with --growth: OPERATORS:DEVICES with commas, as 1000,10000:64")
     given = parser.parse_args(arguments)
     if given.growth:
         return _growth(given)
+    if given.step_operators is not None:
+        return _step(parser, given)
     if given.links:
         return _over_links(parser, given)
     schedules = given.schedule.split(",") if given.schedule else PLANNED
@@ -163,6 +170,16 @@ def _growth(given: argparse.Namespace) -> int:
         print(
             f"{one['kind']:18} {one['operators']:8,} operators {one['devices']:6,} devices {one['seconds']:8.1f} s  {told}"
         )
+    return 0
+
+
+def _step(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    from benchmarks.parallel_steps import planned_step, show  # imports PyTorch
+
+    if min(given.step_operators, given.devices, given.batch) < 1:
+        parser.error("operators, devices and samples are at least 1")
+    found = planned_step(given.step_operators, given.devices, given.batch, given.bandwidth, given.memory)
+    show(found, as_json=given.json)
     return 0
 
 

@@ -35,6 +35,10 @@ def plan_words(one: PipelinePlan) -> str:
     parts = [one.schedule, f"{one.replicas} x {words.count(one.devices, 'device')}"]
     if one.devices > 1 or one.micro_batches > 1:
         parts.append(f"{one.micro_batches} micro-batch{'es' if one.micro_batches > 1 else ''}")
+    if one.divided:
+        numbers = ", ".join(str(stage + 1) for stage in one.divided)
+        which = "all stages" if len(one.divided) == one.stages else f"stage{'s' * (len(one.divided) > 1)} {numbers}"
+        parts.append(f"weights of {which} divided")
     return ", ".join([*parts, *(["recomputed"] if one.recompute else [])])
 
 
@@ -61,7 +65,7 @@ def _plan_rows(made: TrainingPlan) -> list[list[str]]:
     rows: list[tuple[float, list[str]]] = []
     for one in made.plans:
         bubble = one.bubble if one.devices > 1 else None
-        exchange = one.exchange_ms if one.replicas > 1 else None
+        exchange = one.exchange_ms if one.replicas > 1 and len(one.divided) < one.stages else None
         rows.append((one.step_ms, row(plan_words(one), one.step_ms, exchange, one.peak_bytes, bubble)))
     if (some := made.layouts) is not None:
         told = f"sharded, {words.count(some.workers, 'device')}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from bricolage.train.parallel.executors import Pipeline
 from bricolage.train.parallel.worker import GradientCheck, compared, reference
@@ -32,6 +33,8 @@ class Found:
     checks: tuple[GradientCheck, ...]
     engines: tuple[str, ...]
     passes: tuple[tuple[str, ...], ...]
+    held: tuple[int, ...]
+    """Numbers of weights that this process holds."""
 
 
 def gradients(job: Several, rank: Rank) -> Found:
@@ -39,14 +42,20 @@ def gradients(job: Several, rank: Rank) -> Found:
     torch.set_num_threads(1)
     names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
     exact, own = reference(job.spec, rank, names)
-    checks, engines, passes = [], [], []
+    checks, engines, passes, held = [], [], [], []
     for plan, begins in zip(job.plans, job.begins, strict=True):
         schedule = SCHEDULES[plan.schedule](plan.devices, plan.micro_batches)
-        made = Pipeline(build(job.spec), plan, schedule, begins, rank.number, 60.0)
+        units = [f"layers.{number}" for number in range(4)]
+        made = Pipeline(build(job.spec), plan, schedule, begins, rank.number, 60.0, units)
         made.run()
         timed = made.run()
         here: Mapping[str, torch.Tensor] = made.gradients()
         checks.append(compared(names, exact, own, here, rank))
         engines.append(made.engine)
         passes.append(tuple(str(one) for one, _, _ in timed.passes))
-    return Found(tuple(checks), tuple(engines), tuple(passes))
+        held.append(sum(map(_held, made.weights)))
+    return Found(tuple(checks), tuple(engines), tuple(passes), tuple(held))
+
+
+def _held(one: torch.Tensor) -> int:
+    return (one.to_local() if isinstance(one, DTensor) else one).numel()

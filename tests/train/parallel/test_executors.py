@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_pipelines_give_the_gradients_of_the_single_process() -> None:
     assert found[0].engines == ("torch", "torch", "loop", "loop", "torch")
     assert found[3].engines[-1] == "none"
     assert found[0].passes[2][:4] == ("0F0", "0F1", "3F2", "3B2"), "the order of Chimera's first device"
+
+
+def test_stages_divided_among_their_replicas_give_the_gradients_of_the_single_process() -> None:
+    plans = (
+        replace(plan("1f1b", 2, 2, 4, 2), divided=(0, 1)),
+        replace(plan("gpipe", 2, 2, 2, 2, recompute=True), divided=(1,)),
+        replace(plan("interleaved", 2, 2, 2, 4), divided=(0, 3)),
+    )
+    found = run("plain", *plans)
+    assert all(check.accepted for one in found for check in one.checks), found[0].checks
+    assert found[0].engines == ("torch",) * 3
+    # A stage of 2 among 2 replicas holds half of its weights, and the whole ones hold all.
+    held = [[one.held[number] for one in found] for number in range(3)]
+    assert held[0][0] * 2 == pytest.approx(held[1][0], rel=0.01) and held[1][1] == held[0][1]
 
 
 def test_values_for_later_stages_are_handed_on_and_a_mask_without_gradient_is_sent_by_our_loop() -> None:

@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from bricolage.errors import BadOption
 from bricolage.train.parallel.division import Division, ModuleStage, batch_names, divide_module
 from bricolage.train.parallel.loop import MicroBatches, ScheduleLoop, TimedPasses
+from bricolage.train.parallel.sharded import divide_weights
 from bricolage.train.plan.problem import PipelinePlan
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import LossFunction, TrainingStep, build, make_optimiser, on_device, users_code
@@ -128,8 +130,18 @@ class Pipeline:
         begins: Sequence[str],
         rank: int,
         timeout_s: float,
+        units: Sequence[str] = (),
     ) -> None:
-        """`begins`: paths of the modules with which stages begin, but for the first. All processes of the default group make it.
+        """All processes of the default group make it.
+
+        Args:
+            step: whose module is divided; it is changed.
+            plan: with the stages whose weights lie divided among replicas.
+            schedule: the passes.
+            begins: paths of the modules with which stages begin, but for the first.
+            rank: of this process.
+            timeout_s: for which it waits for another.
+            units: paths of modules whose weights a divided stage gathers together.
 
         Raises:
             BadPlan: PyTorch cannot divide the module there, or two stages share weights.
@@ -139,6 +151,8 @@ class Pipeline:
         self._group = _pipeline_groups(seat, timeout_s)
         self._holders = _holder_groups(schedule, plan, timeout_s)
         self.engine = "none"
+        self.weights: list[torch.Tensor] = []
+        """That this process updates, as they lie here."""
         if not seat.takes_part:
             return
         own = MicroBatches.of(step.inputs, step.targets, plan.replicas)
@@ -147,12 +161,17 @@ class Pipeline:
         for one in division.stages:
             one.recompute = plan.recompute
         self._stages = {one.stage: division.stages[one.stage] for one in schedule.rows[seat.device]}
-        trained = [one for stage in self._stages.values() for one in stage.parameters() if one.requires_grad]
-        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained) if trained else None
-        self._runs: ScheduleLoop | _TorchRuntime
+        for number, stage in self._stages.items():
+            if number in plan.divided:
+                divide_weights(stage, units, self._holders[number][1])
+        # One for each stage: weights that lie divided and whole ones are not updated by one call.
+        trained = [[one for one in some.parameters() if one.requires_grad] for some in self._stages.values()]
+        self.weights = [one for some in trained for one in some]
+        self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), some) for some in trained if some]
+        self._runs: ScheduleLoop | TorchRuntime
         if expressible(schedule, division) and len(step.targets) == 1:
             self.engine = "torch"
-            self._runs = _TorchRuntime(division, schedule, seat, self._group, batches, step.loss)
+            self._runs = TorchRuntime(division, schedule, seat, self._group, batches, step.loss)
         else:
             self.engine = "loop"
             self._runs = ScheduleLoop(division, schedule, seat.device, seat.ranks, batches, step.loss)
@@ -165,9 +184,10 @@ class Pipeline:
             stage.zero_grad(set_to_none=True)
         timed = self._runs.run()
         for number, stage in self._stages.items():
-            self._exchange(number, stage)
-        if self._optimiser is not None:
-            self._optimiser.step()
+            if number not in self._plan.divided:  # these add up gradients behind each backward pass
+                self._exchange(number, stage)
+        for optimiser in self._optimisers:
+            optimiser.step()
         return timed
 
     def _exchange(self, number: int, stage: ModuleStage) -> None:
@@ -190,10 +210,11 @@ class Pipeline:
             gradient.copy_(part.view_as(gradient))
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
-        """See `StepExecutor`."""
+        """See `StepExecutor`. Of divided stages whole, on each process: all that have one have to ask."""
         if not self._seat.takes_part:
             return {}
-        return {name: one for stage in self._stages.values() for name, one in _gradients(stage.inner).items()}
+        found = {name: one for stage in self._stages.values() for name, one in _gradients(stage.inner).items()}
+        return {name: one.full_tensor() if isinstance(one, DTensor) else one for name, one in found.items()}
 
 
 def expressible(schedule: PipelineSchedule, division: Division) -> bool:
@@ -206,7 +227,7 @@ def expressible(schedule: PipelineSchedule, division: Division) -> bool:
     return all(one.gradient for some in division.handed for one in some)
 
 
-class _TorchRuntime:
+class TorchRuntime:
     """PyTorch's runtime for schedules, which reads the table as CSV."""
 
     def __init__(

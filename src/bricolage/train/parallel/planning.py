@@ -16,6 +16,7 @@ from bricolage.device.host import host
 from bricolage.errors import BadTrainingSpec, NoPipelinePlan
 from bricolage.progress import Progress, Silent
 from bricolage.train.parallel.dividing import DividedPlans, divided_plans, fits_whole
+from bricolage.train.parallel.starts import measure_start
 from bricolage.train.parallel.timings import StepTimings
 from bricolage.train.plan.document import FORMAT, PlanChange, PlanDevices, PlanOrigin, TrainingPlan
 from bricolage.train.plan.pipelines import PLANNED, best_plans
@@ -59,28 +60,29 @@ def plan_step(
     number = spec.devices.here or len(described.machine.devices if described else ())
     link = None if described is None else slowest_link(described, spec)
     work = StepTimings(spec, number, described, seconds)
-    shown.start("timing the step", 2 + len(work.sizes))
+    shown.start("timing the parts of the step", len(work.sizes))
     threads = torch.get_num_threads()
     try:
-        alone = work.alone()
-        shown.advance(1)
         layers, notes = work.layers(shown)
+        shown.start("timing the step in one process")
+        alone = work.alone()
+        shown.start("measuring what joins the devices")
         problem = _problem_here(spec, work, layers) if link is None else _problem_there(spec, work, layers, link)
-        shown.advance(1)
-        shown.finish()
     finally:
         torch.set_num_threads(threads)
-    shown.start("dividing the step", 1)
+    shown.start("dividing the step into stages")
     try:
         found, refused = best_plans(problem, schedules, count=count), None
     except NoPipelinePlan as error:
         found, refused = [], error
+    shown.start("dividing its operators")
     divided = divided_plans(work, problem, min((one.step_ms for one in found), default=math.inf))
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
-    shown.advance(1)
+    shown.start("planning for other devices")
+    made = _document(spec, work, problem, found, alone, divided, notes)
     shown.finish()
-    return _document(spec, work, problem, found, alone, divided, notes)
+    return made
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
@@ -90,14 +92,18 @@ def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer,
     # What running at once costs beyond that processes share cores.
     work.crowding = max(1.0, together * min(1.0, work.cores / number))
     assert spec.devices is not None
+    measured = ring.link if ring is not None and len(layers) > 1 else None
     if ring is not None and spec.devices.gbytes is not None:
         ring = _held(ring, spec.devices.gbytes)
+    # Where links are held to less than was measured, the pipeline that is measured is not.
+    start = measure_start(number, work.threads, work.cores, measured, work.seconds) if measured is not None else 0.0
     return PipelineProblem(
         tuple(_slower(one, work.crowding) for one in layers),
         number,
         spec.batch_size,
         ring.link if ring is not None else Link(("0", "1"), 1e3),
         work.memory,
+        start,
         cores=work.cores,
         prefetch=True,
         ring=ring,
@@ -157,6 +163,7 @@ def _document(
         divided.layouts,
         divided.fully_sharded,
         bound,
+        problem.start_ms,
     )
     ways = rough.ways_ms
     if not any(one.devices == one.replicas == 1 for one in priced) and len(ways) > 1:

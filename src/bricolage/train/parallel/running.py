@@ -85,7 +85,7 @@ def run_plan(
     chosen = plan.pipelines[:pipelines]
     jobs = {
         PIPELINE if not number else f"{PIPELINE} {number + 1}": PipelineJob(
-            one, plan.begins(one), table_text(table_of(one) if number or schedule is None else schedule)
+            one, plan.begins(one), table_text(table_of(one) if number or schedule is None else schedule), plan.units()
         )
         for number, one in enumerate(chosen)
     }

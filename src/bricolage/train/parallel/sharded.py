@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from bricolage.errors import NotShardable
+from bricolage.train.parallel.division import ModuleStage
 from bricolage.train.parallel.loop import TimedPasses
 from bricolage.train.plan.layouts import LayoutPlan
 from bricolage.train.sharding.run import FullySharded, distribute, run_sharded
 from bricolage.train.sharding.trace import trace_joint
 from bricolage.train.step import TrainingStep, make_optimiser
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class ShardedOperators:
@@ -77,3 +83,22 @@ class FullyShardedStep:
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """See `StepExecutor`. Whole, on each process: all have to ask."""
         return {name: one.full_tensor() for name, one in self._runs.gradients.items() if one is not None}
+
+
+def divide_weights(stage: ModuleStage, units: Sequence[str], group: ProcessGroup | None) -> None:
+    """Divides the weights of a pipeline's stage among the processes that have it, by FSDP2: each pass gathers them, a backward pass
+    adds up gradients and leaves each process its part.
+
+    Args:
+        stage: which is changed.
+        units: paths of modules that are gathered by themselves, as far as the stage has them; the rest is gathered together.
+        group: of these processes.
+    """
+    assert group is not None
+    device = next((one.device.type for one in stage.parameters()), None)
+    if device is None:  # it has no weights
+        return
+    mesh = DeviceMesh.from_group(group, device)
+    modules = dict(stage.inner.named_modules())
+    for one in (*(modules[name] for name in units if name in modules), stage.inner):
+        fully_shard(one, mesh=mesh, reshard_after_forward=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -112,8 +113,13 @@ class StepTimings:
         return max(costs, key=sum)
 
     def alone(self) -> tuple[float, int]:
-        """Milliseconds of the step in one process, and at how many threads: all, unless fewer are faster."""
-        counts = [self.threads] if self.described is not None else sorted({self.cores, self.threads})
+        """Milliseconds of the step in one process, and at how many threads: all, unless fewer are faster.
+
+        It is run, but for described devices: there it is what its parts take (`layers`) for all samples, as for all other plans.
+        """
+        if self.described is not None:
+            return self.passes_ms(self.spec.batch_size) + sum(one.update_ms for one in self.whole), self.threads
+        counts = sorted({self.cores, self.threads})
         found = self._timed(Variant(), counts)
         return min((sum(one.ms), count) for one, count in zip(found, counts, strict=True))
 
@@ -155,9 +161,9 @@ class StepTimings:
         torch.set_num_threads(self.threads)
         return found, _stage_times(found, step, inputs, targets, self.seconds)
 
-    @property
+    @cached_property
     def whole(self) -> tuple[PlannedLayer, ...]:
-        """The parts of the module as PyTorch runs it whole, not in stages."""
+        """The parts of the module as PyTorch runs it whole, not in stages; after `layers`, which times them."""
         return planned_layers(self._rows)
 
     def passes_ms(self, samples: int) -> float:

@@ -41,6 +41,8 @@ class PipelineJob:
     """Paths of the modules with which stages begin, but for the first."""
     table: str
     """Its schedule."""
+    units: tuple[str, ...] = ()
+    """Paths of modules whose weights a divided stage gathers together."""
 
     @property
     def schedule(self) -> PipelineSchedule:
@@ -141,7 +143,13 @@ def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[s
         try:
             if schedule.synchronous:
                 found[name] = Pipeline(
-                    on_device(build(job.spec), rank.device), one.plan, schedule, one.begins, rank.number, job.timeout_s
+                    on_device(build(job.spec), rank.device),
+                    one.plan,
+                    schedule,
+                    one.begins,
+                    rank.number,
+                    job.timeout_s,
+                    one.units,
                 )
             else:
                 found[name] = VersionedPipeline(

@@ -19,14 +19,14 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import BadPlan, MissingFile, NewerTrainingPlan
 from bricolage.train.plan.layouts import LayoutPlan
-from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer
+from bricolage.train.plan.problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer
 from bricolage.train.spec import StepSpec
 from bricolage.work.pipeline.csv import from_text, table_text
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import PipelineSchedule
 
-FORMAT = 2
-"""Version of the format. Readers refuse a higher one; in 1 no operators were divided."""
+FORMAT = 3
+"""Version of the format. Readers refuse a higher one; in 1 no operators were divided, in 2 no stages of a pipeline."""
 PLAN, TABLE, RESULT = "plan.json", "schedule.csv", "result.json"
 """Files of a plan's folder."""
 Way: TypeAlias = Literal["pipeline", "data parallel", "single process", "sharded", "fully sharded"]
@@ -120,6 +120,8 @@ class TrainingPlan:
     """None where plain data parallelism fits, or this does not either."""
     bound: float | None = None
     """No way takes less, milliseconds; None where the chosen pipeline says it."""
+    start_ms: Annotated[float, Within(0.0, 1e6)] = 0.0
+    """That each pass of a pipeline takes beyond its stage's computing; 0 where that was not measured."""
 
     def __post_init__(self) -> None:
         _ = self.problem
@@ -131,6 +133,8 @@ class TrainingPlan:
                 raise ValueError("a plan's stages do not begin at layers in their order")
             if self.step.batch_size % (one.replicas * one.micro_batches):
                 raise ValueError(f"{one.replicas} x {one.micro_batches} micro-batches do not divide the batch")
+            if not set(one.divided) <= set(range(len(one.begins))) or (one.divided and one.schedule not in DIVIDABLE):
+                raise ValueError(f"its stages cannot be divided so: {list(one.divided)} of '{one.schedule}'")
         if self.layouts is not None and self.layouts.workers != self.devices.count:
             raise ValueError(f"its layouts are for {self.layouts.workers} devices of {self.devices.count}")
         if self.way in ("sharded", "fully sharded") and self.way not in self.ways_ms:
@@ -146,6 +150,7 @@ class TrainingPlan:
             self.step.batch_size,
             devices.link,
             devices.memory_bytes or math.inf,
+            self.start_ms,
             cores=devices.cores or math.inf,
             prefetch=self.prefetch,
             ring=self.ring,
@@ -191,6 +196,10 @@ class TrainingPlan:
     def begins(self, plan: PipelinePlan) -> tuple[str, ...]:
         """Paths of the modules with which stages begin, but for the first."""
         return tuple(self.layers[one].name for one in plan.begins[1:])
+
+    def units(self) -> tuple[str, ...]:
+        """Paths of the modules whose weights a divided stage gathers together; the rest of a stage is one more."""
+        return tuple(one.name for one in self.layers if one.name)
 
     @property
     def pipelines(self) -> tuple[PipelinePlan, ...]:

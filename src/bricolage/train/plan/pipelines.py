@@ -17,15 +17,16 @@ from functools import cached_property
 
 from bricolage.errors import NoPipelinePlan
 from bricolage.search.partition import partitions
+from bricolage.train.plan.division import DividedStages
 from bricolage.train.plan.layers import even_blocks, in_blocks
-from bricolage.train.plan.problem import PipelinePlan, PipelineProblem, PlannedLayer, divisors
+from bricolage.train.plan.problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer, divisors
 from bricolage.work.liveness import Lifetime, curve
 from bricolage.work.pipeline.generators import SCHEDULES
 from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
 
 ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
 """Schedules that update weights between micro-batches: other training, so only where they are asked for."""
-PLANNED = ("1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
+PLANNED = ("1f1b", "dapple", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
 """Schedules with one update a step, those that keep least first."""
 _RUNNER_UP = 1.25
 """Times the best plan: slower ones are not looked for, but for those on one device a replica."""
@@ -63,7 +64,7 @@ def best_plans(
         known = best.get(key)
         if known is not None and bound >= known.step_ms:
             continue
-        if bound > _RUNNER_UP * least and choice.devices > 1:
+        if bound > (_RUNNER_UP if count > 1 else 1.0) * least and choice.devices > 1:
             continue
         plan = choice.plan()
         if plan is not None and (known is None or plan.step_ms < known.step_ms):
@@ -87,12 +88,11 @@ def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTim
     name = plan.schedule if plan.devices > 1 else "1f1b"
     choice = _Choice(
         problem, name, plan.devices, plan.replicas, plan.micro_batches, _Cut(plan.begins, parts, plan.recompute)
-    )
+    ).with_divided(frozenset(plan.divided))
     schedule = SCHEDULES[name](plan.devices, plan.micro_batches)
     times = choice.times(schedule)
     held: list[list[Lifetime]] = [
-        [Lifetime(int(layer.lasting_bytes), 0.0) for stage in _held(row) for layer in parts[stage]]
-        for row in schedule.rows
+        [Lifetime(int(choice.lasting(stage)), 0.0) for stage in _held(row)] for row in schedule.rows
     ]
     begun: dict[tuple[int, int, int], float] = {}
     for device, one, start, end in times.passes:
@@ -102,7 +102,7 @@ def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTim
             begun[key] = start
         if one.kind in "BW":
             held[device].append(Lifetime(int(kept), begun.pop(key), end))
-        held[device].append(Lifetime(int(full - kept), start, end))
+        held[device].append(Lifetime(int(full - kept + choice.gathered(one.stage)), start, end))
     return times, [curve(some) for some in held]
 
 
@@ -153,22 +153,32 @@ class _Cut:
             found.append(cls(tuple(cuts[:-1]), parts, recompute))
         return found
 
-    def times(self, problem: PipelineProblem, samples: int) -> StageTimes:
-        """Of micro-batches of so many samples."""
+    def times(self, problem: PipelineProblem, samples: int, divided: DividedStages | None = None) -> StageTimes:
+        """Of micro-batches of so many samples; `divided`: stages whose weights each pass gathers."""
         start, sums = problem.start_ms, self.sums
         forward = [
             samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)
         ]
         again = forward if self.recompute else [0.0] * len(forward)
         backward = zip(sums["input_gradient_ms"], sums["backward_start_ms"], again, strict=True)
-        divided = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
+        in_two = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
+        into, back = ([0.0] * len(forward),) * 2 if divided is None else divided.passes_ms(len(forward))
         return StageTimes(
-            [ms + start for ms in forward],
-            [samples * each + once + more + start for each, once, more in backward],
+            [ms + start + more for ms, more in zip(forward, into, strict=True)],
+            [
+                samples * each + once + more + start + some
+                for (each, once, more), some in zip(backward, back, strict=True)
+            ],
             [samples * each for each in sums["weight_gradient_ms"]],
             [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
-            [samples * each + once for each, once in divided],
+            [samples * each + once for each, once in in_two],
         )
+
+    @cached_property
+    def units(self) -> list[tuple[int, float, float]]:
+        """By stage, layers with weights, their bytes, and those of the largest."""
+        sizes = [[one.gradient_bytes for one in part if one.gradient_bytes] for part in self.stages]
+        return [(len(some), math.fsum(some), max(some, default=0.0)) for some in sizes]
 
     @cached_property
     def sums(self) -> dict[str, list[float]]:
@@ -185,6 +195,8 @@ class _Choice:
     replicas: int
     micro_batches: int
     cut: _Cut
+    divided: frozenset[int] = frozenset()
+    """Stages whose weights lie divided among replicas."""
 
     @property
     def samples(self) -> int:
@@ -209,22 +221,75 @@ class _Choice:
         way_in = way_back = 0.0
         for stage in range(len(self.cut.stages)):
             exchange = self._exchange_ms(stage, self.replicas * (2 if both else 1))
-            after = micro * weight[stage] + exchange + self.cut.sums["update_ms"][stage]
-            best = max(best, way_in + micro * (forward[stage] + inner[stage]) + max(after, way_back))
+            update, weights = self.cut.sums["update_ms"][stage], micro * weight[stage]
+            after = max(weights + exchange + update, way_back)
+            if self.can_divide:
+                moving = micro * sum(self.dividing.moving_ms(stage))
+                after = min(after, moving + max(weights + update / self.replicas, way_back))
+            best = max(best, way_in + micro * (forward[stage] + inner[stage]) + after)
             way_in, way_back = way_in + forward[stage], way_back + inner[stage]
         return best
 
     def plan(self) -> PipelinePlan | None:
         """What the simulator says; None where the schedule does not take so many micro-batches, or memory does not suffice."""
-        if math.fsum(self.cut.sums["lasting_bytes"]) > self.devices * self.problem.memory_bytes:
+        parts = self.replicas if self.can_divide else 1
+        if math.fsum(self.cut.sums["lasting_bytes"]) > parts * self.devices * self.problem.memory_bytes:
             return None
         try:
             schedule = _table(self.name, self.devices, self.micro_batches)
         except ValueError:
             return None
-        peak = max(self._peak(row) for row in schedule.rows)
-        if peak > self.problem.memory_bytes:
+        needed = self._needed(schedule)
+        if needed is None:
             return None
+        plan = self.with_divided(needed)._simulated(schedule)
+        gaining = needed | {stage for stage in range(len(self.cut.stages)) if self.can_divide and self._gains(stage)}
+        if plan is None or gaining == needed:
+            return plan
+        other = self.with_divided(gaining)
+        if max(other._peak(row) for row in schedule.rows) > self.problem.memory_bytes:
+            return plan
+        return min(plan, other._simulated(schedule) or plan, key=lambda one: one.step_ms)
+
+    def _gains(self, stage: int) -> bool:
+        """Whether dividing a stage spares more of the exchange and the update behind its passes than it adds to these."""
+        update = self.crowd * self.cut.sums["update_ms"][stage] * (1.0 - 1.0 / self.replicas)
+        moving = self.micro_batches * sum(self.dividing.moving_ms(stage))
+        return self._exchange_ms(stage, self.replicas) + update > moving
+
+    def _needed(self, schedule: PipelineSchedule) -> frozenset[int] | None:
+        """Stages that are divided among replicas: of each device that cannot hold its stages whole as many as it takes, those first
+        that keep most. None where that does not suffice."""
+        found: frozenset[int] = frozenset()
+        for row in schedule.rows:
+            waiting = sorted(_held(row), key=lambda one: self.cut.sums["lasting_bytes"][one])
+            while self.with_divided(found)._peak(row) > self.problem.memory_bytes:
+                if not self.can_divide or not waiting:
+                    return None
+                found |= {waiting.pop()}
+        return found
+
+    @property
+    def can_divide(self) -> bool:
+        """Whether stages may lie divided among replicas."""
+        return self.devices > 1 and self.replicas > 1 and self.name in DIVIDABLE
+
+    def with_divided(self, stages: frozenset[int]) -> _Choice:
+        """The same with these stages divided."""
+        return self if stages == self.divided else replace(self, divided=stages)
+
+    @cached_property
+    def dividing(self) -> DividedStages:
+        """What dividing stages takes and spares."""
+        return DividedStages(self.cut.units, self.divided, self.problem.ring_among(self.replicas))
+
+    @property
+    def crowd(self) -> float:
+        """The factor by which what all devices do at once takes longer, since they share cores."""
+        return max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
+
+    def _simulated(self, schedule: PipelineSchedule) -> PipelinePlan | None:
+        peak = max(self._peak(row) for row in schedule.rows)
         found = self.times(schedule)
         ends = [0.0] * self.devices
         for one in found.passes:
@@ -232,9 +297,9 @@ class _Choice:
         if not schedule.synchronous and self.replicas > 1:
             return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)
-        crowd = max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
         updates = [
-            crowd * math.fsum(self.cut.sums["update_ms"][stage] for stage in _held(row)) for row in schedule.rows
+            self.crowd * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _held(row))
+            for row in schedule.rows
         ]
         step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
         return PipelinePlan(
@@ -250,6 +315,7 @@ class _Choice:
             max(exchanges),
             peak,
             self.problem.bound_ms,
+            tuple(sorted(self.divided)),
         )
 
     def _exchanges(self, schedule: PipelineSchedule) -> list[float]:
@@ -259,17 +325,33 @@ class _Choice:
             for stage in _held(row):
                 holders[stage] = holders.get(stage, 0) + 1
         return [
-            sum(self._exchange_ms(stage, holders[stage] * self.replicas) for stage in _held(row))
+            sum(
+                self._exchange_ms(stage, holders[stage] * self.replicas)
+                for stage in _held(row)
+                if stage not in self.divided
+            )
             for row in schedule.rows
         ]
 
     def times(self, schedule: PipelineSchedule) -> PipelineTimes:
         """When the passes of one replica run."""
-        stages = self.cut.times(self.problem, self.samples)
+        stages = self.cut.times(self.problem, self.samples, self.dividing)
         return run_times(schedule, stages, cores=self.cores, prefetch=self.problem.prefetch)
 
     def _exchange_ms(self, stage: int, workers: int) -> float:
         return self.problem.all_reduce_ms(self.cut.sums["gradient_bytes"][stage], workers)
+
+    def _parts(self, stage: int) -> int:
+        """Into which a stage's weights are divided."""
+        return self.replicas if stage in self.divided else 1
+
+    def lasting(self, stage: int) -> float:
+        """Bytes of a stage's weights, gradients and optimiser's state on each device that has it."""
+        return self.cut.sums["lasting_bytes"][stage] / self._parts(stage)
+
+    def gathered(self, stage: int) -> float:
+        """Bytes of weights and gradients that a pass of a divided stage holds whole at once."""
+        return self.dividing.gathered_bytes(stage) if stage in self.divided else 0.0
 
     def kept(self, stage: int) -> tuple[float, float]:
         """Bytes of a micro-batch's activations, and what of them is kept until its backward pass."""
@@ -287,14 +369,14 @@ class _Choice:
             full, kept = self.kept(one.stage)
             if one.kind == "F":
                 held += kept
-            most = max(most, held + (full - kept if self.cut.recompute else 0.0))
+            most = max(most, held + (full - kept if self.cut.recompute else 0.0) + self.gathered(one.stage))
             if one.kind in "BW":
                 held -= kept
         # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
         versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
         held_stages = _held(row)
         most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
-        return most + math.fsum(self.cut.sums["lasting_bytes"][stage] for stage in held_stages)
+        return most + math.fsum(self.lasting(stage) for stage in held_stages)
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,6 +10,9 @@ from functools import cached_property
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 
+DIVIDABLE = ("1f1b", "dapple", "gpipe", "interleaved")
+"""Schedules whose stages may lie divided among replicas: a stage is on one device of each, and backward passes are whole."""
+
 
 @dataclass(frozen=True)
 class PlannedLayer:
@@ -87,6 +90,10 @@ class PipelineProblem:
             return self.ring.among(workers, None).all_reduce_ms(size)
         return 2 * (workers - 1) * self.link.ms(size / workers)
 
+    def ring_among(self, workers: int) -> Ring:
+        """What collectives of a number of workers take: as measured, or on described links."""
+        return Ring.described(workers, self.link) if self.ring is None else self.ring.among(workers, None)
+
 
 @dataclass(frozen=True)
 class PipelinePlan:
@@ -111,6 +118,8 @@ class PipelinePlan:
     peak_bytes: float
     """On the device that holds most."""
     bound_ms: float
+    divided: tuple[int, ...] = ()
+    """Stages whose weights, gradients and optimiser's state lie divided among their replicas (FSDP2): each pass gathers them."""
 
     @property
     def gap(self) -> float:
