@@ -10,7 +10,7 @@ import logging
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -39,6 +39,8 @@ _JOINING_S = 120.0
 _LOOK_S = 1.0
 _PACK = "node.pack"
 RayObject: TypeAlias = Any
+Packer: TypeAlias = Callable[..., object]
+"""`bricolage.pack`: given by who asks, since that module imports this one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class DecidedElsewhere:
 class PackStation:
     """The actor on a node. It has all of the node's processors, and one unit of the resource."""
 
-    def __init__(self, registered: Mapping[str, str]) -> None:
+    def __init__(self, registered: Mapping[str, str], packer: Packer) -> None:
+        self._pack = packer
         for name, reference in registered.items():
             registry.register(name, reference)
 
@@ -77,8 +80,6 @@ class PackStation:
             files: of the model, by name.
             inputs: arrays by name, or None.
         """
-        from bricolage.api.pack import pack
-
         asked = decode(NodeTask, task, "task")
         try:
             directory = working_folder()
@@ -86,7 +87,7 @@ class PackStation:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
                 model, made = interface.read(directory / artifact.MODEL), directory / _PACK
-                pack(model, asked.targets, made, asked.options, inputs=inputs, replan=asked.replan)
+                self._pack(model, asked.targets, made, asked.options, inputs=inputs, replan=asked.replan)
                 return made.read_bytes(), ""
             finally:
                 scratch.remove(directory)
@@ -111,8 +112,8 @@ class _Group:
 class PackNodes:
     """The nodes of a Ray cluster that decide on targets while others are decided here. To be closed."""
 
-    def __init__(self, address: str, targets: Sequence[PackTarget]) -> None:
-        """Joins the cluster, and asks for an actor for each resource.
+    def __init__(self, address: str, targets: Sequence[PackTarget], packer: Packer) -> None:
+        """Joins the cluster, and asks for an actor for each resource. Each decides with `packer`.
 
         Raises:
             MissingLibrary: ray is not installed.
@@ -121,7 +122,7 @@ class PackNodes:
         """
         self._session = RaySession(address)
         self._ray = self._session.ray
-        self._groups: list[_Group] = []
+        self._packer, self._groups = packer, list[_Group]()
         self._task: tuple[RayObject, ...] = ()
         self._options, self._replan = Options(), False
         try:
@@ -200,7 +201,7 @@ class PackNodes:
                 resources={group.resource: min(units, 1.0)},
                 scheduling_strategy=self._session.on_node(node),
             )
-            .remote(registry.added())
+            .remote(registry.added(), self._packer)
         )
         group.host, group.since, group.coming = "", time.monotonic(), group.actor.describe.remote()
 
