@@ -34,6 +34,13 @@ _SLOW = {
 }  # ten seconds a network: tests that name no engine are run on it by `make test-all`
 
 
+def weekly(*names: str) -> pytest.MarkDecorator:
+    """For every engine; for these by `make test-all` only."""
+    slow = {*names, *_SLOW}
+    engines = [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in ENGINES]
+    return pytest.mark.parametrize("backend", engines, indirect=True)
+
+
 @pytest.fixture(params=[pytest.param(name, marks=_SLOW[name]) if name in _SLOW else name for name in ENGINES])
 def backend(request: pytest.FixtureRequest) -> Backend:
     found = registry.get(request.param)
@@ -85,6 +92,7 @@ def test_every_configuration_of_a_convolutional_network(
             assert error < 1e-6, config
 
 
+@weekly("iree")
 def test_several_outputs(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
     assert [info.name for info in model.outputs] == ["y", "p"]
@@ -121,6 +129,7 @@ def unusual_sizes(folder: Path) -> RegionModel:
     )
 
 
+@weekly("iree")
 def test_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     y, z, r = regions.answer(backend, unusual_sizes(tmp_path), *UNUSUAL, resources=resources)
     assert y.tolist() == 9
@@ -128,6 +137,7 @@ def test_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_p
     assert r.shape == (0, 2)
 
 
+@weekly("iree")
 def test_outputs_that_nothing_computes(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     """Outputs that are inputs, constants or views, or repeat; and an input that nothing reads."""
     model = regions.region(

@@ -6,10 +6,13 @@ import json
 
 import pytest
 
+from tests.needed import needs
+
 pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 from benchmarks import fused_training
+
+needs("sklearn")
 
 
 @pytest.mark.slow

@@ -6,14 +6,17 @@ import json
 
 import pytest
 
+from tests.needed import needs
+
 pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 import torch
 
 from benchmarks import replicas
 from bricolage.train.replicas.compress import Accordion
 from bricolage.train.replicas.flat import Flat
+
+needs("sklearn")
 
 
 @pytest.mark.slow

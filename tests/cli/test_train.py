@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 
 from bricolage.cli.main import app
 from bricolage.codec import decode
+from tests.needed import needs
+
+needs("sklearn")
 
 if TYPE_CHECKING:
     from click.testing import Result
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 SWEEP = Path(__file__).parents[2] / "examples" / "demo_train" / "cnn.toml"
 

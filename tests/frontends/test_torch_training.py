@@ -19,9 +19,11 @@ from bricolage.train.predict.variant import parse_variant
 from bricolage.train.spec import Optimiser
 from bricolage.train.step import TrainingStep, find
 from bricolage.work.graph import GRAPH_INPUT
+from tests.needed import needs
+
+needs("sklearn")
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 DIGITS = str(Path(__file__).parents[2] / "examples" / "demo_train")
 NETWORKS = ("mlp", "cnn", "transformer", "lstm")

@@ -9,10 +9,9 @@ import pytest
 
 from bricolage.errors import UnsupportedOperator
 from tests.lowering import models, suite
+from tests.needed import needs
 
-jax = pytest.importorskip("jax")
-
-from bricolage.lowering import jax as lowering  # noqa: E402
+needs("jax")
 
 MODELS = {"convolutional": models.convolutional, "transformer": models.transformer}
 PASSED_AT_LEAST = 1500
@@ -20,6 +19,10 @@ pytestmark = pytest.mark.apart
 
 
 def run(model: ir.Model, inputs: suite.Arrays) -> suite.Arrays:
+    import jax
+
+    from bricolage.lowering import jax as lowering
+
     fn, constants = lowering.lower(model)
     with jax.enable_x64(True):
         return [np.asarray(y) for y in jax.jit(fn)(constants, *inputs)]
@@ -49,6 +52,10 @@ def test_models_agree_with_onnxruntime(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_in_bfloat16_everything_between_is_narrow(name: str) -> None:
+    import jax
+
+    from bricolage.lowering import jax as lowering
+
     proto, feeds = MODELS[name]()
     expected = models.onnxruntime_outputs(proto, feeds)
     fn, constants = lowering.lower(models.as_ir(proto), float_dtype=ml_dtypes.bfloat16)
@@ -63,6 +70,10 @@ def test_in_bfloat16_everything_between_is_narrow(name: str) -> None:
 
 
 def test_weights_are_arguments_and_small_constants_are_not() -> None:
+    import jax
+
+    from bricolage.lowering import jax as lowering
+
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 100]))
     weight = ir.Value(name="w", const_value=ir.tensor(np.eye(100, dtype=np.float32), name="w"))
     shape = ir.Value(name="s", const_value=ir.tensor(np.array([4, -1]), name="s"))
@@ -77,6 +88,8 @@ def test_weights_are_arguments_and_small_constants_are_not() -> None:
 
 
 def test_shape_that_depends_on_data_is_refused_by_name() -> None:
+    from bricolage.lowering import jax as lowering
+
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([4]))
     shape = ir.Value(name="shape", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([2]))
     node = ir.Node("", "Reshape", inputs=[x, shape])

@@ -17,7 +17,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from bricolage.device.device import Peaks
 from bricolage.graph.operator_kinds import VIEWS, OperatorCategory, category
@@ -111,6 +110,8 @@ def _fit(samples: Sequence[CalibrationSample], peaks: Peaks) -> npt.NDArray[np.f
         row[index] = _PRIOR_WEIGHT
         rows.append(row)
         targets.append(_PRIOR_WEIGHT * prior[_what(feature)] / scale[index])
+    from scipy.optimize import nnls  # takes longer to import than all else of a decision
+
     found, _ = nnls(np.array(rows), np.array(targets))
     return np.asarray(found * scale, dtype=np.float64)
 

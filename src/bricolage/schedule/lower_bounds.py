@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from bricolage.schedule.problem import Allotment, ScheduleProblem
 
@@ -220,6 +219,8 @@ class LowerBounds:
 
     def _duals(self, chosen: np.ndarray) -> tuple[float, ...]:
         """Prices at which the devices are balanced when these tasks are divided between them, in parts."""
+        from scipy.optimize import linprog  # a decision for one device asks for no bound, and need not import it
+
         tasks, count = np.flatnonzero(chosen), len(self._devices)
         pairs = [(row, device) for row, task in enumerate(tasks) for device in np.flatnonzero(self._able[task])]
         load = np.zeros((count, len(pairs) + 1))

@@ -128,7 +128,9 @@ def choices_of(found: ConfigSpace, rank: int) -> dict[str, Choice]:
     return build
 
 
-@pytest.mark.parametrize("config", configs("f32", "f32-winograd4"), ids=str)
+@pytest.mark.parametrize(
+    "config", [pytest.param(KernelConfig("f32"), marks=pytest.mark.slow), KernelConfig("f32-winograd4")], ids=str
+)
 def test_trials_time_every_task_of_every_build(config: KernelConfig, tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
     found, trials = Native().space(model, config, TWO_THREADS), Native().trials(model, config, TWO_THREADS)
@@ -271,6 +273,7 @@ def each_alone(found: ConfigSpace) -> list[KernelConfig]:
     return [config for config in dict.fromkeys(made) if config.parameters]
 
 
+@pytest.mark.thinned("config")
 @pytest.mark.parametrize("config", configs("f32", "f32-winograd4"), ids=str)
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_every_choice_is_right(config: KernelConfig, part: int, tmp_path: Path) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bricolage.backends.native.cpu.isa import EMULATED_AMX, available, named
 from bricolage.backends.native.engine import Native
 from bricolage.device.host import host
 from bricolage.work.implementation import KernelConfig
 
-ISAS = [*available(), *([EMULATED_AMX] if named(EMULATED_AMX.name) else [])]
+_EMULATED = (
+    pytest.param(EMULATED_AMX, marks=pytest.mark.slow) if "amx" in {isa.name for isa in available()} else EMULATED_AMX
+)
+ISAS = [*available(), *([_EMULATED] if named(EMULATED_AMX.name) else [])]
+"""Where the processor has the unit itself, what emulates it is for `make test-all`."""
 BOUNDS = {
     KernelConfig("f32"): 2e-6,
     KernelConfig("bf16"): 2e-2,

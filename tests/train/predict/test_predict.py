@@ -25,9 +25,11 @@ from bricolage.train.predict.variant import Variant, parse_variant
 from bricolage.train.predict.workers import run_stages, run_steps
 from bricolage.train.spec import Optimiser, StepSpec
 from tests.frontends.test_torch_training import DIGITS, graph_of, step
+from tests.needed import needs
+
+needs("sklearn")
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 CODE = str(Path(__file__).parent / "code.py")
 SPEC = StepSpec(

@@ -9,10 +9,12 @@ import pytest
 from bricolage.errors import BadTrainingCode, BadTrainingSpec
 from bricolage.train.search.search import tune
 from bricolage.train.search.spec import Search, read_search
+from tests.needed import needs
+
+needs("sklearn")
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("optuna")
-pytest.importorskip("sklearn")
 
 CODE = Path(__file__).parents[3] / "examples" / "demo_train" / "digits.py"
 HEAD = f"""data = "{CODE}:data"
