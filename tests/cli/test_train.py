@@ -197,6 +197,7 @@ def test_a_step_is_planned_and_run_on_processes_here(tmp_path: Path) -> None:
 def test_plans_that_cannot_be(tmp_path: Path) -> None:
     for words, told in (
         (["run", str(tmp_path)], "plan.json"),
+        (["run", str(tmp_path / "nowhere")], "there is no file"),
         (["plan", str(SWEEP), "-o", str(tmp_path / "plan")], "unknown field"),
         (["plan", str(SWEEP), "-o", str(tmp_path / "plan"), "--schedule", "round"], "1f1b"),
     ):

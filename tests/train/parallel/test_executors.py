@@ -42,32 +42,22 @@ def run(module: str, *plans: PipelinePlan) -> list[Found]:
 def test_pipelines_give_the_gradients_of_the_single_process() -> None:
     plans = (
         plan("zb-v", 2, 2, 4, 4),
-        plan("gpipe", 2, 2, 2, 2, recompute=True),
+        replace(plan("gpipe", 2, 2, 2, 2, recompute=True), divided=(1,)),
         plan("chimera", 4, 1, 4, 4),
         plan("chimera", 2, 2, 2, 2, recompute=True),
+        replace(plan("interleaved", 2, 2, 2, 4), divided=(0, 3)),
         plan("1f1b", 3, 1, 4, 3),  # the fourth process has nothing to do
     )
     found = run("perceptrons", *plans)
     for number, one in enumerate(plans):
         for rank in range(4):
             assert found[rank].checks[number].accepted, (one, found[rank].checks[number])
-    assert found[0].engines == ("torch", "torch", "loop", "loop", "torch")
+    assert found[0].engines == ("torch", "torch", "loop", "loop", "torch", "torch")
     assert found[3].engines[-1] == "none"
+    whole = sum(one.held[-1] for one in found)
+    first, halves = found[0].held[1], (found[1].held[1], found[3].held[1])
+    assert first + sum(halves) == whole and abs(halves[0] - halves[1]) < whole / 100, "the second stage lies divided"
     assert found[0].passes[2][:4] == ("0F0", "0F1", "3F2", "3B2"), "the order of Chimera's first device"
-
-
-def test_stages_divided_among_their_replicas_give_the_gradients_of_the_single_process() -> None:
-    plans = (
-        replace(plan("1f1b", 2, 2, 4, 2), divided=(0, 1)),
-        replace(plan("gpipe", 2, 2, 2, 2, recompute=True), divided=(1,)),
-        replace(plan("interleaved", 2, 2, 2, 4), divided=(0, 3)),
-    )
-    found = run("plain", *plans)
-    assert all(check.accepted for one in found for check in one.checks), found[0].checks
-    assert found[0].engines == ("torch",) * 3
-    # A stage of 2 among 2 replicas holds half of its weights, and the whole ones hold all.
-    held = [[one.held[number] for one in found] for number in range(3)]
-    assert held[0][0] * 2 == pytest.approx(held[1][0], rel=0.01) and held[1][1] == held[0][1]
 
 
 def test_values_for_later_stages_are_handed_on_and_a_mask_without_gradient_is_sent_by_our_loop() -> None:

@@ -107,6 +107,21 @@ def test_stages_lie_divided_among_replicas_where_memory_forbids_whole_ones() -> 
     assert times.makespan_ms <= gathered.step_ms * (1 + 1e-9)
 
 
+def test_stages_are_divided_where_smaller_updates_pay_and_more_memory_is_never_slower() -> None:
+    # Of 330 bytes a device cannot hold two layers whole: each lasts 160 and keeps 20 of a sample.
+    heavy = tuple(replace(one, update_ms=10.0) for one in layers(*[1.0] * 4, gradient=40.0, kept=20.0))
+    problem = PipelineProblem(heavy, devices=4, batch=4, link=FAST)
+    steps = []
+    for memory in (330.0, math.inf):
+        found = best_plans(replace(problem, memory_bytes=memory), ("1f1b",), count=20)
+        both = next(one for one in found if one.replicas == one.devices == 2)
+        assert both.divided == (0, 1), "an update of 20 ms takes 10 on each of two"
+        steps.append(found[0].step_ms)
+    assert steps[1] <= steps[0]
+    light = replace(problem, layers=layers(*[1.0] * 4, gradient=40.0, kept=20.0))
+    assert not any(one.divided for one in best_plans(light, ("1f1b",), count=20)), "moving more takes longer"
+
+
 def test_starting_passes_costs_and_so_does_a_slow_link() -> None:
     problem = PipelineProblem(layers(*[1.0] * 4, gradient=1e6), devices=4, batch=8, link=FAST, memory_bytes=5e6)
     many = next(one for one in best_plans(problem, ("1f1b",)) if one.devices == 4)

@@ -101,6 +101,7 @@ def run(
     from bricolage.train.parallel.running import run_plan
     from bricolage.train.plan.document import RESULT, read_plan
 
+    made, _ = read_plan(folder)
     output.check_writable(folder / RESULT)
     with output.stdout_kept():
         done: PlanResult | None
@@ -109,7 +110,6 @@ def run(
         else:
             done = run_plan(folder, seconds=seconds, timeout_s=timeout, pipelines=pipelines)
     assert done is not None
-    made, _ = read_plan(folder)
     output.write_text(folder / "report.html", parallel.page(made, done))
     if as_json:
         from bricolage.codec import encode
