@@ -22,6 +22,8 @@ from bricolage.errors import NoAnswer, NotServed
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 120.0
+_STARTS = 3
+"""Of a node."""
 
 
 class RayNodes:
@@ -40,8 +42,14 @@ class RayNodes:
         self.words = ("--ray", str(self._cluster.address))
 
     def _add(self, kind: str, devices: int) -> tuple[str, int, Any]:
-        made = self._cluster.add_node(num_cpus=1, resources={kind: devices}, env_vars=self._variables)
-        return kind, devices, made
+        for left in reversed(range(_STARTS)):
+            try:
+                made = self._cluster.add_node(num_cpus=1, resources={kind: devices}, env_vars=self._variables)
+                return kind, devices, made
+            except Exception:  # Ray has no class of its own for a node that a busy machine does not start in time
+                if not left:
+                    raise
+        raise AssertionError
 
     def lose(self, number: int) -> None:
         """Kills a node's processes."""

@@ -44,7 +44,7 @@ def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
         name: (directory / name).read_bytes() for name in (artifact.MODEL, *data_files(directory / artifact.MODEL))
     }
     task = encode(NodeTask((replace(AFAR, ray=""),), OPTIONS, False))
-    content, reason = PackStation({}).pack(task, files, opened.inputs)  # type: ignore[arg-type]
+    content, reason = PackStation({}, pack).pack(task, files, opened.inputs)  # type: ignore[arg-type]
     assert not reason
     found = taken_over(content, [AFAR], opened)["afar"]
     assert found.entry.target == AFAR and found.plan.digest == opened.digest and found.plan.model == opened.name
@@ -58,7 +58,7 @@ def test_what_a_node_decided_is_taken_over(tmp_path: Path) -> None:
     with pytest.raises(PackNodeFailed, match="edge"):
         taken_over(content[:100], [AFAR], opened)
     many = encode(NodeTask((PackTarget("many", threads=available_cores() + 1),), OPTIONS, False))
-    content, reason = PackStation({}).pack(many, files, None)  # type: ignore[arg-type]
+    content, reason = PackStation({}, pack).pack(many, files, None)  # type: ignore[arg-type]
     assert content == b"" and "target 'many' has" in reason
     scratch.remove(directory)
 
@@ -89,8 +89,8 @@ def test_a_ray_node_decides_on_its_targets(tmp_path: Path) -> None:
     with ray_network() as network:
         doomed = network.add_node(num_cpus=1, resources={"edge": 1}, env_vars=variables)
         with pytest.raises(PackNodeFailed, match="no node of the cluster offers it"):
-            PackNodes(network.address, [replace(AFAR, ray="other")])
-        waiting = PackNodes(network.address, [AFAR])
+            PackNodes(network.address, [replace(AFAR, ray="other")], pack)
+        waiting = PackNodes(network.address, [AFAR], pack)
         opened = open_source(
             parse(NET, **weights()), OPTIONS, working_folder(), example_inputs=None, dynamic=None, given=None
         )

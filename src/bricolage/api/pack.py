@@ -154,7 +154,7 @@ def _check_cluster(afar: Sequence[PackTarget], ray: str | None, shown: str | Pat
 
 
 def _nodes(ray: str | None, afar: Sequence[PackTarget]) -> AbstractContextManager[PackNodes | None]:
-    return nullcontext(None) if ray is None else closing(PackNodes(ray, afar))
+    return nullcontext(None) if ray is None else closing(PackNodes(ray, afar, pack))
 
 
 def _decided_here(

@@ -158,20 +158,14 @@ def whatif(
 ) -> None:
     """Say what other devices, restart costs, rounds, quotas or weights would change."""
     from bricolage.cli import output
-    from bricolage.cli.cluster_changes import added, weighed, with_quota
+    from bricolage.cli.cluster_changes import weighed, with_changes
 
     output.check_writable(out)
     if not add and not quota and not weight and restart is None and round_ is None:
         told = "Say what changes: --add KIND=N, --restart, --round, --quota QUEUE=N, --weight WHO=W"
         raise errors.BadOption(option="--add", value="", advice=told)
     spec, found = _read(history, cluster, (rates, profiles), form)
-    changed = spec
-    for word in add or ():
-        changed = added(changed, word)
-    for word in quota or ():
-        changed = with_quota(changed, word, found.jobs)
-    changed = replace(changed, restart_s=spec.restart_s if restart is None else restart)
-    changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
+    changed = with_changes(spec, found.jobs, add or (), quota or (), restart, round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
     for word in weight or ():

@@ -13,11 +13,32 @@ if TYPE_CHECKING:
     from bricolage.cluster.machines import ClusterSpec
 
 
+def with_changes(
+    spec: ClusterSpec,
+    jobs: Sequence[TrainingJob],
+    add: Sequence[str],
+    quota: Sequence[str],
+    restart_s: float | None,
+    round_s: float | None,
+) -> ClusterSpec:
+    """The cluster with all that the options say.
+
+    Raises:
+        BadOption: a word is none.
+    """
+    for word in add:
+        spec = added(spec, word)
+    for word in quota:
+        spec = with_quota(spec, word, jobs)
+    spec = replace(spec, restart_s=spec.restart_s if restart_s is None else restart_s)
+    return replace(spec, round_s=spec.round_s if round_s is None else round_s)
+
+
 def added(spec: ClusterSpec, word: str) -> ClusterSpec:
     """With KIND=N devices more, or fewer.
 
     Raises:
-        BadOption: the word is none, or there are not so many.
+        BadOption: the word is none, or there are fewer.
     """
     kind, _, count = word.rpartition("=")
     advice = "Write KIND=N, as in a100=8"
@@ -54,7 +75,7 @@ def weighed(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, ...]:
     """With WHO=W as the weight of the jobs of a queue, else of a user: their part under policies that share by weight.
 
     Raises:
-        BadOption: the word is none, or nobody is called so.
+        BadOption: the word is none, or no queue or user has the name.
     """
     who, _, weight = word.rpartition("=")
     there = {job.queue for job in jobs} | {job.user for job in jobs}

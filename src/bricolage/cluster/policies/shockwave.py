@@ -103,7 +103,7 @@ class Shockwave(Apart):
     close: float = 20.0
     """Power for jobs that end within a round. Published is 100, which is beyond what HiGHS can scale."""
     again: int = 8
-    """Rounds after which it is planned anew, where nobody came or went."""
+    """Rounds after which it is planned anew, where no job came or went."""
     _fair: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """By job: the latest estimate of its fair finish, since when it holds, and the integral of those before."""
     _plan: dict[int, int] = field(default_factory=dict)
