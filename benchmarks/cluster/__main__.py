@@ -12,7 +12,8 @@
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
 quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes. `regret` is what
-wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`. `synergy` takes its
+wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`; some minutes, of which
+`gavel-water` takes a third. `synergy` takes its
 authors' profiles of models.
 """
 
