@@ -12,7 +12,8 @@
 `physical`: FOLDER holds Shockwave's `120_jobs.trace` and `tacc_throughputs.json`; `--data` outcomes in JSON. `--trace` is by
 default the parent of `--data`. `shockwave` is the same beside the authors' simulation. `gavel` takes its table of rates; a
 quarter of an hour. `estimates` says how far off predicted rates are, and what wrong ones cost; some minutes. `regret` is what
-wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`. `synergy` takes its
+wrong lengths and rates cost each policy that serves the jobs, or those of `--policies`; `--jobs`, `--seeds`; some minutes, of which
+`gavel-water` takes a third. `synergy` takes its
 authors' profiles of models.
 """
 
@@ -45,9 +46,9 @@ def main() -> None:
     parser.add_argument("--makespans", default="100,300,500", help="jobs at the start; of gavel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--jobs", type=int, help="100000 of speed; 5000 of gavel, whose last fifth is measured; 240 of regret"
+        "--jobs", type=int, help="100000 of speed; 5000 of gavel, whose last fifth is measured; 120 of regret"
     )
-    parser.add_argument("--seeds", type=int, default=3, help="of regret: draws of the errors")
+    parser.add_argument("--seeds", type=int, default=2, help="of regret: draws of the errors")
     parser.add_argument("--devices", type=int, default=2500)
     parser.add_argument("--load", type=float, default=0.95, help="of speed: share of the devices that the jobs need")
     parser.add_argument("--policies", default="", help="of gavel and speed, with commas between them")
@@ -82,7 +83,7 @@ def _rows(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Any:
     elif given.table == "estimates":
         yield from estimates.rows(given.rates, given.again)
     elif given.table == "regret":
-        yield from estimates.regret_rows(given.rates, names or None, given.jobs or 240, seeds=given.seeds)
+        yield from estimates.regret_rows(given.rates, names or None, given.jobs or 120, seeds=given.seeds)
     elif given.table == "gavel":
         jobs = given.jobs or 5000
         for load in [float(word) for word in given.loads.split(",") if word]:

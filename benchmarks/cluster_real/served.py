@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,16 @@ from bricolage.errors import NoAnswer, NotServed
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 120.0
+_STARTS = 3
+"""Of a node."""
+
+
+def _started(make: Callable[[], Any]) -> Any:
+    """A Ray node, which is given 30 s to start: on a busy machine it may take several attempts."""
+    for _ in range(_STARTS - 1):
+        with suppress(Exception):  # Ray has no class of its own for this
+            return make()
+    return make()
 
 
 class RayNodes:
@@ -32,16 +42,14 @@ class RayNodes:
         from ray.cluster_utils import Cluster
 
         self._variables = {"PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])}
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 0, "include_dashboard": False, "env_vars": self._variables},
-        )
+        head = {"num_cpus": 0, "include_dashboard": False, "env_vars": self._variables}
+        self._cluster = _started(lambda: Cluster(initialize_head=True, head_node_args=head))
         self.nodes = [self._add(group.kind, group.devices) for group in GROUPS for _ in range(group.nodes)]
         self.words = ("--ray", str(self._cluster.address))
 
     def _add(self, kind: str, devices: int) -> tuple[str, int, Any]:
-        made = self._cluster.add_node(num_cpus=1, resources={kind: devices}, env_vars=self._variables)
-        return kind, devices, made
+        node = {"num_cpus": 1, "resources": {kind: devices}, "env_vars": self._variables}
+        return kind, devices, _started(lambda: self._cluster.add_node(**node))
 
     def lose(self, number: int) -> None:
         """Kills a node's processes."""

@@ -9,11 +9,14 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
 
 from bricolage import telemetry
 from bricolage.errors import MissingLibrary, UnreachableCluster
 from bricolage.options import available_cores
 
+RayObject: TypeAlias = Any
+"""Ray's actors, references and placement groups have no types here."""
 LOCAL = "local"
 """Address of a cluster of this machine's processes, which is started for its caller and ends with it."""
 _LOCAL_STORE = 512 << 20

@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage import errors
+from bricolage.cli.cluster_changes import weighed, with_quota
 from bricolage.cli.main import app
+from tests.cluster.making import job, one_kind
 
 run = CliRunner()
 CLUSTER = '[[group]]\nkind = "a100"\nnodes = 1\ndevices = 4\n'
@@ -49,6 +51,36 @@ def test_whatif(files: list[str]) -> None:
     )
     assert both["before"]["devices"] == {"a100": 4} and both["after"]["devices"] == {"a100": 4, "h100": 8}
     assert both["after"]["results"][0]["outcome"]["makespan_s"] == 1000, "jobs of known run time run on new kinds, too"
+
+
+def test_whatif_quotas_and_weights(files: list[str]) -> None:
+    """Two jobs of an hour of each queue on two devices: with a quota of one each queue has one device, and three times the weight
+    brings a queue's jobs to their end sooner."""
+    lines = ["name,submit,duration,devices,queue", "a,0,3600,1,x", "b,0,3600,1,x", "c,0,3600,1,y", "d,0,3600,1,y"]
+    Path(files[0]).write_text("\n".join(lines) + "\n")
+    Path(files[2]).write_text('[[group]]\nkind = "a100"\nnodes = 1\ndevices = 2\n')
+    words = ["cluster", "whatif", *files, "--policy", "gavel", "--quota", "x=2", "--weight", "x=3", "--json"]
+    told = json.loads(run.invoke(app, words).stdout)
+    mean = [told[when]["results"][0]["outcome"]["mean_jct_s"] for when in ("before", "after")]
+    assert mean[1] < mean[0]
+    assert run.invoke(app, [*words, "--quota", "z=1"]).exit_code == errors.USAGE
+
+
+def test_quotas_and_weights_are_those_of_the_history() -> None:
+    jobs = [job(number, 0.0, 10.0, queue="xy"[number % 2]) for number in range(4)]
+    spec = with_quota(with_quota(one_kind(2), "x=1", jobs), "x=2", jobs)
+    assert [(one.queue, one.devices) for one in spec.quota] == [("x", 2)]
+    assert with_quota(spec, "x=none", jobs) == one_kind(2)
+    assert [one.weight for one in weighed(jobs, "x=3")] == [3.0, 1.0, 3.0, 1.0]
+    assert [one.weight for one in weighed(jobs, "u1=0.5")] == [1.0, 0.5, 1.0, 1.0]
+    for word in ("x", "z=1", "x=0", "x=many", "=1"):
+        with pytest.raises(errors.BadOption, match="Write QUEUE=N|Name a queue of the history: x, y"):
+            with_quota(spec, word, jobs)
+    for word in ("x=-1", "x=many", "z=1"):
+        with pytest.raises(
+            errors.BadOption, match="Write QUEUE=W|Name a queue or user of the history: u0, u1, u2, x, y"
+        ):
+            weighed(jobs, word)
 
 
 @pytest.mark.parametrize(

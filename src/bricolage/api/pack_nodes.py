@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +21,7 @@ from bricolage import scratch
 from bricolage._version import __version__
 from bricolage.api.sources import Source, working_folder
 from bricolage.backends import registry
-from bricolage.codec import decode, encode
+from bricolage.codec import JsonObject, decode, encode
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
 from bricolage.graph import interface
 from bricolage.graph.extract import data_files
@@ -31,16 +30,17 @@ from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.pack import PackEntry, PackTarget
 from bricolage.plan.plan import Plan
-from bricolage.ray_session import RaySession, said
+from bricolage.ray_session import RayObject, RaySession, said
 
 _LOG = logging.getLogger(__name__)
 _JOINING_S = 120.0
 """Until a node has said what it is: importing us takes seconds, and others may have its processors."""
 _LOOK_S = 1.0
 _PACK = "node.pack"
-RayObject: TypeAlias = Any
-Packer: TypeAlias = Callable[..., object]
-"""`bricolage.pack`: given by who asks, since that module imports this one."""
+
+
+Decide = Callable[..., object]
+"""`bricolage.api.pack.pack`, which this module does not know."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class DecidedElsewhere:
 class PackStation:
     """The actor on a node. It has all of the node's processors, and one unit of the resource."""
 
-    def __init__(self, registered: Mapping[str, str], packer: Packer) -> None:
-        self._pack = packer
+    def __init__(self, registered: Mapping[str, str], decide: Decide) -> None:
+        self._decide = decide
         for name, reference in registered.items():
             registry.register(name, reference)
 
@@ -72,7 +72,9 @@ class PackStation:
         """The host, and the version of bricolage there."""
         return socket.gethostname(), __version__
 
-    def pack(self, task: dict[str, Any], files: Mapping[str, bytes], inputs: Any) -> tuple[bytes, str]:
+    def pack(
+        self, task: JsonObject, files: Mapping[str, bytes], inputs: Mapping[str, np.ndarray] | None
+    ) -> tuple[bytes, str]:
         """The contents of a pack, or why there is none.
 
         Args:
@@ -87,7 +89,7 @@ class PackStation:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
                 model, made = interface.read(directory / artifact.MODEL), directory / _PACK
-                self._pack(model, asked.targets, made, asked.options, inputs=inputs, replan=asked.replan)
+                self._decide(model, asked.targets, made, asked.options, inputs=inputs, replan=asked.replan)
                 return made.read_bytes(), ""
             finally:
                 scratch.remove(directory)
@@ -112,8 +114,8 @@ class _Group:
 class PackNodes:
     """The nodes of a Ray cluster that decide on targets while others are decided here. To be closed."""
 
-    def __init__(self, address: str, targets: Sequence[PackTarget], packer: Packer) -> None:
-        """Joins the cluster, and asks for an actor for each resource. Each decides with `packer`.
+    def __init__(self, address: str, targets: Sequence[PackTarget], decide: Decide) -> None:
+        """Joins the cluster, and asks for an actor for each resource, which makes a pack by `decide`.
 
         Raises:
             MissingLibrary: ray is not installed.
@@ -122,7 +124,8 @@ class PackNodes:
         """
         self._session = RaySession(address)
         self._ray = self._session.ray
-        self._packer, self._groups = packer, list[_Group]()
+        self._decide = decide
+        self._groups: list[_Group] = []
         self._task: tuple[RayObject, ...] = ()
         self._options, self._replan = Options(), False
         try:
@@ -201,7 +204,7 @@ class PackNodes:
                 resources={group.resource: min(units, 1.0)},
                 scheduling_strategy=self._session.on_node(node),
             )
-            .remote(registry.added(), self._packer)
+            .remote(registry.added(), self._decide)
         )
         group.host, group.since, group.coming = "", time.monotonic(), group.actor.describe.remote()
 

@@ -137,6 +137,14 @@ def whatif(
     round_: Annotated[
         float | None, typer.Option("--round", metavar="SECONDS", min=1.0, help="Length of a round.")
     ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option("--quota", metavar="QUEUE=N", help="Devices that jobs of a queue may have at a time; none: any."),
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option("--weight", metavar="WHO=W", help="Weight of the jobs of a queue, or of a user. Repeatable."),
+    ] = None,
     policy: PolicyNames = None,
     rates: Rates = None,
     profiles: Profiles = None,
@@ -148,20 +156,20 @@ def whatif(
     out: Page = None,
     as_json: a.Json = False,
 ) -> None:
-    """Say what other devices, restart costs or rounds would change."""
+    """Say what other devices, restart costs, rounds, quotas or weights would change."""
     from bricolage.cli import output
+    from bricolage.cli.cluster_changes import weighed, with_changes
 
     output.check_writable(out)
-    if not add and restart is None and round_ is None:
-        raise errors.BadOption(option="--add", value="", advice="Say what changes: --add KIND=N, --restart, --round")
+    if not add and not quota and not weight and restart is None and round_ is None:
+        told = "Say what changes: --add KIND=N, --restart, --round, --quota QUEUE=N, --weight WHO=W"
+        raise errors.BadOption(option="--add", value="", advice=told)
     spec, found = _read(history, cluster, (rates, profiles), form)
-    changed = spec
-    for word in add or ():
-        changed = _added(changed, word)
-    changed = replace(changed, restart_s=spec.restart_s if restart is None else restart)
-    changed = replace(changed, round_s=spec.round_s if round_ is None else round_)
+    changed = with_changes(spec, found.jobs, add or (), quota or (), restart, round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
+    for word in weight or ():
+        jobs_after = replace(jobs_after, jobs=weighed(jobs_after.jobs, word))
     before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
     after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
     if out is not None:
@@ -245,19 +253,6 @@ def _compared(
         left_out=found.left_out,
         told=lambda name: _log.info("replaying under %s", name),
     )
-
-
-def _added(spec: ClusterSpec, word: str) -> ClusterSpec:
-    kind, _, count = word.rpartition("=")
-    advice = "Write KIND=N, as in a100=8"
-    try:
-        devices = int(count)
-        if not kind or not devices:
-            raise ValueError(advice)
-        return spec.with_devices(kind, devices)
-    except ValueError as error:
-        told = str(error)
-        raise errors.BadOption(option="--add", value=word, advice=told if "devices" in told else advice) from None
 
 
 def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool) -> None:

@@ -51,7 +51,7 @@ class PackTarget:
             raise ValueError(f"target '{self.name}' has both scale and gflops; give one of them")
         if self.ray and (self.scale is not None or self.gflops is not None):
             raise ValueError(
-                f"target '{self.name}' is measured on a node: it takes neither scale nor gflops beside ray"
+                f"target '{self.name}' is measured on a node: it takes ray alone, without scale and gflops"
             )
 
     @property

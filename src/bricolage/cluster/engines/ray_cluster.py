@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from bricolage.cluster.engine import Gang, RealClock
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
@@ -17,10 +16,8 @@ from bricolage.cluster.engines.station import JobStation
 from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import EngineUnusable
-from bricolage.ray_session import LOCAL, RaySession, said
+from bricolage.ray_session import LOCAL, RayObject, RaySession, said
 
-RayObject: TypeAlias = Any
-"""Ray's actors, references and placement groups have no types here."""
 _LOG = logging.getLogger(__name__)
 _NODES_S = 0.5
 """Between two looks at the cluster's nodes."""

@@ -4,12 +4,12 @@ next rounds, whose equilibrium maximises the product of utilities.
 Over `window` rounds of equal devices it maximises the mean of log((progress + planned) / epochs), less `k` times the longest time
 that is left after them, such that each job, if it gets its fair part afterwards, ends within `rho_most` times its fair finish. If
 that cannot be for all, the jobs that miss it count with rho^12 instead. Utilities change over time because jobs change their
-batch size; what is left is expected from the rate of the present phase.
+batch size; what is left is expected by a Dirichlet posterior over batch sizes.
 
 The published programme has a binary variable for each job and round. Here it has the number of rounds of each job, and devices
 times rounds fit into all of the window. That is far smaller: HiGHS needs milliseconds where Gurobi was given 15 s. The second
-programme, which moves jobs of high rho to early rounds, is an order: who must run in every round that is left, then high rho
-first.
+programme, the least sum of weight times mean round, is an order: late jobs that end within a round, who must run in every round
+that is left, then by weight over rounds and devices.
 """
 
 from __future__ import annotations
@@ -100,14 +100,12 @@ class Shockwave(Apart):
     rho_most: float = 1.0
     momentum: float = 0.9
     power: float = 12.0
-    close: float = 20.0
-    """Power for jobs that end within a round. Published is 100, which is beyond what HiGHS can scale."""
     again: int = 8
-    """Rounds after which it is planned anew, where nobody came or went."""
+    """Rounds after which it is planned anew, where no job came or went."""
     _fair: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """By job: the latest estimate of its fair finish, since when it holds, and the integral of those before."""
     _plan: dict[int, int] = field(default_factory=dict)
-    _priority: dict[int, float] = field(default_factory=dict)
+    _priority: dict[int, tuple[bool, float]] = field(default_factory=dict)
     _left: int = 0
     _known: tuple[int, ...] = ()
 
@@ -120,7 +118,7 @@ class Shockwave(Apart):
         slack = self._left + self.window - min(self.again, self.window)
         order = sorted(
             (state for state in view.states if self._plan.get(state.number, 0) > 0),
-            key=lambda one: (self._plan[one.number] < slack, -self._priority[one.number], one.number),
+            key=lambda one: self._rank(one.number, slack),
         )
         self._left -= 1
         wanted = filled(order, view)
@@ -128,6 +126,11 @@ class Shockwave(Apart):
             self._plan[number] -= 1
         rest = sorted(view.states, key=lambda one: (-expected_left_s(one), one.number))
         return filled(rest, view, wanted)
+
+    def _rank(self, number: int, slack: int) -> tuple[bool, bool, float, int]:
+        """Who is late and ends within a round, then who has to run in every round left, then by what an earlier round is worth."""
+        ends, worth = self._priority[number]
+        return not ends, self._plan[number] < slack, -worth, number
 
     def _fair_finish(self, state: JobState, share: float, left_s: float, now: float) -> float:
         """When it would end with its part of the devices: the mean over time of past estimates, and a tenth of the latest."""
@@ -149,13 +152,14 @@ class Shockwave(Apart):
         now = np.array([state.rate_on(state.kinds[0]) for state in states])
         rate = np.where(done > 0.0, done / np.maximum(past, 1e-9), now)  # planned steps take the mean of those before
         rho = (view.now + left_s / share) / np.maximum(fair, 1.0)
-        powers = np.where(left_s < self.every_s, self.close, self.power)
-        weights = np.where(rho > self.rho_most, np.clip(rho, 1.0, 100.0) ** powers, 1.0)
+        late = rho > self.rho_most
+        weights = np.where(late, np.clip(rho, 1.0, 100.0) ** self.power, 1.0)
+        last = late & (left_s < self.every_s)  # the published weight of these, rho^100, is beyond what HiGHS can scale
         # What is left after the window it gets done with its part of the devices; the rest must be inside.
         after = (self.rho_most * fair - view.now - self.window * self.every_s) * share
         floor = np.clip(np.ceil((left_s - np.maximum(after, 0.0)) / self.every_s), 0, self.window)
         gangs, plan = [state.job.devices for state in states], None
-        for floors, weight in ((floor, np.ones(len(states))), (0 * floor, weights)):
+        for floors, weight in ((floor, np.ones(len(states))), (last.astype(float), weights)):
             if weight is weights or (after >= 0.0).all():  # who is to end within the window cannot be promised it
                 plan = plan or planned_rounds(
                     gangs,
@@ -172,8 +176,8 @@ class Shockwave(Apart):
         rounds = plan or [self.window] * len(states)
         # The published second programme: least sum of weight times mean round. One round of a job earlier is worth weight / rounds.
         self._priority = {
-            state.number: float(weight) / (max(count, 1) * state.job.devices)
-            for state, weight, count in zip(states, weights, rounds, strict=True)
+            state.number: (bool(end), float(weight) / (max(count, 1) * state.job.devices))
+            for state, end, weight, count in zip(states, last, weights, rounds, strict=True)
         }
         return {state.number: count for state, count in zip(states, rounds, strict=True)}
 

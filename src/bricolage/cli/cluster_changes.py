@@ -1,0 +1,96 @@
+"""What `bricolage cluster whatif` changes of a cluster and of its jobs, from words KEY=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bricolage import errors
+
+if TYPE_CHECKING:
+    from bricolage.cluster.jobs import TrainingJob
+    from bricolage.cluster.machines import ClusterSpec
+
+
+def with_changes(
+    spec: ClusterSpec,
+    jobs: Sequence[TrainingJob],
+    add: Sequence[str],
+    quota: Sequence[str],
+    restart_s: float | None,
+    round_s: float | None,
+) -> ClusterSpec:
+    """The cluster with all that the options say.
+
+    Raises:
+        BadOption: a word is none.
+    """
+    for word in add:
+        spec = added(spec, word)
+    for word in quota:
+        spec = with_quota(spec, word, jobs)
+    spec = replace(spec, restart_s=spec.restart_s if restart_s is None else restart_s)
+    return replace(spec, round_s=spec.round_s if round_s is None else round_s)
+
+
+def added(spec: ClusterSpec, word: str) -> ClusterSpec:
+    """With KIND=N devices more, or fewer.
+
+    Raises:
+        BadOption: the word is none, or there are fewer.
+    """
+    kind, _, count = word.rpartition("=")
+    advice = "Write KIND=N, as in a100=8"
+    try:
+        devices = int(count)
+        if not kind or not devices:
+            raise ValueError(advice)
+        return spec.with_devices(kind, devices)
+    except ValueError as error:
+        told = str(error)
+        raise errors.BadOption(option="--add", value=word, advice=told if "devices" in told else advice) from None
+
+
+def with_quota(spec: ClusterSpec, word: str, jobs: Sequence[TrainingJob]) -> ClusterSpec:
+    """With QUEUE=N devices at a time for the jobs of a queue, or without a quota (QUEUE=none).
+
+    Raises:
+        BadOption: the word is none, or no job has the queue.
+    """
+    from bricolage.cluster.machines import QueueQuota
+
+    queue, _, count = word.rpartition("=")
+    if not queue or queue not in {job.queue for job in jobs}:
+        raise errors.BadOption(option="--quota", value=word, advice=_known("queue", {job.queue for job in jobs}))
+    others = tuple(one for one in spec.quota if one.queue != queue)
+    if count == "none":
+        return replace(spec, quota=others)
+    if not count.isdecimal() or not 1 <= int(count) <= 1 << 30:
+        raise errors.BadOption(option="--quota", value=word, advice="Write QUEUE=N, as in research=16, or QUEUE=none")
+    return replace(spec, quota=(*others, QueueQuota(queue, int(count))))
+
+
+def weighed(jobs: Sequence[TrainingJob], word: str) -> tuple[TrainingJob, ...]:
+    """With WHO=W as the weight of the jobs of a queue, else of a user: their part under policies that share by weight.
+
+    Raises:
+        BadOption: the word is none, or no queue or user has the name.
+    """
+    who, _, weight = word.rpartition("=")
+    there = {job.queue for job in jobs} | {job.user for job in jobs}
+    if not who or who not in there:
+        raise errors.BadOption(option="--weight", value=word, advice=_known("queue or user", there))
+    try:
+        value = float(weight)
+    except ValueError:
+        value = 0.0
+    if not 1e-6 <= value <= 1e6:
+        raise errors.BadOption(option="--weight", value=word, advice="Write QUEUE=W or USER=W, as in research=2.5")
+    by_queue = any(job.queue == who for job in jobs)
+    return tuple(replace(job, weight=value) if (job.queue if by_queue else job.user) == who else job for job in jobs)
+
+
+def _known(what: str, there: set[str]) -> str:
+    names = sorted(name for name in there if name)[:10]
+    return f"Name a {what} of the history: {', '.join(names)}" if names else f"No job of the history has a {what}"
