@@ -28,7 +28,7 @@ from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
 
-OPTIONS = Options(backends=("onnxruntime",), budget_s=10.0, threads=1, shapes={"batch": (1, 2)})
+OPTIONS = Options(backends=("onnxruntime",), budget_s=20.0, threads=1, shapes={"batch": (1, 2)})
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,8,16,16] x) => (float[batch,8,16,16] y) {
     c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) t = Transpose<perm=[0,2,3,1]>(n) r = Relu(t)
     q = Transpose<perm=[0,3,1,2]>(r) y = Add(q, x) }"""
