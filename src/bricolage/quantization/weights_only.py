@@ -123,7 +123,8 @@ def _rounded(
 ) -> dict[str, WeightBlocks]:
     bits, size = _BITS[options.weights or "int4"], options.block_size
     hessians = _hessians(graph, taking_part, seen) if method == "gptq" else {}
-    squares = _mean_squares(graph, taking_part, seen) if method == "awq" else {}
+    wide = [one for one in taking_part if method in ("awq", "gptq") and one.activation not in hessians]
+    squares = _mean_squares(graph, wide, seen) if wide and seen else {}
     found: dict[str, WeightBlocks] = {}
     for one in taking_part:
         matrix = _matrix(graph, one)
