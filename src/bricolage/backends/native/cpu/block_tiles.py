@@ -25,8 +25,8 @@ _BARRIER = '__asm__ volatile ("" : : "r"(own), "r"(sums) : "memory");'
 
 
 def block_tiles(isa: Isa, blocks: QuantisedBlocks, rows: int) -> BlockTiles | None:
-    """How that number of rows of bytes is multiplied in tiles with such weights; None where there is no matrix unit for bytes, or too few
-    rows, or blocks that fill no rows of a tile."""
+    """How that number of rows of bytes is multiplied in tiles with such weights; None where there is no matrix unit for bytes, or
+    too few rows, or blocks that fill no rows of a tile."""
     whole = blocks.block == _ROW_BYTES // 2 or blocks.block % _ROW_BYTES == 0
     if isa.byte_dot != "tdpbusd" or rows < MANY_ROWS or not whole:
         return None
