@@ -6,7 +6,8 @@ Each network is one float32 file with fixed sizes. Other tools' quantisers and o
 file races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that
 take turns in one run (`bricolage bench` with every accuracy allowed). `error` is the relative error to the float32 network in
 float64, the median over inputs that calibration has not seen; `agreement` the share of these inputs on which the largest output is
-the same. `ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool.
+the same. `ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool. NNCF takes part where it can be
+imported (`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from bricolage.quantization.outliers import CHANNELS, apart, outlier_channels
 from bricolage.quantization.products import products
 from bricolage.quantization.statistics import collected
 from bricolage.verify.reference import evaluate
-from tests.quantization.networks import OUTLIERS, graph_of, model_of
+from tests.quantization.networks import OUTLIERS, PRODUCTS, data, graph_of, model_of
 
 RNG = np.random.default_rng(0)
 SAMPLES = [{"x": RNG.standard_normal((9, 16)).astype(np.float32)} for _ in range(8)]
@@ -53,3 +53,17 @@ def test_the_error_falls_and_runtimes_read_the_file(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"])
     (y,), (right,) = session.run(None, SAMPLES[0]), evaluate(model_of(*OUTLIERS), SAMPLES[0]).values()
     assert np.linalg.norm(y - np.asarray(right)) < 2 * found.report.error * np.linalg.norm(np.asarray(right))
+
+
+def test_salient_weights_are_larger_in_the_file() -> None:
+    """AWQ's factors go into the normalisation in front of two products."""
+    weights = {**PRODUCTS[2], "g": np.where(np.arange(16) % 8 == 3, 20.0, 1.0).astype(np.float32)}
+    model, samples = model_of(PRODUCTS[0], PRODUCTS[1], weights), data(3, 5, 16)
+    found = {
+        method: quantize(model, samples, weights="int4", block_size=16, block_method=method, max_error=None)
+        for method in ("rtn", "awq")
+    }
+    errors = {name: one.report.error for name, one in found.items()}
+    assert errors["awq"] is not None and errors["rtn"] is not None and errors["awq"] < errors["rtn"]
+    kinds = [node.op_type for node in found["awq"].model.graph]
+    assert kinds.count("MatMulNBits") == 3 and kinds.count("LayerNormalization") == 1

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.quantization.awq import activation_aware, salient_factors
 from bricolage.quantization.blocks import corrected, half_quadratic, rounded
 from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.weights import corrected_bias, quantised_weights
@@ -79,6 +80,7 @@ def test_blocks_are_near_and_better_ways_are_nearer(bits: int) -> None:
     ways = {
         "rtn": rounded(weights, bits, 32),
         "hqq": half_quadratic(weights, bits, 32),
+        "awq": activation_aware(weights, bits, 32, (x**2).mean(axis=0)),
         "gptq": corrected(weights, bits, 32, (x.T @ x).astype(np.float32)),
     }
     for one in ways.values():
@@ -87,6 +89,19 @@ def test_blocks_are_near_and_better_ways_are_nearer(bits: int) -> None:
     of_weights = {name: np.linalg.norm(one.floats - weights) for name, one in ways.items()}
     of_results = {name: np.linalg.norm(x @ one.floats - x @ weights) for name, one in ways.items()}
     assert of_weights["hqq"] <= of_weights["rtn"] and of_results["gptq"] < of_results["rtn"]
+    by = (x**2).mean(axis=0)[:, None]  # what AWQ makes small: the error of results, channels not being correlated
+    expected = {name: (by * (one.floats - weights) ** 2).sum() for name, one in ways.items()}
+    assert expected["awq"] < expected["rtn"] or (bits == 8 and expected["awq"] == expected["rtn"])
+
+
+def test_weights_that_meet_large_activations_become_larger() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((64, 24)).astype(np.float32)
+    large = np.arange(64) % 16 == 3
+    factors = salient_factors([weights], 4, 32, np.where(large, 900.0, 1.0))
+    assert factors is not None and factors[large].min() > 1 > factors[~large].max()
+    assert salient_factors([weights], 4, 32, np.ones(64)) is None
+    assert salient_factors([weights], 4, 32, np.zeros(64)) is None
 
 
 def test_zeros_are_exact_in_blocks() -> None:

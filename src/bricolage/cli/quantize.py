@@ -41,7 +41,9 @@ Format = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        "--method", metavar="NAME", help="Of --weights: rtn, hqq or gptq; default: gptq with --calibrate, else hqq."
+        "--method",
+        metavar="NAME",
+        help="Of --weights: rtn, hqq, awq or gptq; default: gptq with --calibrate, else hqq.",
     ),
 ]
 AccuracyLevel = Annotated[

@@ -42,28 +42,28 @@ class WeightBlocks:
 
 def rounded(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """RTN: each block's range, which holds zero, in equal steps."""
-    blocks = _blocks(weights, size)
-    scales, zeros = _ranges(blocks, bits)
-    return WeightBlocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
+    blocks = split(weights, size)
+    scales, zeros = ranges(blocks, bits)
+    return WeightBlocks(nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
 
 
 def half_quadratic(weights: np.ndarray, bits: int, size: int) -> WeightBlocks:
     """HQQ: zero points that make a norm below one of the error small, so that few weights are far off rather than all a little.
     Files hold whole zero points, which HQQ's are rounded to; a few shares of a block's range are tried, and the least square
     error kept. No data are needed."""
-    blocks = _blocks(weights, size)
-    whole_range, first = _ranges(blocks, bits)
+    blocks = split(weights, size)
+    whole_range, first = ranges(blocks, bits)
     scales, zeros = whole_range, first
-    lowest = _block_errors(blocks, _nearest(blocks, scales, zeros, bits), scales, zeros)
+    lowest = _block_errors(blocks, nearest(blocks, scales, zeros, bits), scales, zeros)
     for share in _SHARES:
         tried = whole_range * np.float32(share)
         at = np.clip(first.astype(np.float32) + (1 / share - 1) * (first - (2**bits - 1) / 2), 0, 2**bits - 1)
         found = _half_quadratic_zeros(blocks, tried, at, bits)
-        errors = _block_errors(blocks, _nearest(blocks, tried, found, bits), tried, found)
+        errors = _block_errors(blocks, nearest(blocks, tried, found, bits), tried, found)
         better = errors < lowest
         scales, zeros = np.where(better, tried, scales), np.where(better, found, zeros)
         lowest = np.minimum(lowest, errors)
-    return WeightBlocks(_nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
+    return WeightBlocks(nearest(blocks, scales, zeros, bits), scales, zeros, weights.shape[0])
 
 
 def _half_quadratic_zeros(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
         for row in range(start, end):
             block = row // size
             if row % size == 0:
-                found, zero = _ranges(_blocks(left[row : row + size].astype(np.float32), size), bits)
+                found, zero = ranges(split(left[row : row + size].astype(np.float32), size), bits)
                 scales[block], zeros[block] = found[0], zero[0]
             integers[row] = np.clip(np.rint(left[row] / scales[block] + zeros[block]), 0, 2**bits - 1)
             value = (integers[row].astype(np.float64) - zeros[block]) * scales[block]
@@ -112,13 +112,13 @@ def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) ->
     return WeightBlocks(integers.reshape(count, size, n), scales, zeros, k)
 
 
-def _blocks(weights: np.ndarray, size: int) -> np.ndarray:
+def split(weights: np.ndarray, size: int) -> np.ndarray:
     """[blocks, size, n], padded with zeros."""
     k, n = weights.shape
     return np.pad(weights.astype(np.float32), ((0, -k % size), (0, 0))).reshape(-1, size, n)
 
 
-def _ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Scales and zero points [blocks, n] of ranges that hold zero."""
     low, high = np.minimum(blocks.min(axis=1), 0.0), np.maximum(blocks.max(axis=1), 0.0)
     scales = ((high - low) / (2**bits - 1)).astype(np.float32)
@@ -126,7 +126,8 @@ def _ranges(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return scales, np.clip(np.rint(-low / scales), 0, 2**bits - 1).astype(np.uint8)
 
 
-def _nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
+def nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
+    """Integers, uint8."""
     found: np.ndarray = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, 2**bits - 1).astype(np.uint8)
     return found
 

@@ -3,7 +3,7 @@ weights take it up (SmoothQuant), and between two products with at most a rectif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -32,7 +32,7 @@ def migrated(
 ) -> Graph:
     """An equal graph whose activations have channels of like ranges, where that costs no operator or one for each normalisation;
     the graph itself where there is nothing to move."""
-    groups = _groups(graph, able, options)
+    groups = shared_activations(graph, able, options)
     if not groups:
         return graph
     axes = {source: products[0].activation_axis for source, products in groups.items()}
@@ -44,6 +44,12 @@ def migrated(
             continue
         found = _factors(graph, products, largest, options.smooth or 0.5)
         factors |= {one.output: found for one in products if found is not None}
+    return with_factors(graph, factors)
+
+
+def with_factors(graph: Graph, factors: Mapping[str, np.ndarray]) -> Graph:
+    """An equal graph whose weights are larger by such factors of their input channels, by what products compute, and whose
+    activations are smaller; the graph itself where nothing can be moved."""
     model, names = graph.model.clone(), names_by_result(graph.model)
     rule = MigrateScaleIntoProduct(factors)
     if not apply_everywhere(model, rule, lambda node: node.outputs[0].name in factors, lambda _: None):
@@ -55,7 +61,7 @@ def migrated(
     return made
 
 
-def _groups(
+def shared_activations(
     graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
 ) -> dict[str, list[WeightedProduct]]:
     """Products by the value that they all read, where the factor can go into what computes it."""

@@ -10,7 +10,7 @@ from bricolage.options import BOUNDS, WEIGHTS, Weights
 
 Observer = Literal["minmax", "percentile", "mse", "entropy"]
 BlockFormat = Literal["matmulnbits", "blocks"]
-BlockMethod = Literal["rtn", "hqq", "gptq"]
+BlockMethod = Literal["rtn", "hqq", "awq", "gptq"]
 OBSERVERS: tuple[Observer, ...] = get_args(Observer)
 
 

@@ -25,7 +25,7 @@ from bricolage.rewrite.builder import Names
 CHANNELS = 16
 """That are multiplied apart; one step of four of the narrowest instruction, and a quarter of a row of AMX's tile."""
 _LEAST_CHANNELS = 8 * CHANNELS
-"""Of an activation, so that the second product is small beside the first."""
+"""Of an activation, so that the second product is small against the first."""
 _GAIN = 4.0
 """How much smaller the range of the others is at least: two bits more for each of them."""
 

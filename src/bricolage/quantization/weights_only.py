@@ -11,8 +11,10 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import constant_value, known
 from bricolage.graph.graph import Graph
+from bricolage.quantization.awq import activation_aware, salient_factors
 from bricolage.quantization.blocks import WeightBlocks, corrected, half_quadratic, rounded
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
+from bricolage.quantization.migration import shared_activations, with_factors
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
@@ -58,9 +60,13 @@ def quantized_weights_only(
         )
     seen, held = split(samples, options.held_back) if samples is not None else ([], [])
     method = options.block_method or ("gptq" if seen else "hqq")
+    judge = Judge(graph.model, held) if held else None
+    if method == "awq" and seen:
+        graph = _with_salient_weights(graph, taking_part, seen, options)
+        able, refused = _able(graph, options)
+        taking_part = list(chosen(able, options.keep_float))
     blocks = _rounded(graph, taking_part, seen, method, options)
     floats = {name: one.floats for name, one in blocks.items()}
-    judge = Judge(graph.model, held) if held else None
     kept = _kept(graph.model, taking_part, floats, judge, options)
     taking, judged = taking_part, None
     if judge is not None:
@@ -117,14 +123,49 @@ def _rounded(
 ) -> dict[str, WeightBlocks]:
     bits, size = _BITS[options.weights or "int4"], options.block_size
     hessians = _hessians(graph, taking_part, seen) if method == "gptq" else {}
+    wide = [one for one in taking_part if method in ("awq", "gptq") and one.activation not in hessians]
+    squares = _mean_squares(graph, wide, seen) if wide and seen else {}
     found: dict[str, WeightBlocks] = {}
     for one in taking_part:
         matrix = _matrix(graph, one)
         if one.activation in hessians:
             found[one.output] = corrected(matrix, bits, size, hessians[one.activation])
+        elif one.activation in squares:
+            found[one.output] = activation_aware(matrix, bits, size, squares[one.activation])
         else:
             found[one.output] = (rounded if method == "rtn" else half_quadratic)(matrix, bits, size)
     return found
+
+
+def _with_salient_weights(
+    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample], options: QuantizationOptions
+) -> Graph:
+    """An equal graph in which weights that meet large activations are larger, where what computes these takes it up."""
+    bits, squares = _BITS[options.weights or "int4"], _mean_squares(graph, taking_part, seen)
+    factors: dict[str, np.ndarray] = {}
+    for group in shared_activations(graph, taking_part, options).values():
+        own = squares.get(group[0].activation)
+        if own is None or any(one.activation != group[0].activation for one in group):
+            continue
+        found = salient_factors([_matrix(graph, one) for one in group], bits, options.block_size, own)
+        factors |= {one.output: found for one in group if found is not None}
+    return with_factors(graph, factors) if factors else graph
+
+
+def _mean_squares(
+    graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]
+) -> dict[str, np.ndarray]:
+    """Of the channels of activations, by name."""
+    names = {one.activation for one in taking_part}
+    inputs = {value.name or "" for value in graph.model.graph.inputs}
+    evaluate = Evaluator(graph.model, dtype=np.float32, keep=sorted(names - inputs))
+    sums: dict[str, np.ndarray] = {}
+    for sample in seen:
+        values = {**sample, **evaluate(sample)}
+        for name in names:
+            array = np.asarray(values[name], np.float64)
+            sums[name] = sums.get(name, 0.0) + (array.reshape(-1, array.shape[-1]) ** 2).sum(axis=0)
+    return {name: one for name, one in sums.items() if np.isfinite(one).all()}
 
 
 def _hessians(graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]) -> dict[str, np.ndarray]:

@@ -323,7 +323,7 @@ def test_what_is_refused(extra: str, inputs: str, reason: str, tmp_path: Path) -
     ("shape", "bits", "block", "zeros"),
     [
         ((45, 150, 70), 4, 32, True),
-        ((17, 300, 20), 4, 128, False),
+        ((264, 300, 70), 4, 128, False),
         ((33, 100, 40), 8, 32, True),
         ((16, 64, 33), 8, 64, False),
     ],

@@ -20,10 +20,13 @@ MANY_ROWS = 12
 _ROWS, _ROW_BYTES = 16, 64
 """Of a tile."""
 
+_BARRIER = '__asm__ volatile ("" : : "r"(own), "r"(sums) : "memory");'
+"""Compilers do not know that the unit's instructions read and write memory."""
+
 
 def block_tiles(isa: Isa, blocks: QuantisedBlocks, rows: int) -> BlockTiles | None:
-    """How so many rows of bytes are multiplied with such weights in tiles; None where there is no matrix unit for bytes, or too few
-    rows, or blocks that fill no rows of a tile."""
+    """How that number of rows of bytes is multiplied in tiles with such weights; None where there is no matrix unit for bytes, or
+    too few rows, or blocks that fill no rows of a tile."""
     whole = blocks.block == _ROW_BYTES // 2 or blocks.block % _ROW_BYTES == 0
     if isa.byte_dot != "tdpbusd" or rows < MANY_ROWS or not whole:
         return None
@@ -79,12 +82,12 @@ class BlockTiles(BlockBytes):
         spots = [(2 * h + v, f"sums + {_ROWS * h * wide + v * lanes}, {4 * wide}") for h in halves for v in vectors]
         lines = [f"tile_zero({t});" for t, _ in spots]
         for at in range(0, self.block, self.piece):
-            lines += self._unpacked(head + at * self.bits // 8 * wide, tile)
+            lines += [*self._unpacked(head + at * self.bits // 8 * wide, tile), _BARRIER]
             panel = f"b + {head + at * wide}" if self.bits == 8 else "own"
             lines += [f"tile_load({4 + h}, a + {at + _ROWS * h * lda}, {lda});" for h in halves]
             lines += [f"tile_load({6 + v}, {panel} + {4 * v * lanes}, {4 * wide});" for v in vectors]
             lines += [f"tile_multiply_signed({2 * h + v}, {4 + h}, {6 + v});" for h in halves for v in vectors]
-        lines += [f"tile_store({t}, {spot});" for t, spot in spots]
+        lines += [*(f"tile_store({t}, {spot});" for t, spot in spots), _BARRIER]
         lines += [f"const vec scale_{v} = {self._scale(v, lanes)};" for v in vectors]
         if self.offsets:
             at = (2 if self.halves else 4) * wide

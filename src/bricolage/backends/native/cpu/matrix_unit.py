@@ -114,7 +114,7 @@ def tiles(parts: int) -> Tiles:
 
 
 def with_shapes(rows: int, row_bytes: int, lines: list[str]) -> list[str]:
-    """`lines` between configuring the unit and releasing it: for so many rows of the left side of so many bytes each."""
+    """`lines` between configuring the unit and releasing it: for a number of rows of the left side, and their bytes."""
     upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
     # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
     counts = (upper, upper, lower, lower, upper, lower, row_bytes // 4, row_bytes // 4)
