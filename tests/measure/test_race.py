@@ -72,15 +72,15 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
 
     start = pool._start
     monkeypatch.setattr(pool, "_start", noted)
-    result = run(pool, tmp_path, processes=3, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
-    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    result = run(pool, tmp_path, processes=2, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
+    assert result.processes == (0,) * 6 + (1,) * 6
     assert len(result.samples("fast")) == len(result.samples("slow")) == 12
     cost = result.costs["fast"]
     assert cost.latency is not None and 3 <= cost.latency.samples <= 12 and cost.outcome == "ok"
     assert result.costs["wrong"].outcome == "wrong" and set(result.first_ms) >= {"slow", "fast"}
     ratio = result.ratio("fast", "slow")
     assert ratio is not None and 1 <= ratio.rounds <= 12, "undisturbed ones alone, where there are enough of them"
-    assert len(set(started)) >= 6
+    assert len(set(started)) >= 4
 
 
 @pytest.mark.usefixtures("unbeaten")
