@@ -85,11 +85,11 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
 
 @pytest.mark.usefixtures("unbeaten")
 def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
-    result = run(pool, tmp_path, 4, 2.4, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
-    assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
-    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 3
+    result = run(pool, tmp_path, 3, 1.8, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
+    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 4
     ratio = result.ratio("slow", "quick")
-    assert ratio is not None and ratio.rounds == 3, "by the rounds that both took part in"
+    assert ratio is not None and ratio.rounds == 4, "by the rounds that both took part in"
 
 
 def steady(**ms: float) -> Race:

@@ -203,6 +203,7 @@ def test_a_worker_that_is_killed_loses_nothing_that_was_finished(machines: Any, 
     assert victim.pid not in {what.pid for what, _ in cluster.describe()}
 
 
+@pytest.mark.slow  # who does what when a node is gone is tested without Ray (test_dispatch.py)
 def test_the_work_of_a_node_that_goes_away_is_done_by_others(machines: Any, pool: Pool, tmp_path: Path) -> None:
     nodes = [machines("one"), machines("two")]
     tasks = [task(tmp_path, elements, "honest 1") for elements in range(64, 70)]
@@ -218,7 +219,7 @@ def test_the_work_of_a_node_that_goes_away_is_done_by_others(machines: Any, pool
     assert len(costs) == 6 and {cost.outcome for cost in costs.values()} == {"ok"}
 
 
-@pytest.mark.slow  # what becomes of work whose node goes away is tested above
+@pytest.mark.slow
 def test_without_any_node_left_the_rest_is_measured_here(machines: Any, pool: Pool, tmp_path: Path) -> None:
     nodes = [machines("one")]
     tasks = [task(tmp_path, elements, "honest 1") for elements in range(64, 72)]
