@@ -125,7 +125,7 @@ def _register_once() -> None:
         return registry
 
     from_torchlib.bricolage = True  # type: ignore[attr-defined]
-    ONNXRegistry.from_torchlib = staticmethod(from_torchlib)  # type: ignore[method-assign,assignment]
+    ONNXRegistry.from_torchlib = staticmethod(from_torchlib)  # type: ignore[method-assign]
 
 
 def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:
