@@ -113,18 +113,17 @@ def _register_once() -> None:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:  # of another version, which may do it otherwise
         return
-    made: Any = getattr(ONNXRegistry, "from_torchlib", None)
-    if getattr(made, "__func__", None) is None or hasattr(made, "bricolage"):
+    made = getattr(ONNXRegistry, "from_torchlib", None)
+    if getattr(made, "__func__", None) is None or made is None:  # it is another version's, or was changed before
         return
     kept = functools.cache(made)
 
-    def from_torchlib(*arguments: Any, **words: Any) -> Any:
-        first = kept(*arguments, **words)
+    def from_torchlib(*arguments: object, **words: object) -> ONNXRegistry:
+        first: ONNXRegistry = kept(*arguments, **words)
         registry = copy.copy(first)
         registry.functions = {target: list(functions) for target, functions in first.functions.items()}
         return registry
 
-    from_torchlib.bricolage = True  # type: ignore[attr-defined]
     ONNXRegistry.from_torchlib = staticmethod(from_torchlib)  # type: ignore[method-assign]
 
 
