@@ -89,7 +89,7 @@ def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> No
     assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
     assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 4
     ratio = result.ratio("slow", "quick")
-    assert ratio is not None and ratio.rounds == 4, "by the rounds that both took part in"
+    assert ratio is not None and 1 <= ratio.rounds <= 4, "by the rounds that both took part in, undisturbed ones alone"
 
 
 def steady(**ms: float) -> Race:
