@@ -203,7 +203,7 @@ costs = st.one_of(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(keys, costs, min_size=1, max_size=8))
 def test_export_and_import_are_inverse(
     tmp_path: Path, fresh: Callable[[], Path | str], entries: dict[CostKey, Cost]
@@ -441,7 +441,7 @@ def _writer(name: str, count: int) -> subprocess.Popen[str]:
 
 @pytest.mark.usefixtures("both")
 def test_processes_share_a_database_and_a_killed_one_loses_nothing() -> None:
-    writers = [_writer(name, 60) for name in "ab"]
+    writer = _writer("other", 60)
     victim = _writer("victim", 10**9)
     assert victim.stdout is not None
     said = [victim.stdout.readline() for _ in range(20)]
@@ -449,14 +449,13 @@ def test_processes_share_a_database_and_a_killed_one_loses_nothing() -> None:
     said += victim.stdout.readlines()
     victim.wait()
     victim.stdout.close()
-    for writer in writers:
-        assert writer.stdout is not None
-        assert len(writer.stdout.readlines()) == 60 and writer.wait() == 0
-        writer.stdout.close()
+    assert writer.stdout is not None
+    assert len(writer.stdout.readlines()) == 60 and writer.wait() == 0
+    writer.stdout.close()
     finished = sum(line.endswith("\n") for line in said)
     with Database() as database:
         regions = {entry.key.region for entry in database.entries()}
-    assert {f"{name} {number}" for name in "ab" for number in range(60)} <= regions
+    assert {f"other {number}" for number in range(60)} <= regions
     assert {f"victim {number}" for number in range(finished)} <= regions
 
 

@@ -330,7 +330,7 @@ def test_ctrl_c_at_every_item_ships_what_is_known(tmp_path: Path, model: Graph, 
     assert cut and all(one.most > 0.02 for one in cut)
 
 
-@pytest.mark.parametrize("asked", [3, 5, 7])
+@pytest.mark.parametrize("asked", [5, *(pytest.param(asked, marks=pytest.mark.slow) for asked in (3, 7))])
 def test_ctrl_c_within_two_precisions_ships_what_is_known(tmp_path: Path, asked: int) -> None:
     answers = Answers({"narrow bf16": 0.5, "first": 1.2}, errors={"narrow bf16": 1.2e-6})
     options = Options(threads=1, tolerance=1e-6, rewrite=False)

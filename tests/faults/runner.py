@@ -14,7 +14,7 @@ from tests.faults.place import Broken, Place
 
 QUICK = "power cut"
 """The kind that starts no process."""
-SLICE = (*["power cut"] * 6, "kill -9 of the process", "kill of workers", "SIGTERM, SIGHUP, Ctrl-C", "clock steps")
+SLICE = (*["power cut"] * 7, "kill -9 of the process", "kill of workers", "SIGTERM, SIGHUP, Ctrl-C")
 """Ten injections of a minute's work at most, for every change."""
 
 

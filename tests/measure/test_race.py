@@ -72,24 +72,24 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
 
     start = pool._start
     monkeypatch.setattr(pool, "_start", noted)
-    result = run(pool, tmp_path, processes=3, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
-    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    result = run(pool, tmp_path, processes=2, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
+    assert result.processes == (0,) * 6 + (1,) * 6
     assert len(result.samples("fast")) == len(result.samples("slow")) == 12
     cost = result.costs["fast"]
     assert cost.latency is not None and 3 <= cost.latency.samples <= 12 and cost.outcome == "ok"
     assert result.costs["wrong"].outcome == "wrong" and set(result.first_ms) >= {"slow", "fast"}
     ratio = result.ratio("fast", "slow")
     assert ratio is not None and 1 <= ratio.rounds <= 12, "undisturbed ones alone, where there are enough of them"
-    assert len(set(started)) >= 6
+    assert len(set(started)) >= 4
 
 
 @pytest.mark.usefixtures("unbeaten")
 def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
-    result = run(pool, tmp_path, 4, 2.4, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
-    assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
-    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 3
+    result = run(pool, tmp_path, 3, 1.8, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
+    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 4
     ratio = result.ratio("slow", "quick")
-    assert ratio is not None and ratio.rounds == 3, "by the rounds that both took part in"
+    assert ratio is not None and 1 <= ratio.rounds <= 4, "by the rounds that both took part in, undisturbed ones alone"
 
 
 def steady(**ms: float) -> Race:

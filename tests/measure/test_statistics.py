@@ -82,13 +82,13 @@ def test_the_bootstrap_is_seeded(pairs: list[tuple[float, float]], seed: int) ->
 
 
 def test_a_race_against_itself_is_rarely_significant() -> None:
-    """A/A test: one end of a 95 % interval is missed 25 times in 1000, so one of two equals may win so often."""
+    """A/A test: one end of a 95 % interval is missed 10 times in 400, so one of two equals may win so often."""
     generator = np.random.default_rng(7)
     false_alarms = 0
-    for _ in range(1000):
+    for _ in range(400):
         one, two = (generator.lognormal(0.0, 0.05, size=(25, 1)).tolist() for _ in range(2))
         false_alarms += significant(paired_ratio(one, two))
-    assert false_alarms <= 40
+    assert false_alarms <= 16
 
 
 @given(st.floats(0.3, 3.0), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
@@ -113,7 +113,7 @@ def test_ratios_compose() -> None:
 def test_what_a_process_is_lucky_with_widens_the_interval() -> None:
     rng, covered, alone = np.random.default_rng(0), 0, 0
     owners = np.repeat(np.arange(6), 8)
-    for trial in range(200):
+    for trial in range(100):
         luck = np.exp(rng.normal(0, 0.03, (2, 6)))[:, owners] * np.exp(rng.normal(0, 0.01, (2, 48)))
         before, after = ([[float(ms)] for ms in times] for times in luck)
         ratio = paired_ratio(before, after, trial, owners.tolist())
@@ -121,8 +121,8 @@ def test_what_a_process_is_lucky_with_widens_the_interval() -> None:
         plain = paired_ratio(before, after, trial)
         alone += plain.low <= 1.0 <= plain.high
         assert ratio.rounds == 48
-    assert covered > 170, "equal programs are told to be equal"
-    assert alone < covered - 20, "as they are not where rounds of one process count as independent"
+    assert covered > 85, "equal programs are told to be equal"
+    assert alone < covered - 10, "as they are not where rounds of one process count as independent"
 
 
 def test_one_process_is_what_no_process_is() -> None:

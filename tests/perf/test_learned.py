@@ -144,7 +144,7 @@ def test_any_tree_evaluates_row_by_row_as_all_together(seed: int) -> None:
 def test_it_learns_who_is_fast_where(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
     samples, model = made_up(), trained()
-    monkeypatch.setattr(training, "_TREES", 100)  # of each of the models without one network
+    monkeypatch.setattr(training, "_TREES", 60)  # of each of the models without one network
     errors = left_out(samples, lambda one: one.network)
     assert errors is not None and errors.groups == 6 and errors.samples == len(samples)
     assert (

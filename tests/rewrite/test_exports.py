@@ -105,7 +105,9 @@ AFFINE = {"scale": torch.rand(8), "shift": torch.rand(8)}
     [
         (TurnPairs(**tables(angles(4).repeat_interleave(2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
         pytest.param(Pairs(**tables(angles()[:, None])), [HEADS_BEHIND], BESIDE, marks=pytest.mark.slow),
-        (Halves(**tables(torch.cat([angles()] * 2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
+        pytest.param(
+            Halves(**tables(torch.cat([angles()] * 2, -1)[:, None])), [HEADS_BEHIND], BESIDE, marks=pytest.mark.slow
+        ),
         (MaskedAndAdded(seen=SEEN), [*[HEADS_FIRST] * 3, (2, 1, 1, 5)], ["Add", "Attention"]),
         pytest.param(Causal(), [HEADS_FIRST] * 3, ["Attention"], marks=pytest.mark.slow),
         (Folded(**AFFINE), [HEADS_FIRST], ["LayerNormalization"]),

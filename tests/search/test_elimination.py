@@ -24,7 +24,7 @@ def tables(draw: st.DrawFn) -> tuple[list[int], list[Factor]]:
 
 
 @given(tables())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_equals_enumeration(problem) -> None:
     sizes, factors = problem
 

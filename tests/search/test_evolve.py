@@ -60,7 +60,7 @@ def run(options: EvolutionOptions, **changes) -> EvolutionResult:
     return evolve(GRAPH, OPTIMUM, **arguments)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_finds_the_optimum_of_fixed_and_marginal_costs(seed: int) -> None:
     result = run(EvolutionOptions(generations=30, patience=30, seed=seed))
     assert result.best.measured_ms == pytest.approx(best_of_all())

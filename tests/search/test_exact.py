@@ -40,7 +40,7 @@ def check(graph: WorkGraph, found: PlacementResult, transfers, expected: float |
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_additive_equals_brute_force(problem) -> None:
     graph, candidates, _ = problem
     free = NoTransferCosts()
@@ -48,7 +48,7 @@ def test_additive_equals_brute_force(problem) -> None:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_with_transfers_equals_brute_force(problem) -> None:
     graph, candidates, transfers = problem
     check(

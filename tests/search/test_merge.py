@@ -59,7 +59,7 @@ def test_cyclic_choices_are_refused() -> None:
 
 
 @given(problems(), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_result_is_an_acyclic_maximal_cover(problem, data) -> None:
     graph = problem[0]
     backends = data.draw(st.lists(st.sampled_from("ab"), min_size=len(graph), max_size=len(graph)))

@@ -29,7 +29,7 @@ def solve_all(graph, candidates, transfers, *, time_limit_s: float = 60.0) -> Pr
 
 
 @given(problems())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_equals_brute_force(problem) -> None:
     graph, candidates, transfers = problem
     found = solve_all(graph, candidates, transfers)

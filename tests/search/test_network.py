@@ -11,7 +11,7 @@ FREE = PairCosts(((0.0,) * 3,) * 3)
 
 
 @given(problems(most=7))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_minimum_over_all_covers_cyclic_ones_included(problem) -> None:
     graph, candidates, transfers = problem
     able = usable(graph, candidates)

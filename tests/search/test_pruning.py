@@ -32,7 +32,7 @@ def test_uncovered_operator_is_named() -> None:
 
 
 @given(problems(most=7))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_pruning_keeps_an_optimum(problem) -> None:
     graph, candidates, transfers = problem
     able = usable(graph, candidates)

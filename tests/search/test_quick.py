@@ -9,7 +9,7 @@ from tests.search.problems import brute_force, chain_candidates, chains, executa
 
 
 @given(problems())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_covers_are_executable_and_none_is_better_than_the_optimum(problem) -> None:
     graph, candidates, transfers = problem
     found = quick_covers(graph, usable(graph, candidates), transfers, 10**6, 10**8)

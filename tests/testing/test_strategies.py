@@ -53,7 +53,7 @@ def test_a_failure_shrinks_to_little() -> None:
         find(
             models(kinds=("basic",), contexts=("",)),
             lambda model: any(node.op_type == "Tanh" for node in model.graph),
-            settings=settings(max_examples=500, deadline=None, database=None),
+            settings=settings(max_examples=250, deadline=None, database=None),
             random=Random(seed),
         )
         for seed in range(5)

@@ -55,22 +55,21 @@ class WrongSquare(Rule):
         return op.Mul(match["x"], match["x"])
 
 
-def retraces(start: Graph) -> dict[str, Retrace]:
+def retraced(start: Graph, way: str) -> Retrace:
     known, wrong = chosen(generated=False), WrongSquare()
-    cheap = OperatorRoofline()
-    found = search_graphs(start.model, [*known, wrong], cheap, SearchOptions())
+    if way == "fixpoint":
+        return Fixpoint(start.model, [*known, wrong])
+    if way == "configured":
+        return Configured(start.model, [*known, wrong], RewriteConfig(opset=20))
+    found = search_graphs(start.model, [*known, wrong], OperatorRoofline(), SearchOptions())
     best = next(one for one in found.candidates if any(step.rule == wrong.name for step in one.steps))
-    return {
-        "fixpoint": Fixpoint(start.model, [*known, wrong]),
-        "configured": Configured(start.model, [*known, wrong], RewriteConfig(opset=20)),
-        "recorded": Recorded(start.model, [*known, wrong], best.steps),
-    }
+    return Recorded(start.model, [*known, wrong], best.steps)
 
 
 @pytest.mark.parametrize("way", ["fixpoint", "configured", "recorded"])
 def test_a_wrong_rule(look: Look, way: str) -> None:
     start = layers()
-    retrace = retraces(start)[way]
+    retrace = retraced(start, way)
     made = Graph(retrace.made().model)
     found = look(Subject("subject", start, retrace, whole(made, "sound")))
     (culprit,) = found.culprits
@@ -135,7 +134,7 @@ def test_a_tuned_parameter(look: Look) -> None:
 
 def test_a_rule_and_a_region_at_once(look: Look) -> None:
     start = layers()
-    retrace = retraces(start)["fixpoint"]
+    retrace = retraced(start, "fixpoint")
     found = look(Subject("subject", start, retrace, whole(Graph(retrace.made().model), "crooked")))
     assert [culprit.change.kind for culprit in found.culprits] == ["rewrite", "region"]
     assert all(culprit.confirmed for culprit in found.culprits)

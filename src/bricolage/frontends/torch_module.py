@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import logging
@@ -65,6 +66,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     if _kind(source) == "module" and example_inputs is None:
         raise BadTorchModel(reason="tracing it needs example inputs, for example example_inputs=(torch.randn(1, 3),)")
     _parse_once()
+    _register_once()
     args, kwargs = _arguments(example_inputs)
     evaluation = _evaluation_mode(source) if isinstance(source, torch.nn.Module) else contextlib.nullcontext()
     try:
@@ -102,6 +104,27 @@ def _parse_once() -> None:
         kept = functools.cached_property(signature.fget)
         kept.__set_name__(traced, "function_ir")
         traced.function_ir = kept
+
+
+def _register_once() -> None:
+    """At each export, the exporter makes a registry of the functions of its library, the same each time, which PyTorch 2.13 takes
+    a quarter of the time of a small model's export for. From now on it is given copies of the first."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:  # of another version, which may do it otherwise
+        return
+    made = getattr(ONNXRegistry, "from_torchlib", None)
+    if getattr(made, "__func__", None) is None or made is None:  # it is another version's, or was changed before
+        return
+    kept = functools.cache(made)
+
+    def from_torchlib(*arguments: object, **words: object) -> ONNXRegistry:
+        first: ONNXRegistry = kept(*arguments, **words)
+        registry = copy.copy(first)
+        registry.functions = {target: list(functions) for target, functions in first.functions.items()}
+        return registry
+
+    ONNXRegistry.from_torchlib = staticmethod(from_torchlib)  # type: ignore[method-assign]
 
 
 def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:

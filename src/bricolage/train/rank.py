@@ -18,8 +18,9 @@ from bricolage.measure.launch import EntryPoint
 from bricolage.measure.loop import Commands, Tell, named
 from bricolage.train.step import load_torch
 
-# Dynamo is what the first optimiser of each process would import.
-MODULES = ("torch", "torch._dynamo", "bricolage.train.rank")
+# What the first optimiser of each process would import, and what the first module that it traces would.
+_LATE = ("torch._dynamo", "torch._functorch.aot_autograd", "torch.distributed.pipelining")
+MODULES = ("torch", *_LATE, "bricolage.train.rank")
 ENTRY = EntryPoint("bricolage.train.rank:commands", MODULES)
 
 

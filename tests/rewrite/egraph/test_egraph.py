@@ -49,7 +49,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_equals_naive_congruence_closure(steps: list[tuple[str, int, int]]) -> None:
     egraph, oracle, classes = EGraph(NoAnalysis()), NaiveClosure(), []
     for what, first, second in steps:

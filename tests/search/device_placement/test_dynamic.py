@@ -14,7 +14,7 @@ from tests.search.device_placement.problems import is_chain, load_of, made, plac
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_no_chain_of_parts_has_a_smaller_largest_load(problem: DevicePlacementProblem) -> None:
     all_of_them = list(placements(problem))
     best = min((load_of(problem, one) for one in all_of_them if is_chain(problem, one)), default=math.inf)

@@ -14,7 +14,7 @@ from bricolage.search.sharding.programme import best_sharding, integer_programme
 from tests.search.sharding.problems import cost, least, problems
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_the_least_of_all_choices(problem: ShardingProblem) -> None:
     best = least(problem)

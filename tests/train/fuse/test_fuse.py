@@ -224,9 +224,8 @@ def test_what_the_public_code_of_hfta_has_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("network", "steps"),
     [
-        *((network, 200) for network in ("mlp", "cnn")),
-        *((network, 60) for network in ("transformer", "lstm")),
-        *(pytest.param(network, 200, marks=pytest.mark.slow) for network in ("transformer", "lstm")),
+        *((network, 60) for network in ("mlp", "cnn", "transformer", "lstm")),
+        *(pytest.param(network, 200, marks=pytest.mark.slow) for network in ("mlp", "cnn", "transformer", "lstm")),
     ],
 )
 def test_over_many_steps_each_model_comes_out_as_if_trained_alone(network: str, steps: int, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def several() -> Mapping[str, Predicted]:
 
 def predicted(*asked: str) -> Mapping[str, Predicted]:
     """By change, the step as it is under an empty name."""
-    found = predict_step(SEVERAL, variants(*asked), threads=2, seconds=0.1, measure=True)
+    found = predict_step(SEVERAL, variants(*asked), threads=2, seconds=0.03, measure=True)
     assert found.link is not None or available_cores() < 2
     return dict(zip(("", *asked), found.predicted, strict=True))
 

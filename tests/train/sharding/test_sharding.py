@@ -45,6 +45,7 @@ def test_gradients_are_those_of_one_process() -> None:
             short = replace(facts.problem, memory_bytes=0.75 * kept[1].peak_bytes)
             plans["short of memory"] = short, best_sharding(short)
             assert plans["short of memory"][1].peak_bytes <= short.memory_bytes
+            del plans["weights one way"]  # what a perceptron shows
         cases += [Case(f"{name}, {what}", name, facts.plan(*plan, math.inf)) for what, plan in plans.items()]
         shared = facts.best(60.0)
         assert shared[1].ms <= plans["mixed"][1].ms

@@ -77,7 +77,7 @@ class OperatorTimings:
     workspaces: dict[str, int] = field(default_factory=dict)
     """Bytes that it keeps for the backward phase in a form of its own, which PyTorch does not know beforehand."""
     _filler: torch.Tensor | None = field(default=None, init=False, repr=False, compare=False)
-    """What fills the caches; made once, since to touch so many pages takes longer than to measure a few operators."""
+    """What fills the caches; made once: to write to it first takes longer than to measure a few operators."""
 
     def measure(self, calls: Mapping[str, OperatorCall], signatures: Iterable[str]) -> None:
         """Those of the signatures that are not known yet."""

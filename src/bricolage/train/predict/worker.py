@@ -25,6 +25,7 @@ _TURNS = 3
 _LEAST = 4
 """Steps in a turn."""
 _SENDS = 20
+"""Within a second and longer; as many on both sides."""
 _ALONG = 1 << 22
 """Bytes of those that run during a step."""
 
@@ -121,10 +122,10 @@ def _probe(job: StepJob, running: Running, rank: Rank) -> StepAnswer:
         at_once += _loop(running, job.seconds / _TURNS, dist)
     alone, together = _median(apart) if apart else None, _median(at_once)
     sizes = tuple((size, _all_reduce(size, job.seconds / len(_SIZES), dist)) for size in _SIZES)
-    sends = tuple((size, _send(size, rank)) for size in _SIZES) if rank.number < 2 else ()
+    sends = tuple((size, _send(size, rank, job.seconds)) for size in _SIZES) if rank.number < 2 else ()
     dist.barrier()
     source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
-    copying = _times(lambda: target.copy_(source), 0.2)
+    copying = _times(lambda: target.copy_(source), min(0.2, job.seconds))
     dist.barrier()
     # Exchanges run in threads of the process group; each is waited for in one of ours, during the steps.
     import threading
@@ -154,13 +155,13 @@ def _probe(job: StepJob, running: Running, rank: Rank) -> StepAnswer:
     )
 
 
-def _send(size: int, rank: Rank) -> float:
+def _send(size: int, rank: Rank, seconds: float) -> float:
     """Half of a way there and back between the first two workers."""
     import torch
 
     tensor, other, dist = torch.zeros(size // 4), 1 - rank.number, rank.dist
     times = []
-    for number in range(_SENDS + 1):
+    for number in range(max(_LEAST, min(_SENDS, round(_SENDS * seconds))) + 1):
         begun = time.perf_counter()
         for sending in (rank.number == 0, rank.number == 1):
             if sending:
