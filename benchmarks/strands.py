@@ -50,8 +50,8 @@ _CELLS = [
 ]
 
 
-_PROGRAMS: tuple[dict[str, bool], ...] = ({"strands": False, "slices": False}, {"strands": False}, {})
-"""Shared kernel by kernel, in slices, and as the product has it."""
+_PROGRAMS = ((False, False), (False, True), (True, True))
+"""Strands and slices, or not: shared kernel by kernel, in slices, and as the product has it."""
 
 
 def cell(kind: str, hidden: int, batch: int, direction: str = "bidirectional") -> ir.Model:
@@ -91,8 +91,8 @@ def compare(model: ir.Model, threads: int, rounds: int, *, onnxruntime: bool = F
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         target = CpuTarget(instruction_set(host()), threads, host_caches())
-        for number, program in enumerate(_PROGRAMS):
-            source = generate(planned(region, target, FLOAT32, {}, **program), target)
+        for number, (strands, slices) in enumerate(_PROGRAMS):
+            source = generate(planned(region, target, FLOAT32, {}, strands=strands, slices=slices), target)
             sources.append(source)
             same = next((i for i, other in enumerate(sources) if other.text == source.text), number)
             if same == number:
