@@ -5,7 +5,7 @@
 
 For each of the 25 pairs of mapping types (Niu et al., PLDI 2021, table 3): how many edges of a network have it, and how many of
 these lie within one kernel of the native engine's plan. `--pairs` prints every edge with its cell instead: the paper's verdict
-(fuse, measure, never) beside what the planner decided. An operator that is computed in several kernels counts as joined where one
+(fuse, measure, never) and what the planner decided. An operator that is computed in several kernels counts as joined where one
 of them holds both; one of which nothing is left to compute, such as a reshape, counts as joined with its neighbours. It compiles
 nothing and measures nothing.
 """

@@ -51,7 +51,7 @@ _CELLS = [
 
 
 _PROGRAMS = ((False, False), (False, True), (True, True))
-"""Strands and slices, or not: shared kernel by kernel, in slices, and as the product has it."""
+"""Strands and slices: shared kernel by kernel, in slices, and as the product has it."""
 
 
 def cell(kind: str, hidden: int, batch: int, direction: str = "bidirectional") -> ir.Model:
