@@ -190,6 +190,12 @@ def mapping(operator: Operator) -> Mapping | None:
     return "one-to-many" if kind != "BatchNormalization" and any(1 < n < size for n in tensors) else "one-to-one"
 
 
+def verdict(first: Mapping | None, second: Mapping | None) -> Literal["fuse", "measure", "never"]:
+    """What the paper's table says of a pair; of what is outside of it, nothing is fused."""
+    found = None if first is None or second is None else _FUSED.get((first, second))
+    return "never" if found is None else "fuse" if found[0] else "measure"
+
+
 class _Plan:
     def __init__(self, graph: Graph, yellow: bool) -> None:
         self.graph, self.yellow = graph, yellow

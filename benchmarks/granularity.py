@@ -4,9 +4,9 @@
 
 Rammer (Ma et al., OSDI 2020) chooses the size of its tasks so that a machine's units are busy. Here a kernel's loop is cut into
 pieces, of which threads take their own and then each other's. For each network: its kernels, and what threads idle at the ends
-of loops, as a share of all time, at three grains: whole kernels (one task each, and nothing beside it), the pieces of the rules of
-thumb, and single iterations, which no grain of the same loops can beat. `meetings` is what meeting takes, at 0.4 µs, as a share of
-all time at the processor's nominal peak; waves could spare at most so much. Nothing is measured.
+of loops, as a share of all time, at three grains: whole kernels (one task each, and nothing meanwhile), the pieces of the rules
+of thumb, and single iterations, which no grain of the same loops can beat. `meetings` is what meeting takes, at 0.4 µs, as a
+share of all time at the processor's nominal peak; waves could spare at most so much. Nothing is measured.
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ cheap as backtracking's best.
 
     python -m benchmarks.searching --json
     python -m benchmarks.searching --time --backend onnxruntime squeezenet
+    python -m benchmarks.searching --generated --method backtrack --time nasrnn
 
 With `--time` the graphs that the methods find race on a backend, checked against float64 of the original; the ratio is the
 original's time by the graph's, above 1 where the graph is faster. Without it nothing is measured but the searches themselves.
+With `--generated` the rules found by enumeration take part too; `generated` says which of them a method's best graph rests on.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Way:
     """What one method found.
 
     `predicted_ms` of its best graph; `seconds` that it took; `found_s` after which it met that graph; `seen` graphs or
-    e-nodes; `repeatable` whether there are steps to it; `ms` and `ratio` of the race, where there was one.
+    e-nodes; `repeatable` whether there are steps to it; `generated` rules that it rests on; `ms` and `ratio` of the race, where
+    there was one.
     """
 
     predicted_ms: float
@@ -72,6 +75,7 @@ class Way:
     found_s: float
     seen: int = 0
     repeatable: bool = True
+    generated: tuple[str, ...] = ()
     ms: float | None = None
     ratio: float | None = None
     ratio_ci: tuple[float, float] | None = None
@@ -89,9 +93,12 @@ class Row:
     backend: str = ""
 
 
-def search(name: str, model: ir.Model, methods: Sequence[Method], seconds: float) -> tuple[Row, dict[str, ir.Model]]:
-    """Searches from a simplified model by all methods; the row, and the graphs by method."""
-    used, cost = chosen(stable=True, generated=False), OperatorRoofline()
+def search(
+    name: str, model: ir.Model, methods: Sequence[Method], seconds: float, *, generated: bool = False
+) -> tuple[Row, dict[str, ir.Model]]:
+    """Searches from a simplified model by all methods; the row, and the graphs by method. With `generated`, rules that were found
+    by enumeration take part."""
+    used, cost = chosen(stable=True, generated=generated), OperatorRoofline()
     pricing = Pricing(cost, NOMINAL, model.graph.opset_imports)
     settled = model.clone()
     started = time.monotonic()
@@ -109,7 +116,10 @@ def search(name: str, model: ir.Model, methods: Sequence[Method], seconds: float
         best, counts = result.best, result.statistics.counts
         repeatable = len(best.steps) == len(best.applications)
         seen = counts.nodes if method == "saturate" else counts.seen
-        ways[method] = Way(best.cost, result.statistics.seconds, best.found_s, seen, repeatable)
+        found_rules = dict.fromkeys(one.rule for one in best.applications if one.family == "generated")
+        ways[method] = Way(
+            best.cost, result.statistics.seconds, best.found_s, seen, repeatable, generated=tuple(found_rules)
+        )
         models[method], found[method] = best.model, result
     saturated = found.get("saturate")
     bound = None if saturated is None else saturated.statistics.lower_bound
@@ -168,6 +178,7 @@ def main() -> None:
     parser.add_argument("--time", action="store_true", help="race what they find")
     parser.add_argument("--backend", default="onnxruntime", help="for the race")
     parser.add_argument("--rounds", type=int, default=60, help="of the race")
+    parser.add_argument("--generated", action="store_true", help="rules found by enumeration take part, too")
     parser.add_argument("--json", action="store_true", help="one object a line")
     given = parser.parse_args()
     methods: Sequence[Method] = tuple(given.method or METHODS)
@@ -177,7 +188,7 @@ def main() -> None:
     for name in given.names:
         model = to_model(export(workloads()[name]))
         simplify(model)
-        row, models = search(name, model, methods, given.seconds)
+        row, models = search(name, model, methods, given.seconds, generated=given.generated)
         if given.time:
             row = timed(row, models, given.backend, given.rounds)
         print(json.dumps(asdict(row)) if given.json else _line(row))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cells import decisions
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import LAYOUT, Native
 from bricolage.backends.native.fuse.fusion import plan
@@ -52,10 +53,12 @@ def test_each_pair_is_one_kernel_but_two_products(first: str, second: str, tmp_p
     body = f"{FIRST[first].format(t='t')} \n {SECOND[second].format(t='t', y='y')}"
     used = {name: value for name, value in CONSTANTS.items() if name in body}
     end = f"float[{SIZE}, {SIZE}]"
-    model = regions.region(tmp_path, body, f"{end} x", f"{end} y", **used).model
-    infer(model)
-    found = plan(*lower(model), FUSION)
+    region = regions.region(tmp_path, body, f"{end} x", f"{end} y", **used)
+    (decided,) = decisions(region)
+    infer(region.model)
+    found = plan(*lower(region.model), FUSION)
     assert len(found.kernels) == (2 if (first, second) in RED else 1)
+    assert decided.cell == (first.lower(), second.lower()) and decided.joined == ((first, second) not in RED)
 
 
 @pytest.mark.slow
