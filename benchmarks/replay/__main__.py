@@ -87,7 +87,10 @@ def against(commit: str, own: Path) -> int:
         tree, theirs = Path(folder) / "tree", Path(folder) / "texts"
         subprocess.run(["git", "worktree", "add", "--detach", "-q", str(tree), commit], cwd=_ROOT, check=True)
         try:
-            code = "import runpy, sys; sys.path[:0] = ['.', 'src']; runpy.run_module('benchmarks.replay', run_name='__main__', alter_sys=True)"
+            code = (
+                "import runpy, sys; sys.path[:0] = ['.', 'src']; "
+                "runpy.run_module('benchmarks.replay', run_name='__main__', alter_sys=True)"
+            )
             subprocess.run([sys.executable, "-c", code, "--output", str(theirs)], cwd=tree, check=False)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=_ROOT, check=True)
