@@ -289,14 +289,14 @@ class CorrectedStrideInChannels(CorrectedConvolution):
 
     def check(self, match: Match) -> None:
         require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
+        require(max(self.window(match).strides) > 1, "there is no stride")
         super().check(match)
 
     @staticmethod
     def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         (_, _, *image), (outputs, inputs, *kernel) = sizes(data), sizes(weight)
         stride = image[0] // to[2]
-        require(stride > 1, "there is no stride")
-        require([stride * size for size in to[2:]] == list(image), "the stride does not divide the sizes")
+        require(stride > 1 and [stride * size for size in to[2:]] == list(image), "the stride does not divide the sizes")
         ahead = [-((size - 1) // 2) % stride for size in kernel]
         steps = [-(-(more + size) // stride) for more, size in zip(ahead, kernel, strict=True)]
         behind = [stride * count - more - size for count, more, size in zip(steps, ahead, kernel, strict=True)]
