@@ -296,7 +296,9 @@ class CorrectedStrideInChannels(CorrectedConvolution):
     def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         (_, _, *image), (outputs, inputs, *kernel) = sizes(data), sizes(weight)
         stride = image[0] // to[2]
-        require(stride > 1 and [stride * size for size in to[2:]] == list(image), "the stride does not divide the sizes")
+        require(
+            stride > 1 and [stride * size for size in to[2:]] == list(image), "the stride does not divide the sizes"
+        )
         ahead = [-((size - 1) // 2) % stride for size in kernel]
         steps = [-(-(more + size) // stride) for more, size in zip(ahead, kernel, strict=True)]
         behind = [stride * count - more - size for count, more, size in zip(steps, ahead, kernel, strict=True)]
