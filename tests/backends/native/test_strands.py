@@ -99,7 +99,7 @@ def _made(folder: Path) -> Path:
     [
         (BOTH, 1),
         (replace(BOTH, hidden=100), 4),
-        (replace(BOTH, hidden=100, direction="forward"), 2),
+        (replace(BOTH, hidden=200, direction="forward"), 2),
         (replace(BOTH, steps=2), 2),
         (Cell("RNN", steps=4, batch=16, hidden=512, inputs=2, direction="bidirectional"), 2),
     ],
@@ -147,7 +147,7 @@ def test_layers_wait_for_each_other(tmp_path: Path) -> None:
     in_order(plan)
 
 
-@pytest.mark.parametrize(("hidden", "batch", "alone"), [(16, 1, True), (150, 1, False), (50, 30, False)])
+@pytest.mark.parametrize(("hidden", "batch", "alone"), [(16, 1, True), (250, 1, False), (50, 60, False)])
 def test_one_thread_takes_small_steps(hidden: int, batch: int, alone: bool, tmp_path: Path) -> None:
     """Sharing a product of 256 weights saves less than a meeting; of 22,500 weights, or of 30 rows, it saves more."""
     plan = made(Cell("RNN", batch=batch, hidden=hidden), tmp_path)

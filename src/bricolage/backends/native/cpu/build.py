@@ -75,7 +75,8 @@ def planned(
         return in_waves(found)
     if strands:
         found = in_strands(found, target.threads, target.l2_bytes)
-    return in_slices(found, target.threads, 2 * target.fusion.vector_lanes[1]) if slices else found
+    panel = 2 * target.fusion.vector_lanes[1]
+    return in_slices(found, target.threads, panel, target.l2_bytes) if slices else found
 
 
 def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

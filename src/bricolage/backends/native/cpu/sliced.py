@@ -31,9 +31,8 @@ def sliced(
     assert isinstance(root, MatMul)
     memory, panel = FunctionMemory(weights), 2 * target.lanes
     p = product(root, target.lanes)
-    own = operand.depth(p.k) * operand.bytes * p.n // target.threads
-    # What stays in a second-level cache from step to step is there already, and what follows a slice is another thread's.
-    ahead = choice.gemm.prefetch if choice.gemm.prefetch is not None or own > target.l2_bytes else False
+    # The weights stay in a second-level cache from step to step, and what follows a slice is another thread's.
+    ahead = bool(choice.gemm.prefetch)
     codegen = GemmCodegen(first, plan, memory, target, p, operand, replace(choice.gemm, prefetch=ahead))
     phase = codegen.columns(parts)
     _, _, coords = rows_and_units(second)

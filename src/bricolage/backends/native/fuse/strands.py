@@ -28,8 +28,9 @@ _FEWEST = 3
 """Products of a recurrence."""
 _ALIKE = 0.8
 """Products of the smallest strand of a group, as a part of the largest one's, at least: otherwise threads idle."""
-_MEETING = 8_000
-"""Weights that a thread reads from its second-level cache while threads meet: 0.4 µs at 80 GB/s."""
+_MEETING = 20_000
+"""Weights that a thread reads from its second-level cache while threads meet: of an RNN with 65,536, two threads took 2.5 µs a step
+and one 3.3 (Intel Xeon with AMX, 2 cores), so that the meeting takes some 0.9."""
 _WEIGHT = 0.4
 """Time of a multiply-add whose weight is in a register, that of reading a weight being 1."""
 _RESIDENT = 0.75
