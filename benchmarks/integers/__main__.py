@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """A file on a tool."""
 
     name: str
@@ -105,7 +105,7 @@ def compared(network: Quantisable, threads: int, folder: Path) -> list[Row]:
                 for one in entries
             ]
             found = compete(session, variants, arrays, opened.digest, challengers)
-        judged = _judged(network, float32, entries, threads, directory)
+        judged = held_back(network, float32, entries, threads, directory)
     return list(_rows(network, entries, found, judged))
 
 
@@ -129,22 +129,22 @@ def _variants(files: Mapping[str, Path], opened: Source) -> Iterator[GraphVarian
         yield variant
 
 
-def _entries(variants: Sequence[GraphVariant], files: Mapping[str, Path]) -> Iterator[_Entry]:
+def _entries(variants: Sequence[GraphVariant], files: Mapping[str, Path]) -> Iterator[Entry]:
     for variant in variants:
         own = files[variant.name]
         if variant.name == ORIGINAL:
             for config in _OURS:
-                yield _Entry(f"native {config}", "int8", Implementation("native", config), ORIGINAL, own)
+                yield Entry(f"native {config}", "int8", Implementation("native", config), ORIGINAL, own)
             continue
         for tool in _TOOLS:
             config = registry.get(tool).configs("highest", host())[0]
-            yield _Entry(f"{variant.name} on {tool}", "int8", Implementation(tool, config), variant.name, own)
+            yield Entry(f"{variant.name} on {tool}", "int8", Implementation(tool, config), variant.name, own)
 
 
-def _judged(
-    network: Quantisable, float32: Path, entries: Sequence[_Entry], threads: int, folder: Path
+def held_back(
+    network: Quantisable, float32: Path, entries: Sequence[Entry], threads: int, folder: Path
 ) -> dict[str, tuple[float, float]]:
-    """Error and agreement of each entry on what calibration has not seen."""
+    """Error and agreement of each entry on what calibration has not seen, by name. `folder` is for files of its own."""
     held = [network.inputs(seed) for seed in HELD_BACK]
     model = prepare(ir.load(float32), {}).model
     right = [list(evaluate(model, one).values()) for one in held]
@@ -162,11 +162,10 @@ def _judged(
 
 
 def _answers(
-    entry: _Entry, inputs: Sequence[Mapping[str, np.ndarray]], threads: int, folder: Path
+    entry: Entry, inputs: Sequence[Mapping[str, np.ndarray]], threads: int, folder: Path
 ) -> Iterator[list[np.ndarray]]:
     """Outputs of an entry for each set of inputs."""
-    own = folder / f"judged-{entry.variant}"
-    store = Store(own)
+    store = Store(Path(tempfile.mkdtemp(prefix="judged-", dir=folder)))
     graph = prepare(ir.load(entry.file), {})
     store.share([graph.model])
     region = RegionModel(store.region(graph.everything, "all"))
@@ -183,7 +182,7 @@ def _answers(
 
 
 def _rows(
-    network: Quantisable, entries: Sequence[_Entry], found: Bucket, judged: Mapping[str, tuple[float, float]]
+    network: Quantisable, entries: Sequence[Entry], found: Bucket, judged: Mapping[str, tuple[float, float]]
 ) -> Iterator[Row]:
     known = {entry.name: entry for entry in entries}
     floats = [
