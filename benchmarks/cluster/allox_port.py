@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from bricolage.cluster.shares import Matrix, ShareProblem
+from bricolage.cluster.adaptive import Matrix
+from bricolage.cluster.shares import ShareProblem
 
 
 @dataclass

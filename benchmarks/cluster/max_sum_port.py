@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.history.batch_growth import LARGEST, SAMPLES
 from bricolage.cluster.history.rates import RateTable
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.shares import Matrix, ShareProblem
+from bricolage.cluster.shares import ShareProblem
 
 _TINY = 1e-9
 

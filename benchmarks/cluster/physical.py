@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.cluster.allox_port import AlloXPort
 from benchmarks.cluster.max_sum_port import MaxSumPort
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
 from bricolage.cluster.history.rates import read_rates
@@ -25,7 +26,7 @@ from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.outcome import UNFAIR, fairness
 from bricolage.cluster.scheduler import Scheduler
-from bricolage.cluster.shares import Matrix, SharePolicy, ShareProblem
+from bricolage.cluster.shares import SharePolicy, ShareProblem
 from bricolage.cluster.target import TargetScheduler
 
 NAMES = {

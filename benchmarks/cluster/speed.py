@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cluster import gavel
-from bricolage.cluster.adaptive import BatchProfile, StepTimes
+from bricolage.cluster.adaptive import BatchProfile, Matrix, StepTimes
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
@@ -23,7 +23,7 @@ from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.gavel import max_min
 from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
 from bricolage.cluster.policies.pollux import Pollux
-from bricolage.cluster.shares import Matrix, SharePolicy, ShareProblem, problem_of
+from bricolage.cluster.shares import SharePolicy, ShareProblem, problem_of
 from bricolage.cluster.target import ClusterView
 
 POLICIES = ("fifo", "srtf", "las-2d", "qssf")

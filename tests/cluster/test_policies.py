@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies import gavel
@@ -17,7 +18,7 @@ from bricolage.cluster.policies.allox import matched
 from bricolage.cluster.policies.elastic import satisfactory_share
 from bricolage.cluster.policies.hydra import best_order, order_cost
 from bricolage.cluster.policies.shockwave import expected_left_s, past_s, planned_rounds
-from bricolage.cluster.shares import Matrix, ShareProblem
+from bricolage.cluster.shares import ShareProblem
 from tests.cluster.making import job, one_kind, replay
 
 

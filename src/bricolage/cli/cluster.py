@@ -108,7 +108,7 @@ def replay(
     output.check_writable(out)
     spec, found = _read(history, cluster, (rates, profiles), form)
     _check_why(why, found)
-    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, why)
+    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, why, fitted=fitted)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -170,8 +170,9 @@ def whatif(
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
     for word in weight or ():
         jobs_after = replace(jobs_after, jobs=weighed(jobs_after.jobs, word))
-    before = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
-    after = _compared(jobs_after, changed, policy, (error, _rate_error(rate_error, rates, spec), fitted), seeds, None)
+    off = error, _rate_error(rate_error, rates, spec)
+    before = _compared(found, spec, policy, off, seeds, None, fitted=fitted)
+    after = _compared(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -235,9 +236,11 @@ def _compared(
     found: JobHistory,
     spec: ClusterSpec,
     policy: list[str] | None,
-    errors_: tuple[float, float, bool],
+    errors_: tuple[float, float],
     seeds: int,
     why: list[str] | None,
+    *,
+    fitted: bool,
 ) -> ClusterComparison:
     from bricolage.cluster.compare import compare
 
@@ -247,7 +250,7 @@ def _compared(
         policy or ["all"],
         error=errors_[0],
         rate_error=errors_[1],
-        fitted=errors_[2],
+        fitted=fitted,
         seeds=seeds,
         why=why or (),
         left_out=found.left_out,

@@ -86,6 +86,13 @@ def _below(entries: Sequence[float], amount: float) -> tuple[int, float]:
     return (0, amount / entries[0]) if found is None else (found, 1.0)
 
 
+def step_s(grad: float | Matrix, sync: float | Matrix, overlap: float) -> Matrix:
+    """(T_grad^g + T_sync^g)^(1/g), the larger of the two taken out of the power."""
+    most, least = np.maximum(grad, sync), np.minimum(grad, sync)
+    found: Matrix = most * (1.0 + (least / most) ** overlap) ** (1.0 / overlap)
+    return found
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """Seconds of a step on devices of one kind; letters as above."""
@@ -117,8 +124,7 @@ class StepTimes:
             accumulated: s.
         """
         grad, sync = self.grad_s + self.sample_s * local, self.exchange_s(devices, spread)
-        most, least = np.maximum(grad, sync), np.minimum(grad, sync)
-        step = most * (1.0 + (least / most) ** self.overlap) ** (1.0 / self.overlap)
+        step = step_s(grad, sync, self.overlap)
         found: Matrix = devices * local * (accumulated + 1) / (accumulated * grad + step)
         return found
 

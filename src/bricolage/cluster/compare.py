@@ -126,7 +126,7 @@ def compare(
     runs = []
     for entry in entries:
         told(entry.name)
-        runs.append(_Run.of(entry, jobs, cluster, (error, rate_error, fitted), seeds, why))
+        runs.append(_Run.of(entry, jobs, cluster, Doubt(error, rate_error), fitted, seeds, why))
     span = max((state.finish_s for run in runs for state in run.found.states), default=0.0)
     results = tuple(_result(run, cluster, span, why) for run in runs)
     return ClusterComparison(
@@ -159,25 +159,24 @@ class _Run:
         entry: PolicyEntry,
         jobs: Sequence[TrainingJob],
         cluster: ClusterSpec,
-        errors: tuple[float, float, bool],
+        doubt: Doubt,
+        fitted: bool,
         seeds: int,
         why: Sequence[str],
     ) -> _Run:
         """Replays; again for each further seed, where errors make a difference, and for each job whose wait is asked about."""
-        length_error, rate_error, fitted = errors
 
         def loop(seed: int = 0, keep: bool = True) -> ReplayLoop:
-            beliefs = entry.estimator(length_error, seed, rate_error)
+            beliefs = entry.estimator(doubt.lengths, seed, doubt.rates)
             return ReplayLoop(jobs, cluster, entry.make(jobs, cluster), beliefs, keep, fitted=fitted)
 
         found = loop().run()
         first = outcome(entry.name, found, cluster)
         interval = None
-        if seeds > 1 and (rate_error or (length_error and entry.knows == "lengths")):
+        if seeds > 1 and (doubt.rates or (doubt.lengths and entry.knows == "lengths")):
             again = [outcome(entry.name, loop(seed, False).run(), cluster).mean_jct_s for seed in range(1, seeds)]
             interval = min(first.mean_jct_s, *again), max(first.mean_jct_s, *again)
         asked = [state.number for state in found.states if state.job.name in set(why)]
-        doubt = Doubt(length_error, rate_error)
         predicted = {number: predicted_at_submission(loop(), entry, number, doubt) for number in asked}
         return _Run(entry, found, first, interval, predicted)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bricolage.cluster.shares import Matrix
+from bricolage.cluster.adaptive import Matrix
 
 RANK = 4
 _RIDGE = 0.1

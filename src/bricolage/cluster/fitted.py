@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from bricolage.cluster.adaptive import BatchProfile, StepTimes
+from bricolage.cluster.adaptive import BatchProfile, Matrix, StepTimes, step_s
 
 _LEAST_S = 1e-9
 _MOST_S = 1e6
@@ -56,20 +55,18 @@ def fitted_times(seen: Sequence[SeenStep]) -> StepTimes:
                       0.2 * float(seconds.min()), 0.02 * float(seconds.min()), 1.5])  # fmt: skip
     fixed = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
-    def whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def whole(values: Matrix) -> Matrix:
         found = fixed.copy()
         found[free] = values
         if one_size:
             found[0] = found[1] * float(locals_[0])
         return found
 
-    def off(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def off(values: Matrix) -> Matrix:
         a, b, near, near_more, far, far_more, overlap = whole(values)
         grad = a + b * locals_
         sync = np.where(across, far + far_more * (devices - 2), near + near_more * (devices - 2)) * several
-        most, least = np.maximum(grad, sync), np.minimum(grad, sync)
-        step = most * (1.0 + (least / most) ** overlap) ** (1.0 / overlap)
-        errors: npt.NDArray[np.float64] = np.log(step) - np.log(seconds)
+        errors: Matrix = np.log(step_s(grad, sync, overlap)) - np.log(seconds)
         # Where what was seen does not tell, the smaller exchange and the smaller overlap (adaptdl's regularisation).
         return np.append(errors, [1e-3 * (overlap - 1.0), 1e-3 * near / seconds.min(), 1e-3 * far / seconds.min()])
 

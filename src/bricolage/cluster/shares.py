@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.target import Apart, ClusterView, Target
-
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

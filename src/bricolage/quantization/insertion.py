@@ -87,9 +87,7 @@ class _Inserter:
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
         if name not in self._constants:
-            value = constant_value(self.names.fresh(name), array)
-            self.model.graph.register_initializer(value)
-            self._constants[name] = value
+            self._constants[name] = added_constant(self.model, self.names, name, array)
         return self._constants[name]
 
     def node(
@@ -214,6 +212,13 @@ class _Inserter:
             result = chosen.outputs[0]
         self.model.graph.insert_before(node, nodes)
         node.replace_input_with(index, result)
+
+
+def added_constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir.Value:
+    """A new initialiser of the model, with that name or one like it."""
+    value = constant_value(names.fresh(name), array)
+    model.graph.register_initializer(value)
+    return value
 
 
 def with_pairs(

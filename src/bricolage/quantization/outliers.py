@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, known
+from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
+from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.statistics import ActivationStatistics
@@ -61,7 +62,7 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
         array = known(graph.constants[one.weight])
         assert node is not None and array is not None
         if one.activation not in picked:
-            gather = ir.node("Gather", [activation, _constant(model, names, "outliers", chosen)], {"axis": -1})
+            gather = ir.node("Gather", [activation, added_constant(model, names, "outliers", chosen)], {"axis": -1})
             _named(gather, names, f"{one.activation}.outliers", activation)
             assert activation.shape is not None
             gather.outputs[0].shape = ir.Shape([*activation.shape[:-1], chosen.size])
@@ -74,10 +75,11 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
         rows = array.T if one.transposed else array
         rest = rows.copy()
         rest[chosen] = 0
-        node.replace_input_with(1, _constant(model, names, one.weight, rest.T if one.transposed else rest))
+        node.replace_input_with(1, added_constant(model, names, one.weight, rest.T if one.transposed else rest))
         (result,) = node.outputs
         small = ir.node(
-            "MatMul", [picked[one.activation], _constant(model, names, one.weight, np.ascontiguousarray(rows[chosen]))]
+            "MatMul",
+            [picked[one.activation], added_constant(model, names, one.weight, np.ascontiguousarray(rows[chosen]))],
         )
         _named(small, names, f"{one.output}.outliers", result)
         added = ir.node("Add", [result, small.outputs[0]])
@@ -89,12 +91,6 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
     made = simplify(model)
     give_names(model, known_names)
     return made
-
-
-def _constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir.Value:
-    value = constant_value(names.fresh(name), array)
-    model.graph.register_initializer(value)
-    return value
 
 
 def _named(node: ir.Node, names: Names, stem: str, like: ir.Value) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import NothingToQuantise
-from bricolage.graph.folding import constant_value, known
+from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.awq import activation_aware, salient_factors
 from bricolage.quantization.blocks import WeightBlocks, corrected, half_quadratic, rounded
+from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
 from bricolage.quantization.migration import shared_activations, with_factors
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
@@ -157,20 +158,19 @@ def _mean_squares(
 ) -> dict[str, np.ndarray]:
     """Of the channels of activations, by name."""
     names = {one.activation for one in taking_part}
-    inputs = {value.name or "" for value in graph.model.graph.inputs}
-    evaluate = Evaluator(graph.model, dtype=np.float32, keep=sorted(names - inputs))
-    sums: dict[str, np.ndarray] = {}
-    for sample in seen:
-        values = {**sample, **evaluate(sample)}
-        for name in names:
-            array = np.asarray(values[name], np.float64)
-            sums[name] = sums.get(name, 0.0) + (array.reshape(-1, array.shape[-1]) ** 2).sum(axis=0)
-    return {name: one for name, one in sums.items() if np.isfinite(one).all()}
+    return _summed(graph, names, seen, lambda rows: (rows.astype(np.float64) ** 2).sum(axis=0))
 
 
 def _hessians(graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequence[Sample]) -> dict[str, np.ndarray]:
     """Sums of xᵀx over the rows of activations, by name, but of those too wide for it."""
     names = {one.activation for one in taking_part if _matrix(graph, one).shape[0] <= _LARGEST_HESSIAN}
+    return _summed(graph, names, seen, lambda rows: rows.T @ rows)
+
+
+def _summed(
+    graph: Graph, names: Set[str], seen: Sequence[Sample], of_rows: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Sums over samples of what `of_rows` makes of the rows of activations, by name, but of those that are not finite."""
     inputs = {value.name or "" for value in graph.model.graph.inputs}
     evaluate = Evaluator(graph.model, dtype=np.float32, keep=sorted(names - inputs))
     found: dict[str, np.ndarray] = {}
@@ -178,8 +178,7 @@ def _hessians(graph: Graph, taking_part: Sequence[WeightedProduct], seen: Sequen
         values = {**sample, **evaluate(sample)}
         for name in names:
             array = np.asarray(values[name])
-            rows = array.reshape(-1, array.shape[-1])
-            found[name] = found.get(name, 0.0) + rows.T @ rows
+            found[name] = found.get(name, 0.0) + of_rows(array.reshape(-1, array.shape[-1]))
     return {name: one for name, one in found.items() if np.isfinite(one).all()}
 
 
@@ -207,8 +206,7 @@ def _with_floats(
         node = values[one.output].producer()
         assert node is not None
         array = floats[one.output].T if one.transposed else floats[one.output]
-        value = constant_value(names.fresh(f"{one.output}.weight"), array)
-        made.graph.register_initializer(value)
+        value = added_constant(made, names, f"{one.output}.weight", array)
         if switched:
             choice = ir.node("Where", [truths[one.output], value, node.inputs[1]], name=names.fresh("Where"))
             choice.outputs[0].name = names.fresh(f"{one.output}.weight.chosen")
@@ -236,12 +234,6 @@ def _with_blocks(
     return made
 
 
-def _constant(model: ir.Model, names: Names, name: str, array: np.ndarray) -> ir.Value:
-    value = constant_value(names.fresh(name), array)
-    model.graph.register_initializer(value)
-    return value
-
-
 def _as_blocks(
     model: ir.Model,
     node: ir.Node,
@@ -258,9 +250,9 @@ def _as_blocks(
     integers, scales, zeros = arrays[0].astype(kind), arrays[1], arrays[2].astype(kind)
     stem = f"{product.output}.weight"
     inputs = [
-        _constant(model, names, stem, integers),
-        _constant(model, names, f"{stem}.scale", np.ascontiguousarray(scales)),
-        _constant(model, names, f"{stem}.zero", zeros),
+        added_constant(model, names, stem, integers),
+        added_constant(model, names, f"{stem}.scale", np.ascontiguousarray(scales)),
+        added_constant(model, names, f"{stem}.zero", zeros),
     ]
     attributes = {"axis": 1 if product.transposed else 0, "block_size": options.block_size}
     dq = ir.node("DequantizeLinear", inputs, attributes, name=names.fresh(f"{stem}.DequantizeLinear"))
@@ -285,9 +277,9 @@ def _as_operator(
     stem = f"{product.output}.weight"
     inputs = [
         node.inputs[0],
-        _constant(model, names, stem, packed(np.moveaxis(found.integers, -1, 0), bits)),
-        _constant(model, names, f"{stem}.scale", np.ascontiguousarray(found.scales.T)),
-        _constant(model, names, f"{stem}.zero", packed(np.ascontiguousarray(found.zeros.T), bits)),
+        added_constant(model, names, stem, packed(np.moveaxis(found.integers, -1, 0), bits)),
+        added_constant(model, names, f"{stem}.scale", np.ascontiguousarray(found.scales.T)),
+        added_constant(model, names, f"{stem}.zero", packed(np.ascontiguousarray(found.zeros.T), bits)),
     ]
     attributes = {"K": found.k, "N": n, "bits": bits, "block_size": size, "accuracy_level": options.accuracy_level}
     made = ir.node(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.shares import Matrix
 from bricolage.cluster.target import ClusterView, Stateless, Target
 
 _BEYOND = 2

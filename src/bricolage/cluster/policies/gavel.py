@@ -12,7 +12,8 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, hstack, vstack
 
-from bricolage.cluster.shares import Matrix, ShareProblem
+from bricolage.cluster.adaptive import Matrix
+from bricolage.cluster.shares import ShareProblem
 
 _PRECISION = 1e-4
 """Relative, of a bisection."""

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.policies.gavel import best_shares, can_rise
-from bricolage.cluster.shares import Matrix, ShareProblem, ShareRule
+from bricolage.cluster.shares import ShareProblem, ShareRule
 
 Inside = Literal["fairness", "fifo"]
 

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.shares import Matrix
 from bricolage.cluster.target import Anywhere, ClusterView, Target
 
 _GAIN = 1.0

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bricolage.cluster.shares import Matrix, ShareProblem, ShareRule
+from bricolage.cluster.adaptive import Matrix
+from bricolage.cluster.shares import ShareProblem, ShareRule
 
 JOBS_OF_A_PART = 512
 

@@ -23,9 +23,9 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.rounds import filled
-from bricolage.cluster.shares import Matrix
 from bricolage.cluster.target import Apart, ClusterView, Target
 
 _BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

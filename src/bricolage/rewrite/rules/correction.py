@@ -203,6 +203,20 @@ class CorrectedBatchInWidth(CorrectedConvolution):
         return op.Transpose(result, perm=[2, 0, 1, 3])
 
 
+def _halves(op: Operators, data: ir.Value, to: Sizes) -> ir.Value:
+    """[batch, 2, channels, height / 2, width] of the upper and the lower half of each image."""
+    batch, channels, height, width = sizes(data)
+    require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
+    return op.Transpose(op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4])
+
+
+def _joined(op: Operators, made: ir.Value, batch: int, to: Sizes) -> ir.Value:
+    """The images again whose halves were convolved."""
+    require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
+    halves = op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]]))
+    return op.Reshape(op.Transpose(halves, perm=[0, 2, 1, 3, 4]), op.integers(to))
+
+
 class CorrectedHalvesInBatch(CorrectedConvolution):
     """Conv(x, w, b) = the halves of one Conv over the upper and the lower half of each image, the rows at the seam computed again
 
@@ -222,14 +236,8 @@ class CorrectedHalvesInBatch(CorrectedConvolution):
     @staticmethod
     def mutant(op: Operators, data: ir.Value, _weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
-        require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
-        halves = op.Transpose(
-            op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4]
-        )
-        made = convolve(op.Reshape(halves, op.integers([2 * batch, channels, height // 2, width])))
-        require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
-        made = op.Transpose(op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]])), perm=[0, 2, 1, 3, 4])
-        return op.Reshape(made, op.integers(to))
+        halves = op.Reshape(_halves(op, data, to), op.integers([2 * batch, channels, height // 2, width]))
+        return _joined(op, convolve(halves), batch, to)
 
 
 class CorrectedHalvesInGroups(CorrectedConvolution):
@@ -251,15 +259,8 @@ class CorrectedHalvesInGroups(CorrectedConvolution):
     @staticmethod
     def mutant(op: Operators, data: ir.Value, weight: ir.Value, convolve: Convolve, to: Sizes) -> ir.Value:
         batch, channels, height, width = sizes(data)
-        require(height % 2 == 0 and to[2] % 2 == 0, "the height is odd")
-        halves = op.Transpose(
-            op.Reshape(data, op.integers([batch, channels, 2, height // 2, width])), perm=[0, 2, 1, 3, 4]
-        )
-        grouped = op.Reshape(halves, op.integers([batch, 2 * channels, height // 2, width]))
-        made = convolve(grouped, op.Concat(weight, weight, axis=0), copies=2)
-        require(sizes(made)[2:] == (to[2] // 2, to[3]), "the mutant has other sizes")
-        made = op.Transpose(op.Reshape(made, op.integers([batch, 2, to[1], to[2] // 2, to[3]])), perm=[0, 2, 1, 3, 4])
-        return op.Reshape(made, op.integers(to))
+        grouped = op.Reshape(_halves(op, data, to), op.integers([batch, 2 * channels, height // 2, width]))
+        return _joined(op, convolve(grouped, op.Concat(weight, weight, axis=0), copies=2), batch, to)
 
 
 class CorrectedStrideInChannels(CorrectedConvolution):

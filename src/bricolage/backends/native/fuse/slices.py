@@ -30,9 +30,9 @@ def in_slices(plan: FusionPlan, threads: int, panel: int, l2_bytes: int) -> Fusi
     """The plan with products and what reads them in one section where that spares threads a meeting, and an arena for that;
     otherwise the same plan. The kernels keep their numbers. `panel` is how many columns are multiplied together at most,
     `l2_bytes` the size of a second-level cache, in which a thread's part of the weights has to fit."""
-    most = int(_MOST_KEPT * l2_bytes) * threads
     if threads == 1:
         return plan
+    most = int(_MOST_KEPT * l2_bytes) * threads
     sections: list[tuple[int, ...]] = []
     strands: dict[int, tuple[tuple[int, ...], ...]] = {}
     slices: dict[int, int] = {}
@@ -76,9 +76,16 @@ def _parts(plan: FusionPlan, first: int, second: int, most: int) -> int:
     *batch, rows, columns = root.shape
     parts, rest = divmod(columns, _units(behind))
     one = isinstance(root.right, Constant) and math.prod(batch) == 1 and product.fused_producer is None
-    one = one and 4 * math.prod(root.right.shape) <= most
+    stays = 4 * root.right.elements <= most
     few = rows <= MOST_ROWS and rows * root.left.shape[-1] <= _MOST_PACKED
-    if not one or not few or rest or len(product.stores) > 1 or math.prod(behind.result.shape[:-1]) != rows:
+    if (
+        not one
+        or not few
+        or not stays
+        or rest
+        or len(product.stores) > 1
+        or math.prod(behind.result.shape[:-1]) != rows
+    ):
         return 0
     m, j, coords = rows_and_units(behind)
     origin = (ZERO,) * len(batch)
