@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.c_source import HEAD
 from bricolage.backends.native.cpu.functions import FUNCTIONS, MATHS
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.ir import functions
@@ -68,7 +69,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]
     loops += [f"{kind}_t one_{kind}(float x) {{ return nat_{kind}(x); }}" for kind in ("int32", "int64")]
     path = tmp_path_factory.mktemp("maths") / "maths.so"
-    toolchain.build("\n".join(["#include <stdint.h>", MATHS, *loops]), isa.flags, path, "test")
+    toolchain.build("\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), isa.flags, path, "test")
     return ctypes.CDLL(str(path))
 
 
@@ -93,7 +94,7 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     pairs = zip(preamble, calls, strict=True)
     loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
     source = tmp_path / "loops.c"
-    source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]), encoding="utf-8")
+    source.write_text("\n".join([HEAD.replace("@LANES@", str(isa.lanes)), MATHS, *loops]), encoding="utf-8")
     command = [
         "cc",
         *toolchain.FLAGS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
@@ -39,7 +39,7 @@ def elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
             break
     if math.prod(outer) == middle == 1:  # one long loop: the threads share it
         lines = [
-            "#pragma GCC ivdep",
+            VECTORISED,
             "for (long i = begin; i < end; i++) {",
             *indented(lines),
             "}",
@@ -49,7 +49,7 @@ def elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
         if extent > 1:
             lines = [
                 *([KEEP_SCALAR] if body.guarded else []),
-                "#pragma GCC ivdep",
+                VECTORISED if name == "i" else "#pragma GCC ivdep",
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
                 *indented(lines),
                 "}",

@@ -100,31 +100,31 @@ def function_of(name: str, dtypes: Sequence[str]) -> str:
 
 
 MATHS = r"""
-static inline float nat_bits(int32_t i) { union { int32_t i; float f; } u = { .i = i }; return u.f; }
-static inline int32_t nat_int(float f) { union { float f; int32_t i; } u = { .f = f }; return u.i; }
-static inline float nat_abs(float x) { return __builtin_fabsf(x); }
-static inline float nat_sqrt(float x) { return __builtin_sqrtf(x); }
+INLINE float nat_bits(int32_t i) { union { int32_t i; float f; } u = { .i = i }; return u.f; }
+INLINE int32_t nat_int(float f) { union { float f; int32_t i; } u = { .f = f }; return u.i; }
+INLINE float nat_abs(float x) { return __builtin_fabsf(x); }
+INLINE float nat_sqrt(float x) { return __builtin_sqrtf(x); }
 /* Where the bounds cross, the upper one counts. */
-static inline float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
-static inline float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+INLINE float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
+INLINE float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 /* Integers divide towards zero. By zero, which C leaves open and processors trap, the quotient and the rest are 0. */
-static inline int64_t nat_quotient(int64_t a, int64_t b) {
+INLINE int64_t nat_quotient(int64_t a, int64_t b) {
   return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
 }
-static inline int64_t nat_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
-static inline int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the divisor */
+INLINE int64_t nat_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+INLINE int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the divisor */
   int64_t r = nat_remainder(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 /* What no integer holds, NaN too, becomes the smallest one, as the processors' own instruction has it. */
-static inline int32_t nat_int32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
-static inline int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
+INLINE int32_t nat_int32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
+INLINE int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
 
 /* x / scale with the reciprocal of the scale: a quotient within an ulp, then one step of Newton's method in fused multiply-adds,
    whose rest is exact, makes it the nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
    processor", 1990). Where the first is infinite, so is the second, or there is none. */
-static inline float nat_finite_steps(float x, float scale, float inverse) {
+INLINE float nat_finite_steps(float x, float scale, float inverse) {
 #ifdef __FMA__
   const float q = x * inverse;
   return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
@@ -133,14 +133,14 @@ static inline float nat_finite_steps(float x, float scale, float inverse) {
   return x / scale;
 #endif
 }
-static inline float nat_steps(float x, float scale, float inverse) {
+INLINE float nat_steps(float x, float scale, float inverse) {
   const float nearest = nat_finite_steps(x, scale, inverse);
   return nearest == nearest ? nearest : x * inverse;
 }
 /* The nearest integer, the even one between two, plus `zero`, from `low` to `high`: 3 2^22 leaves no room for a fraction, and the
    bits of its sum with x ascend with x wherever that lies. In integers, for GCC 12 makes jumps of bounds in floats that are
    constant, of which it makes no vectors. */
-static inline int32_t nat_saturate(float x, float zero, float low, float high) {
+INLINE int32_t nat_saturate(float x, float zero, float low, float high) {
   const int32_t apart = 0x4b400000 - (int32_t)zero, least = apart + (int32_t)low, most = apart + (int32_t)high;
   int32_t i = nat_int(x + 12582912.0f);
   i = i > least ? i : least;
@@ -150,7 +150,7 @@ static inline int32_t nat_saturate(float x, float zero, float low, float high) {
 
 /* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
    results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */
-static inline float nat_exp(float x) {
+INLINE float nat_exp(float x) {
   float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
   float n = __builtin_rintf(c * 1.44269504f);
   float r = c - n * 0.693359375f;
@@ -166,7 +166,7 @@ static inline float nat_exp(float x) {
 }
 
 /* exp(x) - 1: as exp, but the one is taken off before the polynomial's sum is rounded; 2 ulp. */
-static inline float nat_expm1(float x) {
+INLINE float nat_expm1(float x) {
   float c = x < -18.0f ? -18.0f : x > 20.0f ? 20.0f : x;
   float n = __builtin_rintf(c * 1.44269504f);
   float r = c - n * 0.693359375f;
@@ -183,7 +183,7 @@ static inline float nat_expm1(float x) {
 }
 
 /* log: exponent and a polynomial on [sqrt(1/2), sqrt(2)] (Cephes logf). Zero gives -infinity, negative NaN. */
-static inline float nat_log(float x) {
+INLINE float nat_log(float x) {
   float tiny = x < 1.17549435e-38f ? 8388608.0f : 1.0f;
   int32_t i = nat_int(x * tiny);
   int32_t e = (i - 0x3f3504f3) >> 23;  /* so that m lies between the roots of 1/2 and 2 */
@@ -206,10 +206,10 @@ static inline float nat_log(float x) {
   return x > 3.40282347e38f || x != x ? x : r;
 }
 
-static inline float nat_sigmoid(float x) { return 1.0f / (1.0f + nat_exp(-x)); }
+INLINE float nat_sigmoid(float x) { return 1.0f / (1.0f + nat_exp(-x)); }
 
 /* tanh: (e - 1) / (e + 1) with e = exp(2x), and an odd polynomial near zero where that would cancel (Cephes tanhf). */
-static inline float nat_tanh(float x) {
+INLINE float nat_tanh(float x) {
   float a = nat_abs(x), z = x * x;
   float e = nat_exp(2.0f * (a > 10.0f ? 10.0f : a));
   float large = 1.0f - 2.0f / (e + 1.0f);
@@ -225,7 +225,7 @@ static inline float nat_tanh(float x) {
 
 /* erf: x times a quotient of two polynomials in x^2, fitted for the least relative error (linear programs over Chebyshev nodes,
    with the denominator of the one before as weight); 7 ulp, 1 on average. Beyond 4 it is 1. */
-static inline float nat_erf(float x) {
+INLINE float nat_erf(float x) {
   float z = x * x;
   float p = 1.915706889121793e-6f;
   p = p * z + 2.7886574389413e-4f;
@@ -243,7 +243,7 @@ static inline float nat_erf(float x) {
 }
 
 /* log(1 + exp(x)) without overflow. */
-static inline float nat_softplus(float x) {
+INLINE float nat_softplus(float x) {
   float e = nat_exp(-nat_abs(x));
   float u = 1.0f + e;
   float l = u == 1.0f ? e : nat_log(u) * (e / (u - 1.0f));
@@ -252,7 +252,7 @@ static inline float nat_softplus(float x) {
 
 /* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them.
    Conditions compare numbers as wide as those that they choose between, so that vectors of them fit. */
-static inline float nat_pow(float x, float y) {
+INLINE float nat_pow(float x, float y) {
   union { double d; int64_t i; } u = { .d = nat_abs(x) }, v;
   double base = u.d;
   int64_t i = (u.i - 0x3fe6a09e667f3bcdLL) >> 52;  /* so that m lies between the roots of 1/2 and 2 */
@@ -288,7 +288,7 @@ static inline float nat_pow(float x, float y) {
 
 /* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^49 and, but for j = 0, m a whole number;
    2^26j 2/pi modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
-static inline double nat_turned(double x, double *quarter) {
+INLINE double nat_turned(double x, double *quarter) {
   double a = __builtin_fabs(x);
   double scale = 1.0, high = 0x1.45f306p-1, middle = 0x1.b939104p-26, low = 0x1.4a7f09d5f47d4p-54;
   scale = a >= 0x1p49 ? 0x1p-26 : scale, high = a >= 0x1p49 ? 0x1.b9391p+0 : high;
@@ -308,7 +308,7 @@ static inline double nat_turned(double x, double *quarter) {
 }
 
 /* A sine of at most an eighth of a turn, or a cosine, by their Taylor series; `quarter` says which, and the sign. */
-static inline double nat_wave(double r, double quarter) {
+INLINE double nat_wave(double r, double quarter) {
   double z = r * r;
   double s = r + r * z * (-1.6666666666666666e-1 + z * (8.333333333333333e-3 + z * (-1.984126984126984e-4
              + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
@@ -318,9 +318,9 @@ static inline double nat_wave(double r, double quarter) {
   double y = quarter - 2.0 * halves == 0.0 ? s : c;
   return halves - 2.0 * __builtin_floor(halves * 0.5) == 0.0 ? y : -y;
 }
-static inline float nat_sin(float x) {
+INLINE float nat_sin(float x) {
   double q, wide = x, r = nat_turned(wide, &q), y = nat_wave(r, q);
   return (float)(__builtin_fabs(wide) < 1e-4 ? wide - wide * wide * wide * 0.16666666666666666 : y);
 }
-static inline float nat_cos(float x) { double q, r = nat_turned(x, &q); return (float)nat_wave(r, q + 1.0); }
+INLINE float nat_cos(float x) { double q, r = nat_turned(x, &q); return (float)nat_wave(r, q + 1.0); }
 """

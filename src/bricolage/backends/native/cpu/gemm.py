@@ -94,6 +94,11 @@ class GemmCodegen:
         self.prefetch = callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
+        self.repeats_large = self.tiles == 1 and right_bytes * 4 > self.target.threads * self.target.l2_bytes * 3
+        """Whether a thread's weights fill more than three quarters of its cache, if they are read again for the next step."""
+        self.backwards = False
+        """Whether panels are gone through from the last one: what the step before has read last is then still in the cache. Read
+        always forwards, weights that are a little larger than a cache are never in it."""
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
@@ -107,7 +112,9 @@ class GemmCodegen:
         """Where the packed weights of a batch are, as declarations."""
         p, lanes = self.p, self.target.lanes
         key = (self.operand, constant_of(self.kernel.root), p.batch, p.k, p.n)
-        offset = self.memory.weights.add(("panels", *key), lambda: self.operand.panels_of(p, lanes))
+        weights = self.memory.weights
+        offset = weights.add(("panels", *key), lambda: self.operand.panels_of(p, lanes))
+        self.backwards = weights.asked[offset] % 2 == 0 and self.repeats_large
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
         lines = [f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"]
@@ -156,14 +163,18 @@ class GemmCodegen:
         """The phase that multiplies all rows in `left` with panels; a thread has used `own` bytes of its memory before."""
         count = len(self.packing.columns) // parts
         begin, end = ("begin", "end") if parts == 1 else (f"part * {count} + {each}" for each in ("begin", "end"))
+        right = self.constant_right()
+        over = f"panel = {begin}; panel < {end}; panel++"
+        if self.backwards:
+            over = f"panel = {end} - 1; panel >= {begin}; panel--"
+            self.prefetch = False
         loop = [
-            f"for (long panel = {begin}; panel < {end}; panel++) {{",
+            f"for (long {over}) {{",
             *indented(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
         if parts > 1:
             loop = [f"for (long part = 0; part < {parts}; part++) {{", *indented(loop), "}"]
-        right = self.constant_right()
         loop = self.operand.with_tile_config(self.tile_rows, loop)
         return Phase(
             ["const long b = 0;", *setup, *right, *self._sums(own), *loop],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,6 +22,8 @@ class ConstantBlock:
     """Whether nothing is made: for who wants to see the code alone."""
     made: dict[object, np.ndarray] = field(default_factory=dict)
     """What was made by key: libraries of one plan may share it."""
+    asked: Counter[int] = field(default_factory=Counter)
+    """How often what lies at an offset has been asked for."""
     _known: dict[object, int] = field(default_factory=dict)
     _alike: dict[object, list[tuple[int, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -29,22 +31,25 @@ class ConstantBlock:
         """Offset in bytes of what `make` makes, once for each key. What holds the same bytes is kept once: the steps of a
         recurrence, and the layers of some networks, share their weights."""
         if key not in self._known:
-            if self.dry:
-                self._known[key] = self.size
-                self.size += 64
-                return self._known[key]
-            if key not in self.made:
-                self.made[key] = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
-            raw = self.made[key]
-            alike = self._alike[raw.size, raw[:256].tobytes()]
-            found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
-            if found is None:
-                found = self.size
-                alike.append((found, raw))
-                self.arrays.append((found, raw))
-                self.size += -(-raw.size // 64) * 64
-            self._known[key] = found
+            self._known[key] = self._placed(key, make)
+        self.asked[self._known[key]] += 1
         return self._known[key]
+
+    def _placed(self, key: object, make: Callable[[], object]) -> int:
+        if self.dry:
+            self.size += 64
+            return self.size - 64
+        if key not in self.made:
+            self.made[key] = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
+        raw = self.made[key]
+        alike = self._alike[raw.size, raw[:256].tobytes()]
+        found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
+        if found is None:
+            found = self.size
+            alike.append((found, raw))
+            self.arrays.append((found, raw))
+            self.size += -(-raw.size // 64) * 64
+        return found
 
 
 @dataclass(frozen=True)

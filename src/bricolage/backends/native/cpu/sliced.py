@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented
 from bricolage.backends.native.cpu.gemm import GemmCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import KernelChoice
@@ -40,7 +40,7 @@ def sliced(
     lines = body.stored(second, coords)
     loop = [
         *([KEEP_SCALAR] if body.guarded else []),
-        "#pragma GCC ivdep",
+        VECTORISED,
         f"for (long j = {panel} * begin; j < {panel} * end; j++) {{",
         *indented(lines),
         "}",

@@ -68,17 +68,17 @@ PREFIX = "wide_"
 """Of the functions of `HELPERS`, which are written only into libraries that call them."""
 
 HELPERS = r"""
-static inline double wide_clip(double x, double low, double high) { x = x < low ? low : x; return x > high ? high : x; }
-static inline double wide_clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
-static inline int32_t wide_int32(double x) { return x > -2147483649.0 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
-static inline int64_t wide_int64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
-static inline uint64_t wide_uint64(double x) {
+INLINE double wide_clip(double x, double low, double high) { x = x < low ? low : x; return x > high ? high : x; }
+INLINE double wide_clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+INLINE int32_t wide_int32(double x) { return x > -2147483649.0 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
+INLINE int64_t wide_int64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+INLINE uint64_t wide_uint64(double x) {
   return x >= 0x1p63 && x < 0x1p64 ? (uint64_t)(x - 0x1p63) + 0x8000000000000000ULL : (uint64_t)wide_int64(x);
 }
 
 /* The float next to zero of the two beside a double, with its last bit set where it is not the double: what is then rounded to
    fewer bits is rounded as if at once (Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). */
-static inline float wide_to_odd(double x) {
+INLINE float wide_to_odd(double x) {
   union { float f; uint32_t i; } u = { .f = (float)x };
   const uint32_t below = (__builtin_fabs((double)u.f) > __builtin_fabs(x) ? u.i - 1 : u.i) | 1;
   u.i = (double)u.f != x && x == x ? below : u.i;
@@ -87,7 +87,7 @@ static inline float wide_to_odd(double x) {
 
 /* float16: a sign, 5 bits of exponent, 10 of mantissa. Rounded to the nearest, to the even one between two; from 65520 on infinite.
    What is subnormal is rounded by a sum with 1/2, whose last bit counts as much as theirs. */
-static inline uint16_t wide_to_half(float x) {
+INLINE uint16_t wide_to_half(float x) {
   union { float f; uint32_t i; } u = { .f = x }, tiny;
   const uint32_t sign = u.i >> 16 & 0x8000, size = u.i & 0x7fffffff;
   tiny.i = size;
@@ -96,7 +96,7 @@ static inline uint16_t wide_to_half(float x) {
   const uint32_t large = size > 0x7f800000 ? 0x7e00 : 0x7c00;
   return sign | (size < 0x38800000 ? subnormal : size >= 0x47800000 ? large : normal);
 }
-static inline float wide_from_half(uint16_t h) {
+INLINE float wide_from_half(uint16_t h) {
   const uint32_t size = h & 0x7fff, sign = (uint32_t)(h & 0x8000) << 16;
   union { float f; uint32_t i; } normal, subnormal;
   normal.i = (size << 13) + ((size < 0x7c00 ? 112u : 224u) << 23);
@@ -114,7 +114,7 @@ BYTE_RUNS = r"""
 #include <immintrin.h>
 #endif
 /* Runs of bytes as numbers, and back. GCC 12 makes such conversions of vectors one element at a time. */
-static inline void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long n) {
+INLINE void widen_bytes(const uint8_t *restrict from, int32_t *restrict to, long n) {
   long i = 0;
 #if defined(__AVX512F__)
   for (; i + 16 <= n; i += 16)
@@ -125,7 +125,7 @@ static inline void widen_bytes(const uint8_t *restrict from, int32_t *restrict t
 #endif
   for (; i < n; i++) to[i] = from[i];
 }
-static inline void narrow_bytes(const int32_t *restrict from, uint8_t *restrict to, long n) {
+INLINE void narrow_bytes(const int32_t *restrict from, uint8_t *restrict to, long n) {
   long i = 0;
 #if defined(__AVX512F__)
   for (; i + 16 <= n; i += 16)
@@ -140,15 +140,15 @@ static inline void narrow_bytes(const int32_t *restrict from, uint8_t *restrict 
   for (; i < n; i++) to[i] = from[i];
 }
 #if defined(__AVX512F__) && LANES == 16
-static inline vec load_bytes(const uint8_t *p) {
+INLINE vec load_bytes(const uint8_t *p) {
   return (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 #elif defined(__AVX2__) && LANES == 8
-static inline vec load_bytes(const uint8_t *p) {
+INLINE vec load_bytes(const uint8_t *p) {
   return (vec)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 #else
 typedef uint8_t few_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
-static inline vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
+INLINE vec load_bytes(const uint8_t *p) { return (vec)__builtin_convertvector(*(const few_bytes *)p, vec); }
 #endif
 """
