@@ -246,7 +246,11 @@ def baselines_table(results: Sequence[Result]) -> str:
             for n in names
         ]  # fmt: skip
         lines.append(f"| {r.workload} | {r.regime} | " + " | ".join(cells) + " |")
-    notes = [f"† {r.workload}: {b} did not keep to {r.isa.removeprefix('as ')} ({why})" for r in results for b, why in r.unkept.items()]
+    notes = [
+        f"† {r.workload}: {b} did not keep to {r.isa.removeprefix('as ')} ({why})"
+        for r in results
+        for b, why in r.unkept.items()
+    ]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
