@@ -30,7 +30,7 @@ from bricolage.device.host import cpuinfo
 from bricolage.errors import BricolageError, UsageError
 
 PROCESSOR_VARIABLE = "BRICOLAGE_PROCESSOR"
-"""Environment variable with the name of the processor that this process, and all that it starts, takes this one for."""
+"""Environment variable with the name of the processor that this process, and all that it starts, is to take this one for."""
 _CPUID_VARIABLE, _FLAGS_VARIABLE = "BRICOLAGE_PROCESSOR_CPUID", "BRICOLAGE_PROCESSOR_FLAGS"
 _SOURCE = Path(__file__).with_name("processor.c")
 
@@ -133,7 +133,7 @@ def missing(name: str) -> str | None:
     """Why this machine cannot be taken for a processor; None where it can."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "CPUID can be made to fault by Linux on x86-64 alone"
-    flags = set(cpuinfo(Path("/proc/cpuinfo")).get("flags", "").split())
+    flags = set(_facts().get("flags", "").split())
     if current() not in ("", name):
         return f"this process takes it for '{current()}' already"
     if "cpuid_fault" not in flags:
@@ -143,8 +143,13 @@ def missing(name: str) -> str | None:
 
 
 def current() -> str:
-    """Name of the processor that this process takes this one for; empty for what it is."""
-    return os.environ.get(PROCESSOR_VARIABLE, "")
+    """Name of the processor that this process takes this one for, as `/proc/cpuinfo` tells it; empty for what it is."""
+    name = os.environ.get(PROCESSOR_VARIABLE, "")
+    return name if name and _facts().get("model name", "").endswith(f" as {name}") else ""
+
+
+def _facts() -> Mapping[str, str]:
+    return cpuinfo(Path("/proc/cpuinfo"))
 
 
 def masked(name: str, variables: Mapping[str, str]) -> dict[str, str]:

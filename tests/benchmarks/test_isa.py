@@ -24,7 +24,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(reading, "_CPUINFO", path)
     monkeypatch.setattr(reading, "_numpy_features", dict)
-    monkeypatch.delenv(PROCESSOR_VARIABLE, raising=False)
+    monkeypatch.setattr(isa, "current", str)
     reading._whole.cache_clear()
     yield path
     reading._whole.cache_clear()
@@ -66,7 +66,7 @@ def test_tools_find_a_smaller_processor_where_they_can(with_avx512: None, monkey
     monkeypatch.setattr(isa, "missing", lambda _: "no flag cpuid_fault")
     isa.restart_under("avx512")
     assert given[-1][ISA_VARIABLE] == "avx512" and PROCESSOR_VARIABLE not in given[-1]
-    monkeypatch.setenv(PROCESSOR_VARIABLE, "no-amx")
+    monkeypatch.setattr(isa, "current", lambda: "no-amx")
     isa.restart_under("avx512")
     assert len(given) == 2 and isa.limit() == "as no-amx"
     assert isa.keeps("onnxruntime", "dcgan", 1, 1.0) == (True, "finds no more")

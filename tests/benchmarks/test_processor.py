@@ -93,7 +93,7 @@ def test_a_handler_of_the_process_keeps_its_place() -> None:
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(words: str, told: dict[str, str]) -> None:
-        monkeypatch.setattr(processor, "cpuinfo", lambda _: told)
+        monkeypatch.setattr(processor, "_facts", lambda: told)
         with pytest.raises(UsageError, match=words):
             processor.masked("avx-vnni", {})
 
@@ -103,7 +103,8 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     refused("lets CPUID fault", {"flags": "avx2 fma f16c avx_vnni"})
     refused("it has no f16c, avx_vnni itself", {"flags": "avx2 fma cpuid_fault"})
     monkeypatch.setenv(processor.PROCESSOR_VARIABLE, "avx2")
-    refused("takes it for 'avx2' already", {"flags": "avx2 fma f16c avx_vnni cpuid_fault"})
+    refused("takes it for 'avx2' already", {"flags": "avx2 cpuid_fault", "model name": "Xeon as avx2"})
+    refused("it has no fma", {"flags": "avx2 cpuid_fault", "model name": "Xeon"})  # the library was not loaded
     monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
     refused("x86-64 alone", {"flags": "avx2 fma f16c avx_vnni cpuid_fault"})
     for given, words in ((["pentium", "--", "true"], "invalid choice"), (["avx2"], "which command")):
