@@ -62,8 +62,8 @@ def restart_under(isa: str) -> None:
     if missing(processor) is None:
         variables = masked(processor, os.environ)
     else:
-        told = {ISA_VARIABLE: isa, NATIVE_VARIABLE: isa, **(_AVX2_LIBRARIES if isa == "avx2" else {})}
-        variables = {**os.environ, **told}
+        libraries = {ISA_VARIABLE: isa, NATIVE_VARIABLE: isa, **(_AVX2_LIBRARIES if isa == "avx2" else {})}
+        variables = {**os.environ, **libraries}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], variables)
 
 
@@ -130,8 +130,8 @@ def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[f
             return _look(child, limit_s)
         except RuntimeError as error:
             log.seek(0)
-            told = [line for line in log.read().splitlines() if line.strip() and line != _READY]
-            raise RuntimeError(f"{error}: {told[-1][:200]}" if told else str(error)) from None
+            lines = [line for line in log.read().splitlines() if line.strip() and line != _READY]
+            raise RuntimeError(f"{error}: {lines[-1][:200]}" if lines else str(error)) from None
         finally:
             child.kill()
             child.wait()
