@@ -74,6 +74,23 @@ def test_numpy_linux_and_we_see_the_smaller_one(name: str, there: Sequence[str],
     assert f" as {name} " in model and current == name and len(fingerprint) == 12
 
 
+@pytest.mark.parametrize("name", processor.PROCESSORS)
+def test_linux_tells_of_what_it_has_alone(name: str) -> None:
+    _needs(name)
+    told = _ran(name, "cat", "/proc/cpuinfo").stdout
+    real = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    flags, before = (set(text.partition("flags")[2].partition("\n")[0].split()) for text in (told, real))
+    assert flags == before - set(processor.PROCESSORS[name].lacks) and {*processor.PROCESSORS[name].needs} <= flags
+    assert told.count(f" as {name}\n") == told.count("model name") and told.count("\n") == real.count("\n")
+
+
+def test_a_process_that_cannot_be_masked_does_not_start() -> None:
+    _needs("avx2")
+    variables = {**processor.masked("avx2", os.environ), "BRICOLAGE_PROCESSOR_CPUID": "7.0.e=1"}
+    ran = subprocess.run(["true"], env=variables, capture_output=True, text=True, check=False, encoding="utf-8")
+    assert ran.returncode == 70 and "BRICOLAGE_PROCESSOR_CPUID has no form" in ran.stderr
+
+
 def test_a_real_fault_is_still_told_of() -> None:
     """Also in a process, and in a thread, that blocks all signals while libraries ask the processor."""
     _needs("avx2")
