@@ -19,7 +19,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,10 @@ test: $(STAMP) ## all tests but the slow ones (7 minutes on 2 slow cores)
 
 test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every mass of parameters, big models (weekly)
 	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS) --hypothesis-profile=new
+
+test-as: $(STAMP) ## what depends on the processor, as if this were a smaller one: PROCESSOR=avx2 (TESTS=tests for all)
+	$(BIN)/python -m benchmarks.processor $(or $(PROCESSOR),avx2) -- $(BIN)/python -m pytest \
+		$(if $(filter-out file,$(origin TESTS)),$(TESTS),tests/backends tests/device tests/quantization tests/driver) -m "not slow" -n $(WORKERS) --dist worksteal
 
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)

@@ -2,7 +2,8 @@
 
     python -m benchmarks.isa --isa avx2 --workload dcgan,collage-bert
 
-`BRICOLAGE_ISA` tells every backend that can be told (`backends/limits.py`). Whether that helps is looked at here: each backend
+Where this machine can be taken for a smaller processor (`benchmarks.processor`), every backend finds that one. Elsewhere
+`BRICOLAGE_ISA` tells those that can be told (`backends/limits.py`). Whether that helps is looked at here: each backend
 runs the network for some seconds in a process of its own, and Linux is asked when its threads last held AVX-512 registers
 (`/proc/PID/task/TID/arch_status`, which is brought up to date whenever a thread leaves a processor). Threads that keep to AVX2
 never do. Python's own libraries are kept to AVX2 meanwhile, since they would be taken for the backend.
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.processor import current, masked, missing
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
@@ -48,12 +50,27 @@ _NOTICEABLE = 0.02
 """Share of looks; what is below may be a copy by the C library."""
 
 
+_PROCESSORS: Mapping[str, str] = {"avx2": "avx2", "avx512": "no-amx"}
+"""The smaller processor that an instruction set stands for."""
+
+
 def restart_under(isa: str) -> None:
     """Replaces this process by itself under an instruction set, unless it is already; libraries read such things once."""
-    if os.environ.get(ISA_VARIABLE) == isa:
+    processor = _PROCESSORS[isa]
+    if current() == processor or os.environ.get(ISA_VARIABLE) == isa:
         return
-    variables = {**os.environ, ISA_VARIABLE: isa, NATIVE_VARIABLE: isa, **(_AVX2_LIBRARIES if isa == "avx2" else {})}
+    if missing(processor) is None:
+        variables = masked(processor, os.environ)
+    else:
+        libraries = {ISA_VARIABLE: isa, NATIVE_VARIABLE: isa, **(_AVX2_LIBRARIES if isa == "avx2" else {})}
+        variables = {**os.environ, **libraries}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], variables)
+
+
+def limit() -> str:
+    """What backends are kept to here, for a table: "as avx2" where the processor answers as a smaller one, "avx2" where those
+    that can be told were told; empty for all that the processor has."""
+    return f"as {current()}" if current() else os.environ.get(ISA_VARIABLE, "")
 
 
 def keeps(backend: str, workload: str, threads: int, limit_s: float) -> tuple[bool, str]:
@@ -62,8 +79,10 @@ def keeps(backend: str, workload: str, threads: int, limit_s: float) -> tuple[bo
     AVX-512 can be looked for. AMX cannot, so under a limit of AVX-512 those backends count that can be told.
     """
     allowed = host().instructions
-    if allowed == unlimited().instructions:
+    if not current() and allowed == unlimited().instructions:
         return True, "the processor has no more"
+    if "avx512f" in allowed and current():
+        return True, "finds no more"
     if "avx512f" in allowed:
         return (True, "was told") if backend in TOLD else (False, "cannot be told")
     try:
@@ -97,7 +116,8 @@ def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[f
     """
     if not tells():
         raise RuntimeError("this system does not tell (nothing in /proc/PID/arch_status)")
-    variables = {**environment((backend,), Resources(threads, host(), alone=True)), **_AVX2_LIBRARIES}
+    told = environment((backend,), Resources(threads, host(), alone=True))
+    variables = told if current() else {**told, **_AVX2_LIBRARIES}
     given = json.dumps([backend, workload, threads])
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         child = subprocess.Popen(
@@ -110,8 +130,8 @@ def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[f
             return _look(child, limit_s)
         except RuntimeError as error:
             log.seek(0)
-            told = [line for line in log.read().splitlines() if line.strip() and line != _READY]
-            raise RuntimeError(f"{error}: {told[-1][:200]}" if told else str(error)) from None
+            lines = [line for line in log.read().splitlines() if line.strip() and line != _READY]
+            raise RuntimeError(f"{error}: {lines[-1][:200]}" if lines else str(error)) from None
         finally:
             child.kill()
             child.wait()

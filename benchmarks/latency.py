@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.isa import keeps, restart_under
+from benchmarks.isa import keeps, limit, restart_under
 from benchmarks.machine import measure
 from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
@@ -246,7 +246,11 @@ def baselines_table(results: Sequence[Result]) -> str:
             for n in names
         ]  # fmt: skip
         lines.append(f"| {r.workload} | {r.regime} | " + " | ".join(cells) + " |")
-    notes = [f"† {r.workload}: {b} did not keep to {r.isa} ({why})" for r in results for b, why in r.unkept.items()]
+    notes = [
+        f"† {r.workload}: {b} did not keep to {r.isa.removeprefix('as ')} ({why})"
+        for r in results
+        for b, why in r.unkept.items()
+    ]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
@@ -309,6 +313,7 @@ def main() -> int:
         return 0
     if given.isa:
         restart_under(given.isa)
+    kept_to = limit()
     precisions = PRECISIONS if given.precision == "all" else tuple(given.precision.split(","))
     machine = measure()
     results: list[Result] = []
@@ -319,7 +324,7 @@ def main() -> int:
             backends = without(given.without)
             options = Options(precision, effort=given.effort, budget_s=given.budget, backends=backends, **extra)
             try:
-                results.append(run(name, precision, options, machine, given.isa))
+                results.append(run(name, precision, options, machine, kept_to))
                 print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
             except BricolageError as error:
                 failures.append(f"{name} {precision}: {error}")

@@ -32,6 +32,7 @@ import numpy as np
 from benchmarks.decode import graphs, reference, weights
 from benchmarks.decode.contestants import Bound, Contestant, LlamaCpp, Step, native, onnxruntime
 from benchmarks.real.packages import Network, Package, Unavailable
+from bricolage.device.host import host
 from bricolage.errors import BricolageError
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -231,8 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except Unavailable as error:
                 rows.append(Row(MODEL, form, "", settings.threads, None, None, reason=str(error)))
     if given.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1))
+        print(json.dumps({"device": host().model, "rows": [asdict(row) for row in rows]}, indent=1))
     else:
+        print(host())
         for row in rows:
             print(_line(row))
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import isa
+from benchmarks.processor import PROCESSOR_VARIABLE
 from bricolage.device import host as reading
 from bricolage.options import ISA_VARIABLE
 
@@ -23,6 +24,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(reading, "_CPUINFO", path)
     monkeypatch.setattr(reading, "_numpy_features", dict)
+    monkeypatch.setattr(isa, "current", str)
     reading._whole.cache_clear()
     yield path
     reading._whole.cache_clear()
@@ -50,6 +52,24 @@ def test_from_amx_those_are_kept_that_can_be_told(with_avx512: None, monkeypatch
     monkeypatch.setenv(ISA_VARIABLE, "avx512")
     assert isa.keeps("openvino", "dcgan", 1, 1.0) == (True, "was told")
     assert isa.keeps("onnxruntime", "dcgan", 1, 1.0) == (False, "cannot be told")
+
+
+def test_tools_find_a_smaller_processor_where_they_can(with_avx512: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are told where they cannot."""
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(isa.os, "execve", lambda *command: given.append(command[2]))
+    monkeypatch.setattr(isa, "missing", lambda _: None)
+    monkeypatch.setattr(isa, "masked", lambda name, variables: {**variables, PROCESSOR_VARIABLE: name})
+    monkeypatch.delenv(ISA_VARIABLE, raising=False)
+    isa.restart_under("avx512")
+    assert given[-1][PROCESSOR_VARIABLE] == "no-amx" and ISA_VARIABLE not in given[-1]
+    monkeypatch.setattr(isa, "missing", lambda _: "no flag cpuid_fault")
+    isa.restart_under("avx512")
+    assert given[-1][ISA_VARIABLE] == "avx512" and PROCESSOR_VARIABLE not in given[-1]
+    monkeypatch.setattr(isa, "current", lambda: "no-amx")
+    isa.restart_under("avx512")
+    assert len(given) == 2 and isa.limit() == "as no-amx"
+    assert isa.keeps("onnxruntime", "dcgan", 1, 1.0) == (True, "finds no more")
 
 
 def test_who_cannot_be_looked_at_does_not_count(with_avx512: None, monkeypatch: pytest.MonkeyPatch) -> None:
