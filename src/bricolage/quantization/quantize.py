@@ -11,10 +11,11 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
+from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
 from bricolage.quantization.migration import migrated
-from bricolage.quantization.observers import AffineScale, observed
+from bricolage.quantization.observers import AffineScale, Function, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.outliers import apart, outlier_channels
@@ -143,14 +144,15 @@ def _scaled(
     channels = {one.activation: one.activation_axis for one in taking_part}
     wanted = {**dict.fromkeys(ranges, 1), **channels}
     statistics = collected(graph.model, seen, wanted, options.seed, alone)
+    functions = functions_behind(graph)
     activations: dict[str, AffineScale] = {}
     bad: dict[str, str] = {}
     for name, source in ranges.items():
         found = statistics[source]
         reason = _unfit(found)
         if not reason:
-            activations[name] = observed(found.values, options)
-            reason = _useless(found, activations[name])
+            activations[name] = observed(found.values, options, functions.get(name))
+            reason = _useless(found, activations[name], functions.get(name, _same))
         if reason:
             bad[name] = reason
     useless: dict[str, str] = {}
@@ -181,10 +183,14 @@ def _unfit(found: ActivationStatistics) -> str:
     return "" if found.parts else "holds no numbers"
 
 
-def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
-    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is."""
-    values = found.values.astype(np.float64)
-    left = scale.rounded(values)
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _useless(found: ActivationStatistics, scale: AffineScale, function: Function) -> str:
+    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is. `function`: what reads it."""
+    numbers = found.values.astype(np.float64)
+    values, left = function(numbers), function(scale.rounded(numbers))
     gone = float((left[values != 0] == 0).mean()) if values.any() else 0.0
     middle = np.abs(values) <= np.quantile(np.abs(values), 0.999)
     norm = float(np.linalg.norm(values[middle]))
