@@ -11,6 +11,7 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
+from bricolage.quantization.bias import corrected_biases
 from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
@@ -23,7 +24,7 @@ from bricolage.quantization.products import WeightedProduct, chosen, products, r
 from bricolage.quantization.samples import doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
-from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
+from bricolage.quantization.weights import QuantisedWeights, quantised_weights
 from bricolage.verify.held_back import Sample
 
 _USELESS = 0.25
@@ -162,19 +163,18 @@ def _scaled(
                 useless[one.output] = f"'{name}' {bad[name]}"
     fit = [one for one in taking_part if one.output not in useless]
     weights: dict[str, QuantisedWeights] = {}
-    biases: dict[str, np.ndarray] = {}
     for one in fit:
         array = known(graph.constants[one.weight])
         bias = known(graph.constants[one.bias]) if one.bias is not None else None
         assert array is not None
         step = float(activations[one.activation].scale)
         weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
-        means = statistics[one.activation].means
-        if options.correct_bias and bias is not None and means is not None:
-            biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
+    scales = Scales(activations, weights)
+    if options.correct_bias:
+        scales = Scales(activations, weights, corrected_biases(graph, seen, fit, scales))
     own = [one for one in taking_part if list(ranges.values()).count(one.activation) == 1]
     outliers = {} if alone else outlier_channels(own, statistics)
-    return _Scaled(fit, Scales(activations, weights, biases), useless, outliers)
+    return _Scaled(fit, scales, useless, outliers)
 
 
 def _unfit(found: ActivationStatistics) -> str:
