@@ -1,13 +1,15 @@
 """Networks in integers, ours beside those of other tools.
 
-    python -m benchmarks.integers [--networks minilm-l6,opennsfw] [--threads 2] [--json]
+    python -m benchmarks.integers [--networks texts,opennsfw] [--threads 2] [--errors] [--json]
 
 Each network is one float32 file with fixed sizes. Other tools' quantisers and ours make files of it from the same samples; each
 file races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that
 take turns in one run (`bricolage bench` with every accuracy allowed). `error` is the relative error to the float32 network in
-float64, the median over inputs that calibration has not seen; `agreement` the share of these inputs on which the largest output is
-the same. `ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool. NNCF takes part where it can be
-imported (`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH).
+float64, the median over inputs that calibration has not seen; `agreement` the share of what is `counted` on these inputs (largest
+outputs, boxes, lines of text, neighbours: `measures.py`) that is the same, `met` whether it is as large as asked for.
+`in_integers` says how many of the network's `products` a file computes in integers. `ratio_to_best_float` is above 1 where it is
+faster than the fastest float32 of any tool. With `--errors` nothing is timed. NNCF takes part where it can be imported
+(`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH). `--networks` takes names, and the groups of `networks.GROUPS`.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from statistics import geometric_mean, median
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.integers.networks import CALIBRATION, HELD_BACK, QUANTISABLES, Quantisable
+from benchmarks.integers.networks import CALIBRATION, GROUPS, QUANTISABLES, Quantisable
 from benchmarks.integers.peers import PEERS
+from benchmarks.real.packages import Unavailable
 from bricolage import scratch
 from bricolage.api.context import open_context
 from bricolage.api.sources import Source, open_source, working_folder
@@ -40,11 +43,13 @@ from bricolage.errors import BricolageError
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.plan.plan import ORIGINAL, Contestant
 from bricolage.progress import Silent
+from bricolage.quantization.products import products
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.verify.accuracy import AccuracyDemand
 from bricolage.verify.compare import relative_error
-from bricolage.verify.reference import evaluate
+from bricolage.verify.reference import Evaluator
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 
 _TOOLS = ("onnxruntime", "openvino", "native")
@@ -66,6 +71,14 @@ class Row:
     """Of the file that it runs."""
     error: float | None
     agreement: float | None
+    counted: str
+    """What agrees."""
+    met: bool | None
+    """Whether the agreement is as large as asked for."""
+    in_integers: int | None
+    """Products that its file has in integers; None where the tool itself chooses."""
+    products: int
+    """Of the network."""
     ratio_to_best_float: float | None
     trained: bool
     reason: str = ""
@@ -82,31 +95,57 @@ class Entry:
     file: Path
 
 
-def compared(network: Quantisable, threads: int, folder: Path) -> list[Row]:
+@dataclass(frozen=True)
+class Judged:
+    """What answers of an entry are worth, on what calibration has not seen."""
+
+    error: float
+    agreement: float
+    met: bool
+
+
+def compared(
+    network: Quantisable, threads: int, folder: Path, *, timed: bool = True, tools: Sequence[str] = _TOOLS
+) -> list[Row]:
     """The rows of one network."""
     float32 = network.fixed(folder / "float32.onnx")
-    files = dict(_files(network, float32, folder))
+    files = {ORIGINAL: float32, **dict(_files(network, float32, folder))}
+    entries = [entry for name, file in files.items() for entry in _entries(name, file, tools)]
+    with scratch.using(working_folder()) as directory:
+        contestants = _raced(network, float32, files, entries, threads, directory) if timed else ()
+        judged = held_back(network, float32, entries, threads, directory)
+    if not timed:
+        contestants = tuple(Contestant(one.name, "", None, None, None, one.name in judged) for one in entries)
+    return list(_rows(network, entries, contestants, judged, _products(float32)))
+
+
+def _raced(
+    network: Quantisable,
+    float32: Path,
+    files: Mapping[str, Path],
+    entries: Sequence[Entry],
+    threads: int,
+    directory: Path,
+) -> tuple[Contestant, ...]:
+    """Times of all entries and of float32 on all tools."""
     options = Options(threads=threads, tolerance=_ANY_ERROR, backends=_TOOLS)
     backends = registry.available(options.backends)
-    inputs = dict(network.inputs(HELD_BACK[0]))
-    with scratch.using(working_folder()) as directory:
-        opened = open_source(float32, options, directory, example_inputs=None, dynamic=None, given=inputs)
-        with open_context(options, backends, host(), Silent(), database=directory / "costs.sqlite") as context:
-            (bucket,) = opened.buckets
-            variants = [GraphVariant(ORIGINAL, bucket.graph), *_variants(files, opened)]
-            entries = list(_entries(variants, {ORIGINAL: float32, **files}))
-            session = context.session(opened, bucket.graph)
-            arrays, _ = context.inputs(opened, bucket.graph, session)
-            operators = {one.name: len(one.graph) for one in variants}
-            challengers = [
-                Challenger(
-                    one.name, (Assignment((1 << operators[one.variant]) - 1, one.implementation),), None, one.variant
-                )
-                for one in entries
-            ]
-            found = compete(session, variants, arrays, opened.digest, challengers)
-        judged = held_back(network, float32, entries, threads, directory)
-    return list(_rows(network, entries, found, judged))
+    inputs = dict(network.inputs(network.held_back[0]))
+    opened = open_source(float32, options, directory, example_inputs=None, dynamic=None, given=inputs)
+    with open_context(options, backends, host(), Silent(), database=directory / "costs.sqlite") as context:
+        (bucket,) = opened.buckets
+        made = {name: path for name, path in files.items() if name != ORIGINAL}
+        variants = [GraphVariant(ORIGINAL, bucket.graph), *_variants(made, opened)]
+        session = context.session(opened, bucket.graph)
+        arrays, _ = context.inputs(opened, bucket.graph, session)
+        operators = {one.name: len(one.graph) for one in variants}
+        challengers = [
+            Challenger(
+                one.name, (Assignment((1 << operators[one.variant]) - 1, one.implementation),), None, one.variant
+            )
+            for one in entries
+        ]
+        return compete(session, variants, arrays, opened.digest, challengers).contestants
 
 
 def _files(network: Quantisable, float32: Path, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -129,35 +168,36 @@ def _variants(files: Mapping[str, Path], opened: Source) -> Iterator[GraphVarian
         yield variant
 
 
-def _entries(variants: Sequence[GraphVariant], files: Mapping[str, Path]) -> Iterator[Entry]:
-    for variant in variants:
-        own = files[variant.name]
-        if variant.name == ORIGINAL:
-            for config in _OURS:
-                yield Entry(f"native {config}", "int8", Implementation("native", config), ORIGINAL, own)
-            continue
-        for tool in _TOOLS:
-            config = registry.get(tool).configs("highest", host())[0]
-            yield Entry(f"{variant.name} on {tool}", "int8", Implementation(tool, config), variant.name, own)
+def _entries(name: str, file: Path, tools: Sequence[str]) -> Iterator[Entry]:
+    """Of one file, on tools; the float32 file only where the native engine makes bytes of it."""
+    if name == ORIGINAL:
+        for config in _OURS if "native" in tools else ():
+            yield Entry(f"native {config}", "int8", Implementation("native", config), ORIGINAL, file)
+        return
+    for tool in tools:
+        config = registry.get(tool).configs("highest", host())[0]
+        yield Entry(f"{name} on {tool}", "int8", Implementation(tool, config), name, file)
 
 
 def held_back(
     network: Quantisable, float32: Path, entries: Sequence[Entry], threads: int, folder: Path
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, Judged]:
     """Error and agreement of each entry on what calibration has not seen, by name. `folder` is for files of its own."""
-    held = [network.inputs(seed) for seed in HELD_BACK]
-    model = prepare(ir.load(float32), {}).model
-    right = [list(evaluate(model, one).values()) for one in held]
-    found: dict[str, tuple[float, float]] = {}
+    held = [network.inputs(seed) for seed in network.held_back]
+    evaluate = Evaluator(prepare(ir.load(float32), {}).model)
+    right = [evaluate(one) for one in held]
+    demand = AccuracyDemand(network.measure.word, _ANY_ERROR)
+    found: dict[str, Judged] = {}
     for entry in entries:
         try:
             answers = list(_answers(entry, held, threads, folder))
         except BricolageError as error:
             print(f"{network.name}: {entry.name}: {error.sentence}", file=sys.stderr)
             continue
-        errors = [relative_error(answer, one) for answer, one in zip(answers, right, strict=True)]
-        same = [np.argmax(answer[0]) == np.argmax(one[0]) for answer, one in zip(answers, right, strict=True)]
-        found[entry.name] = median(errors), float(np.mean(same))
+        errors = [relative_error(answer, list(one.values())) for answer, one in zip(answers, right, strict=True)]
+        named = [dict(zip(one, answer, strict=True)) for one, answer in zip(right, answers, strict=True)]
+        reached = demand.judged(named, right, held)
+        found[entry.name] = Judged(median(errors), reached.value, reached.met)
     return found
 
 
@@ -182,20 +222,20 @@ def _answers(
 
 
 def _rows(
-    network: Quantisable, entries: Sequence[Entry], found: Bucket, judged: Mapping[str, tuple[float, float]]
+    network: Quantisable,
+    entries: Sequence[Entry],
+    contestants: Sequence[Contestant],
+    judged: Mapping[str, Judged],
+    products: int,
 ) -> Iterator[Row]:
     known = {entry.name: entry for entry in entries}
-    floats = [
-        one
-        for one in found.contestants
-        if one.name not in known and one.median_ms is not None and _plain(str(one.name))
-    ]
-    best = min((one.median_ms for one in floats if one.median_ms is not None), default=None)
-    for one in found.contestants:
+    floats = [one.median_ms for one in contestants if one.name not in known and _plain(str(one.name))]
+    best = min((one for one in floats if one is not None), default=None)
+    for one in contestants:
         entry = known.get(one.name)
         if entry is None and not _plain(str(one.name)):
             continue
-        error, agreement = judged.get(one.name, (one.error, None))
+        seen = judged.get(one.name)
         yield Row(
             network=network.name,
             contestant=str(one.name),
@@ -203,12 +243,46 @@ def _rows(
             ms=one.median_ms,
             ci_ms=one.ci_ms,
             bytes=entry.file.stat().st_size if entry is not None else 0,
-            error=error,
-            agreement=agreement if network.trained else None,
+            error=seen.error if seen is not None else one.error,
+            agreement=seen.agreement if seen is not None and network.trained else None,
+            counted=network.measure.counts,
+            met=seen.met if seen is not None and network.trained else None,
+            in_integers=None if entry is None or entry.variant == ORIGINAL else _in_integers(entry.file),
+            products=products,
             ratio_to_best_float=best / one.median_ms if best is not None and one.median_ms else None,
             trained=network.trained,
             reason=one.reason or "",
         )
+
+
+def _products(file: Path) -> int:
+    """Operators of a float32 file that multiply an activation with constant weights."""
+    able, refused = products(prepare(ir.load(file), {}))
+    return len(able) + sum(one.op_type == "ConvTranspose" for one in refused)
+
+
+def _in_integers(file: Path) -> int:
+    """Operators of a quantised file both of whose sides are integers."""
+    graph = ir.load(file).graph
+
+    def whole(value: ir.Value | None) -> bool:
+        made = None if value is None else value.producer()
+        while made is not None and made.op_type in (
+            "Reshape",
+            "Transpose",
+            "MaxPool",
+            "Identity",
+            "Squeeze",
+            "Unsqueeze",
+        ):
+            made = made.inputs[0].producer() if made.inputs[0] is not None else None
+        return made is not None and made.op_type == "DequantizeLinear"
+
+    return sum(
+        node.op_type in ("MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul")
+        or (node.op_type in ("Conv", "ConvTranspose", "MatMul", "Gemm") and all(map(whole, node.inputs[:2])))
+        for node in graph.all_nodes()
+    )
 
 
 def _plain(name: str) -> bool:
@@ -219,15 +293,16 @@ def _plain(name: str) -> bool:
 def table(rows: Sequence[Row]) -> str:
     """Rows as text, the fastest of a network first."""
     lines = [
-        "| network | contestant | ms | over the best float32 | error | agreement |",
-        "|---|---|---:|---:|---:|---:|",
+        "| network | contestant | ms | over the best float32 | error | agreement | in integers |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(rows, key=lambda one: (one.network, one.ms or float("inf"))):
         ms = f"{row.ms:.3g}" if row.ms is not None else row.reason[:60] or "–"
         ratio = f"{row.ratio_to_best_float:.2f}" if row.ratio_to_best_float is not None else "–"
         error = f"{row.error:.2g}" if row.error is not None else "–"
-        agreement = f"{row.agreement:.0%}" if row.agreement is not None else "–"
-        lines.append(f"| {row.network} | {row.contestant} | {ms} | {ratio} | {error} | {agreement} |")
+        agreement = "–" if row.agreement is None else f"{100 * row.agreement:.3g}% of {row.counted}"
+        integers = f"{row.in_integers} of {row.products}" if row.in_integers is not None else "–"
+        lines.append(f"| {row.network} | {row.contestant} | {ms} | {ratio} | {error} | {agreement} | {integers} |")
     return "\n".join(lines)
 
 
@@ -257,17 +332,25 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
 def main() -> None:
     """Prints a table, or rows as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", default=",".join(QUANTISABLES), type=lambda text: text.split(","))
+    parser.add_argument("--networks", default=",".join(QUANTISABLES), help=f"names, or {', '.join(GROUPS)}")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tools", default=",".join(_TOOLS), help="that run the files")
+    parser.add_argument("--errors", action="store_true", help="errors and agreement alone, nothing is timed")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     rows: list[Row] = []
-    for name in given.networks:
+    for name in (one for word in given.networks.split(",") for one in GROUPS.get(word, (word,))):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                found = compared(QUANTISABLES[name], given.threads, Path(folder))
-            except BricolageError as error:
-                print(f"{name}: {error.sentence}", file=sys.stderr)
+                found = compared(
+                    QUANTISABLES[name],
+                    given.threads,
+                    Path(folder),
+                    timed=not given.errors,
+                    tools=given.tools.split(","),
+                )
+            except (BricolageError, Unavailable) as error:
+                print(f"{name}: {error}", file=sys.stderr)
                 continue
         print(table(found), file=sys.stderr, flush=True)
         rows += found

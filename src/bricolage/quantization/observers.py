@@ -2,7 +2,8 @@
 
 `minmax` keeps all values; `percentile` cuts both ends; `mse` takes the range with the least square error; `entropy` the one that
 keeps most of the distribution (the least Kullback-Leibler divergence; Migacz, "8-bit inference with TensorRT", GTC 2017). All but
-`minmax` work on a histogram.
+`minmax` work on a histogram. Where a function alone reads a value, `mse` takes the range with the least square error of what the
+function makes of it: HardSwish makes zero of all below -3, so that steps there would be wasted.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ import numpy as np
 
 from bricolage.quantization.options import Observer, QuantizationOptions
 
+Function = Callable[[np.ndarray], np.ndarray]
+"""Of each number by itself."""
 STEPS = 255
 """Between the least and the largest byte without a sign."""
 _BINS = 2048
 _SHARES = np.linspace(0.3, 1.0, 29)
 """Of the whole range, that `mse` and `entropy` try."""
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
 
 
 @dataclass(frozen=True)
@@ -65,16 +72,18 @@ def affine(low: float, high: float) -> AffineScale:
     return AffineScale(scale, int(np.clip(np.rint(-low / scale), 0, STEPS)))
 
 
-def observed(values: np.ndarray, options: QuantizationOptions) -> AffineScale:
-    """The scale that an observer chooses for values of any shape."""
+def observed(values: np.ndarray, options: QuantizationOptions, function: Function | None = None) -> AffineScale:
+    """The scale that an observer chooses for values of any shape. `function`: all that reads them."""
     histogram = Histogram.of(values)
+    if function is not None and options.observer == "mse":
+        return affine(*_mse_behind(histogram, function))
     low, high = _RANGES[options.observer](histogram, options)
     return affine(low, high)
 
 
-def square_error(histogram: Histogram, scale: AffineScale) -> float:
-    """The mean square of what rounding and cutting off take away."""
-    lost = histogram.means - scale.rounded(histogram.means)
+def square_error(histogram: Histogram, scale: AffineScale, function: Function = _same) -> float:
+    """The mean square of what rounding and cutting off take away from what a function makes of the values."""
+    lost = function(histogram.means) - function(scale.rounded(histogram.means))
     return float((histogram.counts * lost**2).sum() / histogram.counts.sum())
 
 
@@ -94,6 +103,16 @@ def _mse(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]:
     tried += [(histogram.low, histogram.high * share) for share in _SHARES]
     tried += [(histogram.low * share, histogram.high) for share in _SHARES]
     return min(tried, key=lambda ends: square_error(histogram, affine(*ends)))
+
+
+def _mse_behind(histogram: Histogram, function: Function) -> tuple[float, float]:
+    """Both ends one after the other, since each may be cut off by itself."""
+    low, high = histogram.low, histogram.high
+    shares = np.concatenate([np.linspace(0.02, 0.28, 14), _SHARES])
+    for _ in range(2):
+        low = min(histogram.low * shares, key=lambda end: square_error(histogram, affine(end, high), function))
+        high = min(histogram.high * shares, key=lambda end: square_error(histogram, affine(low, end), function))
+    return float(low), float(high)
 
 
 def _entropy(histogram: Histogram, _: QuantizationOptions) -> tuple[float, float]:

@@ -11,10 +11,12 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
+from bricolage.quantization.bias import corrected_biases
+from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
 from bricolage.quantization.migration import migrated
-from bricolage.quantization.observers import AffineScale, observed
+from bricolage.quantization.observers import AffineScale, Function, observed
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.outliers import apart, outlier_channels
@@ -22,7 +24,7 @@ from bricolage.quantization.products import WeightedProduct, chosen, products, r
 from bricolage.quantization.samples import doubts, require_telling, split
 from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
 from bricolage.quantization.statistics import ActivationStatistics, collected
-from bricolage.quantization.weights import QuantisedWeights, corrected_bias, quantised_weights
+from bricolage.quantization.weights import QuantisedWeights, quantised_weights
 from bricolage.verify.held_back import Sample
 
 _USELESS = 0.25
@@ -143,14 +145,15 @@ def _scaled(
     channels = {one.activation: one.activation_axis for one in taking_part}
     wanted = {**dict.fromkeys(ranges, 1), **channels}
     statistics = collected(graph.model, seen, wanted, options.seed, alone)
+    functions = functions_behind(graph)
     activations: dict[str, AffineScale] = {}
     bad: dict[str, str] = {}
     for name, source in ranges.items():
         found = statistics[source]
         reason = _unfit(found)
         if not reason:
-            activations[name] = observed(found.values, options)
-            reason = _useless(found, activations[name])
+            activations[name] = observed(found.values, options, functions.get(name))
+            reason = _useless(found, activations[name], functions.get(name, _same))
         if reason:
             bad[name] = reason
     useless: dict[str, str] = {}
@@ -160,19 +163,18 @@ def _scaled(
                 useless[one.output] = f"'{name}' {bad[name]}"
     fit = [one for one in taking_part if one.output not in useless]
     weights: dict[str, QuantisedWeights] = {}
-    biases: dict[str, np.ndarray] = {}
     for one in fit:
         array = known(graph.constants[one.weight])
         bias = known(graph.constants[one.bias]) if one.bias is not None else None
         assert array is not None
         step = float(activations[one.activation].scale)
         weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
-        means = statistics[one.activation].means
-        if options.correct_bias and bias is not None and means is not None:
-            biases[one.output] = corrected_bias(one, bias, array, weights[one.output], means)
+    scales = Scales(activations, weights)
+    if options.correct_bias:
+        scales = Scales(activations, weights, corrected_biases(graph, seen, fit, scales))
     own = [one for one in taking_part if list(ranges.values()).count(one.activation) == 1]
     outliers = {} if alone else outlier_channels(own, statistics)
-    return _Scaled(fit, Scales(activations, weights, biases), useless, outliers)
+    return _Scaled(fit, scales, useless, outliers)
 
 
 def _unfit(found: ActivationStatistics) -> str:
@@ -181,10 +183,14 @@ def _unfit(found: ActivationStatistics) -> str:
     return "" if found.parts else "holds no numbers"
 
 
-def _useless(found: ActivationStatistics, scale: AffineScale) -> str:
-    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is."""
-    values = found.values.astype(np.float64)
-    left = scale.rounded(values)
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _useless(found: ActivationStatistics, scale: AffineScale, function: Function) -> str:
+    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is. `function`: what reads it."""
+    numbers = found.values.astype(np.float64)
+    values, left = function(numbers), function(scale.rounded(numbers))
     gone = float((left[values != 0] == 0).mean()) if values.any() else 0.0
     middle = np.abs(values) <= np.quantile(np.abs(values), 0.999)
     norm = float(np.linalg.norm(values[middle]))

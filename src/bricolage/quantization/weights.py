@@ -73,29 +73,6 @@ def quantised_weights(
     return QuantisedWeights(shaped, best[1].astype(np.float32), float(np.sqrt(lowest.sum())) / norm if norm else 0.0)
 
 
-def corrected_bias(
-    product: WeightedProduct, bias: np.ndarray, weights: np.ndarray, found: QuantisedWeights, means: np.ndarray
-) -> np.ndarray:
-    """The bias that takes up the mean error which rounded weights make (Nagel et al., "Data-Free Quantization Through Weight
-    Equalization and Bias Correction", ICCV 2019). What padding adds at borders is left out.
-
-    Args:
-        bias: of the operator.
-        weights: float32 as the operator has them.
-        means: of the input channels of its activation.
-    """
-    lost = found.floats(product.channel_axis % weights.ndim).astype(np.float64) - weights
-    if product.op_type != "Conv":
-        shift = means @ (lost.T if product.transposed else lost)
-    else:
-        taps = lost.reshape(*lost.shape[:2], -1).sum(axis=2)
-        groups = means.size // weights.shape[1]
-        own = np.repeat(means.reshape(groups, -1), weights.shape[0] // groups, axis=0)
-        shift = (taps * own).sum(axis=1)
-    corrected: np.ndarray = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
-    return corrected
-
-
 def _columns(product: WeightedProduct, weights: np.ndarray) -> np.ndarray:
     """[k, n] with channels of a tap side by side, and with an even number of them where there are taps."""
     if product.op_type != "Conv":

@@ -1,0 +1,28 @@
+"""Sentences that calibration sees: as long as those of the demo, and on other subjects."""
+
+CALIBRATING: tuple[str, ...] = (
+    "The old bridge across the river was closed for repairs last month.",
+    "Workers are painting the railings of the footbridge this week.",
+    "Which of these two roads leads back to the village?",
+    "The museum shows drawings that nobody had seen for a century.",
+    "Her exhibition opens on Friday with a talk by the curator.",
+    "He sold the painting for less than he had paid for the frame.",
+    "Plant the bulbs in autumn, about 10 centimetres deep.",
+    "Tomatoes need sun, water and something to climb on.",
+    "The gardener cut back the hedge before the birds began to nest.",
+    "Their team won the match in the last minute of extra time.",
+    "The goalkeeper saved two penalties and was cheered by the crowd.",
+    "She ran the marathon in under 4 hours for the first time.",
+    "The children built a tower of 37 wooden blocks on the carpet.",
+    "My brother reads a story to his daughters every evening.",
+    "School starts again on the 5th of September.",
+    "The teacher explained how a seed becomes a tree.",
+    "Parliament will vote on the new law before the summer recess.",
+    "The mayor promised cheaper buses and more bicycle paths.",
+    "Turnout at the election was higher than in any year since 1972.",
+    "Please sign the form and send it back within 14 days.",
+    "The parcel was delivered to the wrong address again.",
+    "Invoice no. 2048 has not been paid; the amount due is $396.50.",
+    "Our washing machine leaks, and the kitchen floor is wet.",
+    "A carpenter repaired the stairs and hung two new doors.",
+)
