@@ -83,28 +83,21 @@ def place_precisions(
 ) -> PrecisionSearchResult:
     """Looks for parts of the graph that bear lower precisions, which are too inaccurate for the whole (`lows`, timed), end to end;
     the fastest mixtures race."""
-    profile.session.progress.start("lower precisions in parts", None)
     known = [
         LowPrecision(one, ms, profile.whole[one].error) for one in lows if (ms := profile.dropped[one].ms) is not None
     ]
     tried = worth_trying(known)
     full = full_precisions(profile.times, [one.implementation for one in tried])
     alone = _alone(profile, tried[0].implementation, next(iter(full)), deadline.at_most(deadline.left / 2))
-    part = deadline
-
-    def turn(left: int) -> Deadline:
-        nonlocal part
-        part = deadline.at_most(deadline.left / min(left, 2))
-        return part
-
+    profile.session.progress.start("lower precisions in parts", None)
     found = search_precisions(
         profile.candidates.segments,
         {one.number: operator_work(one).operators[0].flops for one in profile.graph.operators},
         full,
         tried,
         profile.oracle.bound,
-        lambda placements: profile.placement_costs(placements, part),
-        turn,
+        lambda placements: profile.placement_costs(placements, deadline),
+        lambda left: deadline.at_most(deadline.left / min(left, 2)),
         alone=alone,
     )
     profile.session.progress.finish()
