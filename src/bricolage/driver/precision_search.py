@@ -9,7 +9,7 @@ whether it passes. Here a trial also says how far off it is, and from that follo
   item), at every moment, from the errors that are known; of a part that does not fit as a whole, as many segments as do.
 * How the error of a part, and what it gains, are spread over its segments is taken from what segments showed alone, on their own
   inputs, as far as that was measured, and else from their work. So the first choice knows of a segment that bears nothing.
-* What such a choice measures corrects the next one: as much as errors were more or less than predicted, the room is.
+* What such a choice measures corrects the next one, by as much as its error was more or less than predicted.
 
 Then a part is divided, where a low precision has most to gain, and its halves are tried alone. Several low precisions take part one
 after another, the most accurate first, in one choice with those before.
@@ -32,8 +32,12 @@ Trial = Callable[[Sequence[Placement]], Sequence[Cost | None]]
 
 _ROOM = 0.97
 """Part of the bound that a choice may take by prediction."""
-_CORRECTION = (0.25, 2.0)
-"""What the room is multiplied by at least and at most after a choice that was worse or better than predicted."""
+_LEAST_CAUTION = 0.25
+"""Part of the room that is left after choices have failed, at least."""
+_CORRECTION = (0.25, 16.0)
+"""What squares of errors are multiplied by at least and at most after a choice that was better or worse than predicted."""
+_GAIN = (0.25, 2.0)
+"""Times what is expected of a part: what a trial of it may say that it gains, since times are noisy."""
 _LITTLE = 0.01
 """Of the time in full precision: a part that could gain less is not divided."""
 _ABOUT = 0.9
@@ -156,8 +160,9 @@ class _Search:
     found: PrecisionSearchResult = field(default_factory=PrecisionSearchResult)
     parts: dict[Implementation, list[_Part]] = field(default_factory=dict)
     """Of each low precision: disjoint, together all operators."""
-    last: tuple[dict[int, Implementation], float] | None = None
-    """Who ran which operator in the last choice that was measured, and its relative error."""
+    last: dict[Implementation, tuple[dict[int, Implementation], float]] = field(default_factory=dict)
+    """Who ran which operator in the last choice that was measured, and its relative error: of the precision in it of which the
+    least is known."""
     caution: float = 1.0
     """What the room is multiplied by since choices failed."""
 
@@ -214,7 +219,7 @@ class _Search:
         if cost is not None and cost.error is not None:
             square = cost.error**2
         if cost is not None and cost.ms is not None:
-            gain = max(0.0, (gain + self.full_ms - cost.ms) / 2)  # times are noisier than shares are wrong
+            gain = min(max(self.full_ms - cost.ms, _GAIN[0] * gain), _GAIN[1] * gain)
         elif cost is not None:
             square = max(square, (self.bound if cost.error is not None else _FAR * self.bound) ** 2)
         return _Part(bits, gain, square)
@@ -225,7 +230,7 @@ class _Search:
         """A choice that has not been tried; of one that is known to fail, less."""
         while (chosen := self._choice()) and (placement := self._placement(chosen)) in self.known:
             cost = self.known[placement]
-            if (cost is not None and cost.ms is not None) or self.caution < _CORRECTION[0]:
+            if (cost is not None and cost.ms is not None) or self.caution < _LEAST_CAUTION:
                 return None
             self.caution *= 0.9
         return chosen or None
@@ -240,7 +245,7 @@ class _Search:
                 steps.append((-slope, number, piece, low, worse - square))
                 gain, square = more, worse
         steps.sort(key=lambda step: step[:2])
-        room, chosen, full = (_ROOM * self._correction() * self.bound) ** 2, dict[int, Implementation](), set[int]()
+        room, chosen, full = (_ROOM * self.caution * self.bound) ** 2, dict[int, Implementation](), set[int]()
         for _, _, piece, low, square in steps:
             if piece in full or square > room:
                 full.add(piece)
@@ -269,29 +274,35 @@ class _Search:
                 for piece in own:
                     gain = part.gain_ms * self.shares.gain(piece) / self.shares.gain(part.bits)
                     found[piece].append((low, gain, part.square * spread[piece] / total))
-        return found
+        by = self._corrections(found)
+        return {piece: [(low, gain, square * by[low]) for low, gain, square in some] for piece, some in found.items()}
 
     def _note(self, chosen: Mapping[int, Implementation], cost: Cost | None) -> None:
-        """What a choice measured decides how much room the next one has."""
+        """What a choice measured corrects the errors of the precision in it of which the least is known."""
         if cost is None:
             return
         if cost.error is None or (cost.ms is None and cost.error <= self.bound):
             self.caution *= 0.7
-        else:
-            self.caution = 1.0
-            self.last = {number: low for piece, low in chosen.items() for number in members(piece)}, cost.error
+            return
+        self.caution = 1.0
+        least = min(dict.fromkeys(chosen.values()), key=lambda low: len(self.parts[low]))
+        self.last[least] = {number: low for piece, low in chosen.items() for number in members(piece)}, cost.error
 
-    def _correction(self) -> float:
-        """What the room is multiplied by: as much as the error of the last choice was less than is predicted of it by now."""
-        if self.last is None:
-            return self.caution
-        who, error = self.last
-        square = 0.0
-        for piece, options in self._options().items():
-            for low, _, worse in options:
-                square += worse * sum(who.get(number) == low for number in members(piece)) / piece.bit_count()
-        ratio = math.sqrt(square) / max(error, 1e-30)
-        return self.caution * min(max(ratio, _CORRECTION[0]), _CORRECTION[1])
+    def _corrections(
+        self, options: Mapping[int, Sequence[tuple[Implementation, float, float]]]
+    ) -> dict[Implementation, float]:
+        """What squares of errors of each precision are multiplied by: as much as the last choice with it was off."""
+        found = dict.fromkeys(self.parts, 1.0)
+        for low in sorted(self.last, key=lambda low: -len(self.parts[low])):
+            who, error = self.last[low]
+            own = others = 0.0
+            for piece, costs in options.items():
+                for one, _, square in costs:
+                    share = sum(who.get(number) == one for number in members(piece)) / piece.bit_count()
+                    own += share * square if one == low else 0.0
+                    others += share * square * found[one] if one != low else 0.0
+            found[low] = min(max((error**2 - others) / max(own, 1e-30), _CORRECTION[0]), _CORRECTION[1])
+        return found
 
     # --- which part is divided --------------------------------------------------------------------------------------
 
