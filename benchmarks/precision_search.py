@@ -1,12 +1,14 @@
-"""Which operators may run in low precision: the greedy choice by segments' errors against CRAFT's search by structure.
+"""Which operators may run in low precision: the search by structure beside a greedy choice by segments' own errors.
 
     python -m benchmarks.precision_search --json
     python -m benchmarks.precision_search resnet-50 --precision high --backend native,openvino
 
-For each network and accuracy word (`--precision`, repeatable): the fastest that is right as a whole, then what both ways find
-from the same costs, each timed end to end and checked against float64: the time of its fastest mixture, its error, the seconds
-and the placements it took. Greedy's seconds hold the segments' own measurements, which the other does without. `lows` are the
-implementations that are too inaccurate for the whole: there is nothing to mix without any, and the row says so.
+For each network and accuracy word (`--precision`, repeatable): the fastest that is right as a whole, then what both ways find,
+each of them with a database of its own, so that neither knows what the other measured: the time of its fastest mixture, its error,
+the seconds it took, and how many placements were right. The product has the search; the greedy choice
+(`benchmarks.greedy_precisions`) takes its turn with each low precision. The fastest mixtures of both are timed once more, side by
+side; these are the times. `lows` are the implementations that are too inaccurate for the whole: without any there is nothing to
+mix, and the row says so.
 """
 
 from __future__ import annotations
@@ -16,15 +18,21 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 
+from benchmarks.greedy_precisions import greedy_precisions
 from benchmarks.opening import state_of
 from benchmarks.workloads import workloads
 from benchmarks.workloads.fragile import fragile
 from bricolage.backends import registry
+from bricolage.costs.database import Database
+from bricolage.costs.entries import Cost
+from bricolage.costs.measurements import Measurements
 from bricolage.deadline import Deadline
+from bricolage.driver.problem import Timed
 from bricolage.driver.stage import Runner
-from bricolage.driver.stages.placing import measure_precisions, mixed_precisions, place_by_structure
+from bricolage.driver.stages.placing import place_precisions
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
@@ -81,34 +89,47 @@ def run(network: str, options: Options) -> Row:
         if not lows:
             return row
 
-        def greedy(deadline: Deadline) -> list[tuple[Placement, float]]:
-            found: list[tuple[Placement, float]] = []
-            for low in lows:
-                measure_precisions(profile, low, deadline)
-                found += mixed_precisions(profile, deadline, low)
-            return found
+        ways: dict[str, Callable[[Deadline], list[Timed]]] = {
+            "greedy": lambda deadline: greedy_precisions(profile, lows, deadline),
+            "structure": lambda deadline: place_precisions(state, profile, lows, deadline).passed,
+        }
+        found = {name: _found(state, way) for name, way in ways.items()}
+        best = {name: min(timed, key=lambda one: one[1])[0] for name, (timed, _) in found.items() if timed}
+        specs = {name: profile.placement_spec(placement) for name, placement in best.items()}
+        with Database(profile.session.measurer.scratch / "again.sqlite") as fresh:
+            measurer = copy(profile.session.measurer)
+            measurer.database = fresh
+            costs = measurer.measure([profile.task(list(specs.values()))]) if specs else {}
+        told = {
+            name: _way(best[name], costs[specs[name]], *found[name]) if name in best else _nothing(*found[name])
+            for name in ways
+        }
+        return replace(row, greedy=told["greedy"], structure=told["structure"])
 
-        def structure(deadline: Deadline) -> list[tuple[Placement, float]]:
-            return place_by_structure(state, profile, lows, deadline).passed
 
-        return replace(row, greedy=_timed(state, greedy), structure=_timed(state, structure))
+def _found(state: DecisionState, way: Callable[[Deadline], list[Timed]]) -> tuple[list[Timed], float]:
+    measurer, profile = state.session.measurer, state.original
+    profile.regions = Measurements()
+    known = measurer.database
+    with Database(measurer.scratch / f"{time.monotonic_ns()}.sqlite") as measurer.database:
+        try:
+            began = time.monotonic()
+            return way(Deadline(state.budget_s)), time.monotonic() - began
+        finally:
+            measurer.database = known
 
 
-def _timed(state: DecisionState, way: Callable[[Deadline], list[tuple[Placement, float]]]) -> Way:
-    began = time.monotonic()
-    found = way(Deadline(state.budget_s))
-    seconds = time.monotonic() - began
-    if not found:
-        return Way(None, None, {}, seconds, 0)
-    placement, ms = min(found, key=lambda one: one[1])
-    profile = state.original
-    (cost,) = profile.session.measurer.measure([profile.task([profile.placement_spec(placement)])]).values()
+def _nothing(found: list[Timed], seconds: float) -> Way:
+    return Way(None, None, {}, seconds, len(found))
+
+
+def _way(placement: Placement, cost: Cost, found: list[Timed], seconds: float) -> Way:
     total = sum(one.region.bit_count() for one in placement)
     shares: dict[str, float] = {}
     for one in placement:
         name = str(one.implementation)
         shares[name] = shares.get(name, 0.0) + one.region.bit_count() / total
-    return Way(ms, cost.error, shares, seconds, len(found))
+    return Way(cost.ms, cost.error, shares, seconds, len(found))
 
 
 def main() -> None:

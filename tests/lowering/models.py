@@ -95,3 +95,30 @@ def onnxruntime_outputs(proto: Any, feeds: Feeds) -> list[np.ndarray[Any, Any]]:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [np.asarray(y) for y in session.run(None, feeds)]
+
+
+def in_four_bits(kind: ir.DataType) -> tuple[ir.Model, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A product whose weights lie in blocks of 4 bits, its input, and what it gives (numpy, float64)."""
+    draw, low = np.random.default_rng(0), -8 if kind == ir.DataType.INT4 else 0
+    weights, zeros = draw.integers(low, low + 16, (32, 6)), draw.integers(low, low + 16, (4, 6))
+    scales, x = draw.uniform(0.1, 1, (4, 6)).astype(np.float32), _random(3, 32, seed=1, scale=1)
+    exact = (weights - zeros.repeat(8, 0)) * scales.repeat(8, 0).astype(np.float64)
+    given, given_scales = (
+        ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(x.shape)),
+        ir.tensor(scales),
+    )
+    constants = {
+        "w": ir.tensor(weights.astype(kind.numpy()), kind),
+        "s": given_scales,
+        "z": ir.tensor(zeros.astype(kind.numpy()), kind),
+    }
+    values = {
+        name: ir.Value(name=name, const_value=t, type=ir.TensorType(t.dtype), shape=t.shape)
+        for name, t in constants.items()
+    }
+    real = ir.node("DequantizeLinear", list(values.values()), attributes={"axis": 0, "block_size": 8})
+    product = ir.node("MatMul", [given, real.outputs[0]])
+    graph = ir.Graph(
+        [given], product.outputs, nodes=[real, product], initializers=list(values.values()), opset_imports={"": 21}
+    )
+    return ir.Model(graph, ir_version=10), x, x @ exact

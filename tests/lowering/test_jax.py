@@ -97,3 +97,10 @@ def test_shape_that_depends_on_data_is_refused_by_name() -> None:
     model = ir.Model(ir.Graph([x, shape], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
     with pytest.raises(UnsupportedOperator, match="Reshape"):
         lowering.lower(model)
+
+
+@pytest.mark.parametrize("kind", [ir.DataType.INT4, ir.DataType.UINT4])
+def test_weights_of_four_bits(kind: ir.DataType) -> None:
+    model, x, expected = models.in_four_bits(kind)
+    (actual,) = run(model, [x])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)

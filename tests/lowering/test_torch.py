@@ -144,3 +144,10 @@ def test_data_dependent_operators_are_named_as_untraceable() -> None:
     assert lowering.untraceable(ir.Node("", "NonZero", inputs=[x]), 20)
     assert "shape" in (lowering.untraceable(ir.Node("", "Reshape", inputs=[x, shape]), 20) or "")
     assert lowering.untraceable(ir.Node("", "Relu", inputs=[x]), 20) is None
+
+
+@pytest.mark.parametrize("kind", [ir.DataType.INT4, ir.DataType.UINT4])
+def test_weights_of_four_bits(kind: ir.DataType) -> None:
+    model, x, expected = models.in_four_bits(kind)
+    (actual,) = runner()(model, [x])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)

@@ -6,7 +6,7 @@ each with the grounds for the most that it could gain.
 | the whole model on another implementation | its track record on networks of the kind, else the roofline |
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
 | quantised graph | how many times as fast as float32 bytes multiply here |
-| two precisions; precisions by structure | what the lower one takes for all of it |
+| lower precisions in parts | what the lower one takes for all of it |
 | regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
 | placements | measured costs of regions, transfers being free |
 | schedules | the exact bound on what running side by side could save |
@@ -19,7 +19,7 @@ import statistics
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
-from bricolage.driver.mixture_items import Placements, PrecisionsByStructure, RegionsItem, TwoPrecisionsItem
+from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.quantised import QuantisedGraphItem
 from bricolage.driver.quantised_variants import CALIBRATED, variant_name
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
@@ -45,7 +45,7 @@ def items(state: DecisionState) -> list[Item]:
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
-    mixtures: list[Item] = [TwoPrecisionsItem(), PrecisionsByStructure(), RegionsItem(), Placements()]
+    mixtures: list[Item] = [PrecisionsItem(), RegionsItem(), Placements()]
     quantised: list[Item] = []
     if state.session.options.precision == "low" and state.session.samples and state.session.samples.calibration:
         quantised.append(QuantisedGraphItem(CALIBRATED))

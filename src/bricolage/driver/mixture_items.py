@@ -1,4 +1,4 @@
-"""Items of an agenda that divide the graph among several implementations: two precisions, regions, placements."""
+"""Items of an agenda that divide the graph among several implementations: precisions, regions, placements."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from bricolage.driver.expected import predicted_saving
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_regions
-from bricolage.driver.stages.placing import (
-    Placing,
-    measure_precisions,
-    place_by_structure,
-    place_precisions,
-    precision_proposals,
-)
+from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import by_tries
 from bricolage.driver.variants import placed
@@ -28,12 +22,8 @@ from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts
 
-_TWO_PRECISIONS = 2
-"""As many times as long as a whole graph takes it to measure the segments in two precisions, and then
-the first mixtures of them."""
-
-_BY_STRUCTURE = 20
-"""As many times as long as a whole graph takes it to look for precisions by structure."""
+_TRIALS, _TRIALS_FULL = 8, 20
+"""As many times as long as a whole graph takes it to look for parts that bear lower precisions, and at full effort."""
 
 
 def _mixable(state: DecisionState) -> list[Profile]:
@@ -87,105 +77,64 @@ class RegionsItem(Item):
                 measure_regions(profile, part)
 
 
-class TwoPrecisionsItem(Item):
-    """A lower precision, which is too inaccurate for the whole, in as many segments of the graph as its error allows: first the
-    segments in both precisions, then what they promise, end to end."""
+class PrecisionsItem(Item):
+    """Lower precisions, several at once, in the parts of the graph that bear them, which are found by trials end to end."""
 
-    name = "two precisions"
-    again = True  # its placements, and those of others that may be found to be too inaccurate
+    name = "lower precisions in parts"
+    again = True  # others may be found to be too inaccurate
 
     def __init__(self) -> None:
         """Nothing is tried."""
-        self._segments: set[Implementation] = set()
-        """Lower precisions whose segments are measured, ..."""
         self._tried: set[Implementation] = set()
-        """... and those whose placements are."""
-
-    def promise(self, state: DecisionState) -> Promise | None:
-        """By the time that the lower precision takes for all of it; then by the segments' times."""
-        low, incumbent = self._next(state), state.incumbent_ms
-        if low is None or incumbent is None:
-            return None
-        seconds, ms = _TWO_PRECISIONS * state.whole_s, state.original.dropped[low].ms or 0.0
-        because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
-        if low in self._segments:
-            predicted = [one.predicted_ms for one in precision_proposals(state.original, low)]
-            ms = min(predicted, default=incumbent)
-            because = f"the segments whose errors allow {low} take that much less"
-        return Promise(1.0 - ms / incumbent, seconds, because)
-
-    def run(self, state: DecisionState, deadline: Deadline) -> None:
-        """Goes on with the most promising."""
-        low = self._next(state)
-        assert low is not None
-        if low in self._segments:
-            self._tried.add(low)
-            place_precisions(state, state.original, low, deadline)
-        else:
-            self._segments.add(low)
-            measure_precisions(state.original, low, deadline)
-
-    def _next(self, state: DecisionState) -> Implementation | None:
-        """The one whose segments are measured, else the fastest that is too inaccurate for the original."""
-        if not state.mixing or not state.original.graph.static:
-            return None
-        dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
-        waiting = [one for one in dropped if one not in self._tried]
-        return min(waiting, key=lambda one: (one not in self._segments, dropped[one]), default=None)
-
-
-class PrecisionsByStructure(Item):
-    """Lower precisions, several at once, in the parts of the graph that pass: breadth-first over the structure. It rests on no
-    prediction of errors, and takes many trials end to end: at full effort only, after the segments' errors have had their turn."""
-
-    name = "precisions by structure"
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By the time that the fastest lower precision takes for all of it."""
-        incumbent, lows = state.incumbent_ms, self._lows(state)
-        if state.session.options.effort != "full" or incumbent is None or not state.original.times:
+        incumbent, seconds = state.incumbent_ms, self._seconds(state)
+        if incumbent is None or not state.original.times or not state.mixing or not state.original.graph.static:
             return None
-        untried = self._untried(state)
-        if untried:
+        if untried := self._untried(state):
             work, setting = workload(state.original.graph.everything), state.session.setting
             ms = min(least_ms(work, setting, bfloat16=one.config.bfloat16) for one in untried)
             because = f"by the roofline, since {untried[0]} is not offered for the whole"
-            seconds = _BY_STRUCTURE * state.whole_s
             return Promise(1.0 - ms / incumbent, seconds, because, Tries(0, ()).chance)
-        if not lows:
+        waiting = [(ms, one) for one, ms in self._lows(state).items() if one not in self._tried]
+        if not waiting:
             return None
-        ms = state.original.dropped[lows[0]].ms or incumbent
-        because = f"all of it takes that much less on {lows[0]}, which is too inaccurate for the whole"
-        return Promise(1.0 - ms / incumbent, _BY_STRUCTURE * state.whole_s, because)
+        ms, low = min(waiting, key=lambda one: one[0])
+        because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
+        return Promise(1.0 - ms / incumbent, seconds, because)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, as long as it was expected to take at most."""
-        part = deadline.at_most(_BY_STRUCTURE * state.whole_s)
+        part = deadline.at_most(self._seconds(state))
         if untried := self._untried(state):
             state.original.measure_whole(untried, part)
             measure_dropped(state.original, part)
         if lows := self._lows(state):
-            place_by_structure(state, state.original, lows, part)
+            self._tried |= lows.keys()
+            place_precisions(state, state.original, list(lows), part)
+
+    @staticmethod
+    def _seconds(state: DecisionState) -> float:
+        return (_TRIALS_FULL if state.session.options.effort == "full" else _TRIALS) * state.whole_s
 
     @staticmethod
     def _untried(state: DecisionState) -> list[Implementation]:
-        """Precisions for lower accuracy words, which no decision takes for the whole."""
-        if not state.mixing or not state.original.graph.static:
+        """Precisions for lower accuracy words, which no decision takes for the whole: at full effort."""
+        if state.session.options.effort != "full":
             return []
         return [one for one in looser_precisions(state.original) if one not in state.original.whole]
 
     @staticmethod
-    def _lows(state: DecisionState) -> list[Implementation]:
-        """Those that are too inaccurate for the whole and faster than the incumbent, the fastest first."""
-        if not state.mixing or not state.original.graph.static:
-            return []
+    def _lows(state: DecisionState) -> dict[Implementation, float]:
+        """Those that are too inaccurate for the whole and faster than the incumbent, with their times in ms, the fastest first."""
         incumbent = state.incumbent_ms or 0.0
         dropped = {one: cost.ms for one, cost in state.original.dropped.items() if cost.ms is not None}
-        return sorted((one for one, ms in dropped.items() if ms < incumbent), key=dropped.__getitem__)
+        return {one: dropped[one] for one in sorted(dropped, key=dropped.__getitem__) if dropped[one] < incumbent}
 
 
 class Placements(Item):
-    """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
+    """Mixtures of implementations: the exact optimum of what was measured of regions, refined end to end."""
 
     name = "placements"
     again = True  # variants may be found later

@@ -1,25 +1,49 @@
-"""Precision by structure: breadth-first search over the parts of a network, as CRAFT does over those of a program (Lam,
-Hollingsworth, de Supinski and LeGendre, "Automatically adapting programs for mixed-precision floating-point computation", ICS
-2013).
+"""Precision by structure: which parts of a network bear a low precision, found by trials end to end.
 
-The whole runs in the low precision; what is too inaccurate is divided, at segments first and then between operators, and its
-halves are tried in their turn, those that compute most first. At the end everything that passed alone is tried together, and
-where that fails parts are taken out by delta debugging (Zeller and Hildebrandt, TSE 2002). Several low precisions are tried one
-after another, the most accurate first; each may take the place of those before it. Nothing is predicted: each trial is
-compiled, checked and timed end to end.
+The parts are searched from large to small over the structure, as CRAFT does over that of a program (Lam, Hollingsworth, de Supinski
+and LeGendre, "Automatically adapting programs for mixed-precision floating-point computation", ICS 2013). CRAFT asks of each part
+whether it passes. Here a trial also says how far off it is, and from that follows:
+
+* Squares of errors of parts add up, as those of independent roundings do. So the parts that run in low precision together are those
+  with the most gain for their square error that the bound has room for (a greedy choice for a knapsack with several sizes of each
+  item), at every moment, from the errors that are known; of a part that does not fit as a whole, as many segments as do.
+* How the error of a part, and what it gains, are spread over its segments is taken from what segments showed alone, on their own
+  inputs, as far as that was measured, and else from their work. So the first choice knows of a segment that bears nothing.
+* What such a choice measures corrects the next one, by as much as its error was more or less than predicted.
+
+Then a part is divided, where a low precision has most to gain, and its halves are tried alone. Several low precisions take part one
+after another, the most accurate first, in one choice with those before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
+from bricolage.costs.entries import Cost
 from bricolage.work.bits import members
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
-Trial = Callable[[Sequence[Placement]], Sequence[float | None]]
-"""Times placements end to end in ms; None for one that is too inaccurate, fails or was not measured."""
+Trial = Callable[[Sequence[Placement]], Sequence[Cost | None]]
+"""Checks and times placements end to end; None for one that was not measured."""
+
+_ROOM = 0.97
+"""Part of the bound that a choice may take by prediction."""
+_LEAST_CAUTION = 0.25
+"""Part of the room that is left after choices have failed, at least."""
+_CORRECTION = (0.25, 16.0)
+"""What squares of errors are multiplied by at least and at most after a choice that was better or worse than predicted."""
+_GAIN = (0.25, 2.0)
+"""Times what is expected of a part: what a trial of it may say that it gains, since times are noisy."""
+_LITTLE = 0.01
+"""Of the time in full precision: a part that could gain less is not divided."""
+_ABOUT = 0.9
+"""Times the error of another one: less is more accurate than it."""
+_FAR = 100.0
+"""Times the bound: what a part is off by of which nothing is known but that it fails."""
 
 
 @dataclass
@@ -35,94 +59,274 @@ class PrecisionSearchResult:
         return min(self.passed, key=lambda one: one[1], default=None)
 
 
-def breadth_first(
+@dataclass(frozen=True)
+class LowPrecision:
+    """One that is too inaccurate for the whole, whose relative error and time in ms are known."""
+
+    implementation: Implementation
+    ms: float
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class AloneCost:
+    """What a low precision gains on one segment alone, in ms, and its relative error there."""
+
+    gain_ms: float
+    error: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is known of operators in a low precision that are alone in it."""
+
+    bits: int
+    gain_ms: float
+    square: float
+    """Of the relative error."""
+
+
+def search_precisions(
     segments: Sequence[int],
     work: Mapping[int, float],
-    full: Implementation,
-    lows: Sequence[Implementation],
+    fulls: Mapping[Implementation, float],
+    lows: Sequence[LowPrecision],
+    bound: float,
     trial: Trial,
     turn: Callable[[int], Callable[[], bool]] = lambda _: lambda: False,
     *,
-    wrong: Collection[Placement] = (),
-    smallest: int = 1,
+    alone: Mapping[int, AloneCost] | None = None,
     trials: int = 200,
 ) -> PrecisionSearchResult:
     """Looks for placements in several precisions of which as much as possible is low.
 
     Args:
         segments: bit-sets that cover the graph in executable order.
-        work: of each operator, by number: parts with more are tried first.
-        full: runs what no low precision may.
-        lows: implementations in low precisions, the most accurate first: each may take the place of those before it.
-        trial: times placements; those of one level of the search come together.
+        work: of each operator, by number, in any unit.
+        fulls: who may run what no low precision may, with the time in ms of the whole, the fastest first. Of several, the one with
+            which the first choice is fastest.
+        lows: low precisions, all of them faster than the first of `fulls`, in the order in which they take part.
+        bound: the relative error that passes.
+        trial: measures placements; those of one level of the search come together.
         turn: given how many low precisions are left, what to ask before each level whether the time of this one is over.
-        wrong: placements that are known to be too inaccurate.
-        smallest: operators of a part that is not divided further.
-        trials: no more placements than these are tried, for each precision its part.
+        alone: of segments, measured in one of the low precisions.
+        trials: no more placements than these are tried.
     """
-    known: dict[Placement, float | None] = dict.fromkeys(wrong)
-    return _Search(segments, work, full, trial, turn, smallest, trials, known).run(lows)
+    shares = _Shares(segments, work, alone or {})
+    return _Search(segments, shares, fulls, bound, trial, turn, trials).run(lows)
+
+
+class _Shares:
+    """What operators are expected to gain and to err, in proportion to each other."""
+
+    def __init__(self, segments: Sequence[int], work: Mapping[int, float], alone: Mapping[int, AloneCost]) -> None:
+        least = 1e-6 * sum(work.values()) or 1.0
+        own = {number: max(work.get(number, 0.0), least) for number in members(sum(segments))}
+        known = sum(own[number] for segment in alone for number in members(segment))
+        by_work = {
+            "gain": sum(one.gain_ms for one in alone.values()) / known if known else 1.0,
+            "square": sum(one.error**2 for one in alone.values()) / known if known else 1.0,
+        }
+        self._gains: dict[int, float] = {}
+        self._squares: dict[int, float] = {}
+        for segment in segments:
+            total = sum(own[number] for number in members(segment))
+            cost = alone.get(segment)
+            gain = by_work["gain"] * total if cost is None else cost.gain_ms
+            square = by_work["square"] * total if cost is None else cost.error**2
+            for number in members(segment):
+                self._gains[number] = max(gain, 1e-12) * own[number] / total
+                self._squares[number] = max(square, 1e-20) * own[number] / total
+
+    def gain(self, bits: int) -> float:
+        """Of these operators."""
+        return sum(self._gains[number] for number in members(bits))
+
+    def square(self, bits: int) -> float:
+        """Of the error of these operators."""
+        return sum(self._squares[number] for number in members(bits))
 
 
 @dataclass
 class _Search:
     segments: Sequence[int]
-    work: Mapping[int, float]
-    full: Implementation
+    shares: _Shares
+    fulls: Mapping[Implementation, float]
+    bound: float
     trial: Trial
     turn: Callable[[int], Callable[[], bool]]
-    smallest: int
     most: int
-    known: dict[Placement, float | None]
+    known: dict[Placement, Cost | None] = field(default_factory=dict)
     found: PrecisionSearchResult = field(default_factory=PrecisionSearchResult)
-    stop: Callable[[], bool] = lambda: False
-    standing: dict[int, Implementation] = field(default_factory=dict)
-    """Who runs an operator that a low precision was found for."""
+    parts: dict[Implementation, list[_Part]] = field(default_factory=dict)
+    """Of each low precision: disjoint, together all operators."""
+    last: dict[Implementation, tuple[dict[int, Implementation], float]] = field(default_factory=dict)
+    """Who ran which operator in the last choice that was measured, and its relative error: of the precision in it of which the
+    least is known."""
+    caution: float = 1.0
+    """What the room is multiplied by since choices failed."""
 
-    def run(self, lows: Sequence[Implementation]) -> PrecisionSearchResult:
-        most = self.most
+    def run(self, lows: Sequence[LowPrecision]) -> PrecisionSearchResult:
+        everything = sum(self.segments)
+        self.full, self.full_ms = next(iter(self.fulls.items()))
         for number, low in enumerate(lows):
+            square = (_FAR * self.bound if low.error is None else low.error) ** 2
+            self.parts[low.implementation] = [_Part(everything, max(0.0, self.full_ms - low.ms), square)]
+            self.known[(Assignment(everything, low.implementation),)] = Cost("wrong", error=low.error)
             left = len(lows) - number
-            self.stop, self.most = self.turn(left), self.found.trials + -(-(most - self.found.trials) // left)
-            kept = self._together(low, self._alone(low))
-            self.standing.update((number, low) for part in kept for number in members(part))
+            most = self.found.trials + -(-(self.most - self.found.trials) // left)
+            self._turn(self.turn(left), most, full_open=number == 0 and len(self.fulls) > 1)
         return self.found
 
-    def _alone(self, low: Implementation) -> list[int]:
-        """Disjoint parts that pass with nothing else in this precision, as large as they come."""
-        level, passed = [sum(self.segments)], list[int]()
-        while level and not self.stop() and self.found.trials < self.most:
-            level.sort(key=lambda part: -sum(self.work.get(number, 0.0) for number in members(part)))
-            right = self._passing([self._placement([part], low) for part in level])
-            passed += [part for part, good in zip(level, right, strict=True) if good]
-            level = [half for part, good in zip(level, right, strict=True) if not good for half in self._halves(part)]
-        return passed
+    def _turn(self, stop: Callable[[], bool], most: int, *, full_open: bool) -> None:
+        """Until no choice is new and nothing is worth dividing."""
+        if full_open and (first := self._choice()):
+            self._choose_full(first)
+        while not stop() and self.found.trials < most:
+            chosen = self._new_choice()
+            divided = self._to_divide(chosen or self._choice())
+            if chosen is None and divided is None:
+                break
+            self._level(chosen, divided)
 
-    def _together(self, low: Implementation, parts: list[int]) -> list[int]:
-        """A large set of the parts that pass together: all of them, or what delta debugging leaves, taking out pieces that get
-        smaller as long as nothing passes."""
-        pieces = 2
-        while len(parts) > 1 and not self.stop() and self.found.trials < self.most:
-            if self._passing([self._placement(parts, low)])[0]:
-                return parts
-            size = -(-len(parts) // pieces)
-            cuts = [parts[at : at + size] for at in range(0, len(parts), size)]
-            fewer = [[part for part in parts if part not in cut] for cut in cuts]
-            right = self._passing([self._placement(some, low) for some in fewer])
-            good = [some for some, passes in zip(fewer, right, strict=True) if passes and some]
-            if good:
-                return max(good, key=lambda some: sum(self.work.get(n, 0.0) for part in some for n in members(part)))
-            if pieces >= len(parts):  # not even all but one: the one with the least work is left out for good
-                parts = sorted(parts, key=lambda part: -sum(self.work.get(n, 0.0) for n in members(part)))[:-1]
-                pieces = 2
+    def _choose_full(self, chosen: Mapping[int, Implementation]) -> None:
+        """Tries the first choice beside each that may run the rest."""
+        placements = [self._placement(chosen, full) for full in self.fulls]
+        costs = self._measure(placements)
+        times = [math.inf if cost is None or cost.ms is None else cost.ms for cost in costs]
+        self._note(chosen, costs[0])
+        best = min(range(len(times)), key=times.__getitem__)
+        if times[best] < math.inf:
+            self.full = list(self.fulls)[best]
+
+    def _level(self, chosen: Mapping[int, Implementation] | None, divided: tuple[Implementation, _Part] | None) -> None:
+        """Tries what is chosen, and the halves of one part, together."""
+        placements = [] if chosen is None else [self._placement(chosen)]
+        halves = [] if divided is None else self._halves(divided[1].bits)
+        placements += [self._placement({half: divided[0]}) for half in halves if divided is not None]
+        costs = self._measure(placements)
+        if chosen is not None:
+            self._note(chosen, costs.pop(0))
+        if divided is not None and len(costs) == len(halves):
+            low, whole = divided
+            self.parts[low].remove(whole)
+            self.parts[low] += map(partial(self._part, whole), halves, costs)
+
+    def _part(self, whole: _Part, bits: int, cost: Cost | None) -> _Part:
+        """A half of a part, by what a trial of it says and, as far as it says nothing, by its share."""
+        gain = whole.gain_ms * self.shares.gain(bits) / self.shares.gain(whole.bits)
+        square = whole.square * self.shares.square(bits) / self.shares.square(whole.bits)
+        if cost is not None and cost.error is not None:
+            square = cost.error**2
+        if cost is not None and cost.ms is not None:
+            gain = min(max(self.full_ms - cost.ms, _GAIN[0] * gain), _GAIN[1] * gain)
+        elif cost is not None:
+            square = max(square, (self.bound if cost.error is not None else _FAR * self.bound) ** 2)
+        return _Part(bits, gain, square)
+
+    # --- what runs in low precision together ------------------------------------------------------------------------
+
+    def _new_choice(self) -> dict[int, Implementation] | None:
+        """A choice that has not been tried; of one that is known to fail, less."""
+        while (chosen := self._choice()) and (placement := self._placement(chosen)) in self.known:
+            cost = self.known[placement]
+            if (cost is not None and cost.ms is not None) or self.caution < _LEAST_CAUTION:
+                return None
+            self.caution *= 0.9
+        return chosen or None
+
+    def _choice(self) -> dict[int, Implementation]:
+        """Pieces of segments with the precision of each, of which the bound has room for all."""
+        steps: list[tuple[float, int, int, Implementation, float]] = []
+        for number, (piece, options) in enumerate(self._options().items()):
+            gain = square = 0.0
+            for low, more, worse in _hull(options):
+                slope = (more - gain) / max(worse - square, 1e-30)
+                steps.append((-slope, number, piece, low, worse - square))
+                gain, square = more, worse
+        steps.sort(key=lambda step: step[:2])
+        room, chosen, full = (_ROOM * self.caution * self.bound) ** 2, dict[int, Implementation](), set[int]()
+        for _, _, piece, low, square in steps:
+            if piece in full or square > room:
+                full.add(piece)
             else:
-                pieces = min(2 * pieces, len(parts))
-        return parts
+                chosen[piece], room = low, room - square
+        return chosen
+
+    def _options(self) -> dict[int, list[tuple[Implementation, float, float]]]:
+        """Pieces of segments that no part divides, in order, with the gain and the square error of each precision there. How the
+        error of a part is spread over its pieces says the precision of which most is known."""
+        pieces = list(self.segments)
+        for parts in self.parts.values():
+            pieces = [piece & part.bits for piece in pieces for part in parts if piece & part.bits]
+        known = max(self.parts.values(), key=len)
+        spread = {
+            piece: part.square * self.shares.square(piece) / self.shares.square(part.bits)
+            for part in known
+            for piece in pieces
+            if piece & part.bits
+        }
+        found: dict[int, list[tuple[Implementation, float, float]]] = {piece: [] for piece in pieces}
+        for low, parts in self.parts.items():
+            for part in parts:
+                own = [piece for piece in pieces if piece & part.bits]
+                total = max(sum(spread[piece] for piece in own), 1e-300)
+                for piece in own:
+                    gain = part.gain_ms * self.shares.gain(piece) / self.shares.gain(part.bits)
+                    found[piece].append((low, gain, part.square * spread[piece] / total))
+        by = self._corrections(found)
+        return {piece: [(low, gain, square * by[low]) for low, gain, square in some] for piece, some in found.items()}
+
+    def _note(self, chosen: Mapping[int, Implementation], cost: Cost | None) -> None:
+        """What a choice measured corrects the errors of the precision in it of which the least is known."""
+        if cost is None:
+            return
+        if cost.error is None or (cost.ms is None and cost.error <= self.bound):
+            self.caution *= 0.7
+            return
+        self.caution = 1.0
+        least = min(dict.fromkeys(chosen.values()), key=lambda low: len(self.parts[low]))
+        self.last[least] = {number: low for piece, low in chosen.items() for number in members(piece)}, cost.error
+
+    def _corrections(
+        self, options: Mapping[int, Sequence[tuple[Implementation, float, float]]]
+    ) -> dict[Implementation, float]:
+        """What squares of errors of each precision are multiplied by: as much as the last choice with it was off."""
+        found = dict.fromkeys(self.parts, 1.0)
+        for low in sorted(self.last, key=lambda low: -len(self.parts[low])):
+            who, error = self.last[low]
+            own = others = 0.0
+            for piece, costs in options.items():
+                for one, _, square in costs:
+                    share = sum(who.get(number) == one for number in members(piece)) / piece.bit_count()
+                    own += share * square if one == low else 0.0
+                    others += share * square * found[one] if one != low else 0.0
+            found[low] = min(max((error**2 - others) / max(own, 1e-30), _CORRECTION[0]), _CORRECTION[1])
+        return found
+
+    # --- which part is divided --------------------------------------------------------------------------------------
+
+    def _to_divide(self, chosen: Mapping[int, Implementation]) -> tuple[Implementation, _Part] | None:
+        """The part in the precision that could gain most over what is chosen, weighed by how far off it is."""
+        options = self._options()
+        gains = {
+            piece: next((gain for low, gain, _ in options[piece] if low == chosen.get(piece)), 0.0) for piece in options
+        }
+        best: tuple[float, Implementation, _Part] | None = None
+        for low, parts in self.parts.items():
+            for part in parts:
+                if part.bits.bit_count() < 2:
+                    continue
+                reached = sum(gain for piece, gain in gains.items() if piece & part.bits)
+                if part.gain_ms - reached > _LITTLE * self.full_ms:
+                    far = math.sqrt(part.square) / self.bound
+                    score = (part.gain_ms - reached) / max(1.0, far) ** 2
+                    if best is None or score > best[0]:
+                        best = score, low, part
+        return None if best is None else best[1:]
 
     def _halves(self, part: int) -> list[int]:
         """A part divided between segments, or between operators where it lies within one."""
-        if part.bit_count() <= self.smallest:
-            return []
         touched = [segment & part for segment in self.segments if segment & part]
         if len(touched) > 1:
             middle = len(touched) // 2
@@ -131,25 +335,53 @@ class _Search:
         middle = len(numbers) // 2
         return [sum(1 << n for n in some) for some in (numbers[:middle], numbers[middle:])]
 
-    def _placement(self, parts: Sequence[int], low: Implementation) -> Placement:
-        """These parts in the low precision, what was found before as it is, the rest in full; neighbours together."""
-        lowered = sum(parts)
+    # --- trials -----------------------------------------------------------------------------------------------------
+
+    def _placement(self, chosen: Mapping[int, Implementation], full: Implementation | None = None) -> Placement:
+        """These pieces in their precisions, the rest in full; neighbours together."""
+        who = {number: low for piece, low in chosen.items() for number in members(piece)}
         order = [number for segment in self.segments for number in members(segment)]
+        groups = groupby(order, key=lambda number: who.get(number, full or self.full))
+        return tuple(Assignment(sum(1 << n for n in numbers), one) for one, numbers in groups)
 
-        def who(number: int) -> Implementation:
-            return low if lowered >> number & 1 else self.standing.get(number, self.full)
-
-        return tuple(Assignment(sum(1 << n for n in numbers), one) for one, numbers in groupby(order, key=who))
-
-    def _passing(self, placements: Sequence[Placement]) -> list[bool]:
-        """Whether each is accurate enough; what passes is remembered with its time."""
+    def _measure(self, placements: Sequence[Placement]) -> list[Cost | None]:
+        """Of each its cost, measured once; what passes is remembered with its time. What no trial is left for is None."""
         new = [one for one in dict.fromkeys(placements) if one not in self.known][
             : max(0, self.most - self.found.trials)
         ]
-        times = self.trial(new) if new else []
+        costs = self.trial(new) if new else []
         self.found.trials += len(new)
-        for one, ms in zip(new, times, strict=True):
-            self.known[one] = ms
-            if ms is not None:
-                self.found.passed.append((one, ms))
-        return [self.known.get(one) is not None for one in placements]
+        for one, cost in zip(new, costs, strict=True):
+            self.known[one] = cost
+            if cost is not None and cost.ms is not None:
+                self.found.passed.append((one, cost.ms))
+        return [self.known.get(one) for one in placements]
+
+
+def worth_trying(lows: Sequence[LowPrecision]) -> list[LowPrecision]:
+    """Those than which none that is faster is about as accurate, the most accurate first."""
+    kept: list[LowPrecision] = []
+    for low in sorted(lows, key=lambda one: (one.ms, _error(one))):
+        if all(_error(low) < _ABOUT * _error(one) for one in kept):
+            kept.append(low)
+    return sorted(kept, key=_error)
+
+
+def _error(low: LowPrecision) -> float:
+    return math.inf if low.error is None else low.error
+
+
+def _hull(options: Sequence[tuple[Implementation, float, float]]) -> list[tuple[Implementation, float, float]]:
+    """Of (who, gain, cost), those on the upper concave hull from (0, 0), by rising cost and gain."""
+    kept: list[tuple[Implementation, float, float]] = []
+    for option in sorted(options, key=lambda one: (one[2], -one[1])):
+        if option[1] <= (kept[-1][1] if kept else 0.0):
+            continue
+        while kept:
+            gain, cost = (kept[-2][1], kept[-2][2]) if len(kept) > 1 else (0.0, 0.0)
+            _, middle, at = kept[-1]
+            if (middle - gain) * (option[2] - cost) > (option[1] - gain) * (at - cost):
+                break
+            kept.pop()
+        kept.append(option)
+    return kept

@@ -149,11 +149,15 @@ class Profile:
         costs = self.session.measurer.measure([self.task(list(specs))], self.note, stop)
         self.whole.update({specs[spec]: cost for spec, cost in costs.items()})
 
-    def measure_placements(self, placements: Sequence[Placement], stop: Stop) -> list[float | None]:
-        """End-to-end times in ms; None for what failed, is wrong or was not measured."""
+    def placement_costs(self, placements: Sequence[Placement], stop: Stop) -> list[Cost | None]:
+        """What placements cost end to end; None for what was not measured."""
         specs = [self.placement_spec(placement) for placement in placements]
         costs = self.session.measurer.measure([self.task(specs)], self.note, stop) if specs else {}
-        return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
+        return [costs.get(spec) for spec in specs]
+
+    def measure_placements(self, placements: Sequence[Placement], stop: Stop) -> list[float | None]:
+        """End-to-end times in ms; None for what failed, is wrong or was not measured."""
+        return [None if cost is None else cost.ms for cost in self.placement_costs(placements, stop)]
 
     def note(self, event: Event) -> None:
         """Tells the user of one finished measurement."""

@@ -51,7 +51,7 @@ def measure_segments(profile: Profile, implementations: Sequence[Implementation]
         for group in profile.candidates.groups
         if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
     ]
-    profile.session.progress.start("segments in two precisions", sum(len(group.implementations) for group in groups))
+    profile.session.progress.start("segments in a low precision", sum(len(group.implementations) for group in groups))
     profile.regions.add(measure_groups(profile, groups, stop))
     profile.session.progress.finish()
 

@@ -79,7 +79,7 @@ class DecisionState:
     agenda: list[AgendaItem] = field(default_factory=list)
     """What was measured, and what was left out."""
     divided: set[str] = field(default_factory=set)
-    """Variants whose regions have been measured, and not only the segments of two precisions."""
+    """Variants whose regions have been measured."""
     mixtures_ms: list[float] = field(default_factory=list)
     """Of everything that was measured end to end, whole graphs aside."""
     quantised: list[QuantisedGraph] = field(default_factory=list)

@@ -211,6 +211,28 @@ def constant_of(value: ir.Value | None) -> np.ndarray | None:
     return None
 
 
+FOUR_BITS = frozenset({21, 22})
+"""ONNX element types UINT4 and INT4."""
+
+
+def element_types(node: ir.Node) -> list[int]:
+    """Types of a node's inputs and outputs that the model states, without those of initializers of 4 bits that DequantizeLinear
+    reads: these come `widened`."""
+    dequantizes = node.op_type == "DequantizeLinear"
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is not None]
+    return [
+        int(v.dtype)
+        for v in values
+        if v.dtype is not None and not (dequantizes and int(v.dtype) in FOUR_BITS and v.is_initializer())
+    ]
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """A constant in a type that every library has: integers of 4 bits in 8, others as they are."""
+    wider = {"int4": np.int8, "uint4": np.uint8}.get(array.dtype.name)
+    return array if wider is None else array.astype(wider)
+
+
 def constant_node_value(node: ir.Node) -> np.ndarray | None:
     """What a Constant node holds; None for strings and sparse tensors."""
     values = attributes_of(node)

@@ -18,7 +18,17 @@ import onnx_ir as ir
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering import operators
-from bricolage.lowering.common import Array, Dtype, constant_node_value, is_static, opset_for, refusal, subgraphs_of
+from bricolage.lowering.common import (
+    Array,
+    Dtype,
+    constant_node_value,
+    element_types,
+    is_static,
+    opset_for,
+    refusal,
+    subgraphs_of,
+    widened,
+)
 from bricolage.lowering.jax.arrays import DTYPES
 from bricolage.lowering.jax.interpreter import Interpreter, is_program
 from bricolage.lowering.jax.pooling import REGISTRY
@@ -34,7 +44,7 @@ def _type_refusal(node: ir.Node) -> str | None:
     for value in values:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             return f"{type(value.type).__name__} values have no lowering"
-    types = [int(v.dtype) for v in values if v.dtype is not None]
+    types = element_types(node)
     target = node.attributes.get("to")
     if target is not None and node.op_type in ("Cast", "BitCast"):
         types.append(int(target.value))
@@ -87,7 +97,7 @@ def lower(
             raise UnsupportedOperator(library="JAX", op_type=node.op_type, opset=opset, reason=reason)
     interpreter = Interpreter(imports, float_dtype)
     given = interpreter.xp.given
-    initializers = {v: np.asarray(v.const_value.numpy()) for v in model.graph.initializers.values() if v.const_value}
+    initializers = {v: widened(v.const_value.numpy()) for v in model.graph.initializers.values() if v.const_value}
     needed = _host_initializers(model.graph, imports)
     program = {v: a for v, a in initializers.items() if v in needed or is_program(a)}
     data = {v: str(v.name) for v in initializers if v not in program}

@@ -26,6 +26,7 @@ from bricolage.lowering.common import (
     opset_for,
     subgraphs_of,
     to_host,
+    widened,
 )
 from bricolage.lowering.jax import static
 from bricolage.lowering.jax.arrays import JaxArrays
@@ -65,7 +66,7 @@ class Interpreter:
         if value is None:
             return None
         if value not in env and value.const_value is not None:
-            env[value] = np.asarray(value.const_value.numpy())
+            env[value] = widened(value.const_value.numpy())
         return env[value]
 
     def node(self, node: ir.Node, env: Env) -> tuple[Array, ...]:

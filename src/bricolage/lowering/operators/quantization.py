@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Dtype, HostValue, Results, front_axis, operator
 from bricolage.lowering.operators.convolution import conv
@@ -10,6 +12,8 @@ from bricolage.lowering.operators.convolution import conv
 Ints = tuple[int, ...]
 Types = tuple[int | None, ...]
 """ONNX element types of a node's inputs."""
+EXACT_TERMS = 2**24 // 255**2
+"""Products of two differences of bytes whose sum float32 holds exactly, in whatever order they are added."""
 
 
 def spread(xp: Arrays, v: Array, x: Array, axis: int, block_size: int) -> Array:
@@ -108,15 +112,43 @@ def _centred(xp: Arrays, x: Array, zero: Array | None, axis: int) -> Array:
 
 @operator("MatMulInteger", since=10)
 def matmul_integer(xp: Arrays, a: Array, b: Array, a_zero: Array = None, b_zero: Array = None) -> Array:
-    return xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
+    return _exact_product(xp, _centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
 
 
-def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **geometry: HostValue) -> Array:
-    """Integer convolution through float64, which holds every int32 sum exactly."""
-    double = xp.dtype(11)
-    y = conv(xp, xp.astype(x, double), xp.astype(w, double), None, **geometry)
-    y = xp.astype(y, xp.dtype(6))
-    return y if bias is None else y + bias.reshape((1, -1) + (1,) * (y.ndim - 2))
+def _sums_type(xp: Arrays) -> Dtype:
+    """The float type in which integers are summed: what float32 is computed in, unless that is narrower than float32."""
+    kind = xp.dtype(1)
+    return xp.dtype(11) if "16" in str(kind) else kind
+
+
+def _exact_product(xp: Arrays, a: Array, b: Array) -> Array:
+    """An integer product as products of floats, which libraries multiply much faster than int32: as many terms at a time as float32
+    sums exactly."""
+    kind, rows = _sums_type(xp), -2 if b.ndim > 1 else 0
+    total: Array = None
+    for at in range(0, max(a.shape[-1], 1), EXACT_TERMS):
+        parts = (xp.slice_axis(v, axis % v.ndim, at, at + EXACT_TERMS, 1) for v, axis in ((a, -1), (b, rows)))
+        left, right = parts if a.shape[-1] > EXACT_TERMS else (a, b)
+        some = xp.astype(xp.matmul(xp.astype(left, kind), xp.astype(right, kind)), xp.dtype(6))
+        total = some if total is None else total + some
+    return total
+
+
+def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, *, group: int, **geometry: HostValue) -> Array:
+    """An integer convolution as convolutions of floats: of as many input channels at a time as float32 sums exactly, and through
+    float64, which holds every int32 sum, where a kernel has more taps than that or groups more channels."""
+    taps = math.prod(w.shape[2:])
+    step, kind = EXACT_TERMS // max(taps, 1), _sums_type(xp)
+    if w.shape[1] > step and (group > 1 or step == 0):
+        step, kind = w.shape[1], xp.dtype(11)
+    total: Array = None
+    for at in range(0, max(w.shape[1], 1), max(step, 1)):
+        parts = (xp.slice_axis(v, 1, at, at + step, 1) for v in (x, w))
+        some_x, some_w = parts if w.shape[1] > step else (x, w)
+        some = conv(xp, xp.astype(some_x, kind), xp.astype(some_w, kind), None, group=group, **geometry)
+        some = xp.astype(some, xp.dtype(6))
+        total = some if total is None else total + some
+    return total if bias is None else total + bias.reshape((1, -1) + (1,) * (total.ndim - 2))
 
 
 @operator("ConvInteger", since=10)
@@ -150,7 +182,7 @@ def qlinear_matmul(
     y_scale: Array,
     y_zero: Array,
 ) -> Array:
-    total = xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
+    total = matmul_integer(xp, a, b, a_zero, b_zero)
     return requantized(xp, total, a_scale, b_scale, y_scale, y_zero)
 
 

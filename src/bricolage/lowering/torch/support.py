@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from bricolage.lowering.common import element_types
 from bricolage.lowering.torch.arrays import DTYPES
 
 WIDE_UNSIGNED = frozenset({4, 12, 13})
@@ -27,12 +28,6 @@ _STORED_ONLY = frozenset(
     }
 )
 """Operators that need no arithmetic on their elements."""
-
-
-def element_types(node: ir.Node) -> list[int]:
-    """Types of all inputs and outputs that the model states."""
-    values = [*node.inputs, *node.outputs]
-    return [int(v.dtype) for v in values if v is not None and v.dtype is not None]
 
 
 def type_refusal(node: ir.Node) -> str | None:

@@ -1,23 +1,49 @@
-"""Mixing precisions: as much of the model in low precision as the accuracy asked for allows.
+"""A baseline for the search for precisions: segments measured alone, and those with the most gain for their error chosen.
 
-A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here some
-segments run in low precision, and the rest in full on the same backend or on the one that is best in full. Errors of segments
-are taken to be independent, so their squares add up; a network that amplifies them shows that on the whole model, where the
-backend's error is known.
+Each segment of the graph is timed and checked by itself in both precisions. Errors of segments are taken to be independent, so
+their squares add up; a network that amplifies them shows that on the whole model, where the low precision's error is known. The
+most promising choices are timed end to end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
+from bricolage.deadline import Deadline
+from bricolage.driver.problem import Timed
+from bricolage.driver.profile import Profile
+from bricolage.driver.regions import measure_segments
+from bricolage.driver.stages.placing import full_precisions
+from bricolage.graph.graph import Region
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _MARGINS = (0.9, 0.6, 0.4)
 """Parts of the bound that a proposal may use up by prediction, from bold to cautious."""
+_AT_A_TIME = 2
+"""Placements that are compiled before they are timed."""
+
+
+def greedy_precisions(profile: Profile, lows: Sequence[Implementation], deadline: Deadline) -> list[Timed]:
+    """Placements in `full` and one of `lows` each, with their times end to end in ms."""
+    found: list[Timed] = []
+    for low in lows:
+        measure_segments(profile, [low, *full_precisions(profile.times, [low])], deadline)
+        segments = profile.candidates.segments
+        keys = [profile.region_key(Region(profile.graph, bits)) for bits in segments]
+        whole = {one: cost for one, cost in profile.whole.items() if one == low or cost.outcome != "wrong"}
+        waiting = proposals(segments, keys, whole, profile.regions, profile.oracle.bound)
+        while waiting and not deadline():  # few at a time: compiling all of them could take all the time there is
+            placements = [proposal.placement for proposal in waiting[:_AT_A_TIME]]
+            times = profile.measure_placements(placements, deadline)
+            found += [(one, ms) for one, ms in zip(placements, times, strict=True) if ms is not None]
+            best = min((ms for _, ms in found), default=math.inf)
+            waiting = [proposal for proposal in waiting[_AT_A_TIME:] if proposal.predicted_ms < best]
+    return found
 
 
 @dataclass(frozen=True)

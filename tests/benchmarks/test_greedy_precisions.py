@@ -3,10 +3,10 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.greedy_precisions import proposals
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.costs.measurements import Measurement, Measurements
-from bricolage.driver.mixed_precision import proposals
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 
 FULL, LOW = Implementation("engine"), Implementation("engine", KernelConfig("bf16"))
