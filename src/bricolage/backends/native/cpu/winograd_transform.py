@@ -22,6 +22,8 @@ _TRANSFORM_COST = 12.0
 """Multiply-adds that take as long as transforming one element."""
 _STREAM_COST = 18.0
 """Multiply-adds that take as long as reading one weight from beyond the second-level cache."""
+_WHOLE_STREAM_COST = 8.0
+"""The same for four bytes of integers, whose products take longer (measured with AVX2 on an Intel Xeon, family 6, model 167)."""
 
 
 @dataclass(frozen=True)
@@ -125,4 +127,5 @@ def _cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOp
     rows = operand.rows(target.isa) if t is None else tile_rows(tiles, target.threads, operand, target.isa)
     products = operand.cost * points * depth * c_out * -(-own // rows) * rows
     weights = operand.bytes / 4 * points * depth * c_out
-    return products + transforms + (_STREAM_COST * weights if 4 * weights > target.l2_bytes // 2 else 0)
+    stream = _WHOLE_STREAM_COST if root.dtype == "int32" else _STREAM_COST
+    return products + transforms + (stream * weights if 4 * weights > target.l2_bytes // 2 else 0)
