@@ -283,8 +283,9 @@ class _WinogradCodegen:
                 y, x = self.down * m + a, self.across * m + b
                 tests = [*bounds_tests(y, self.root.shape[-2]), *bounds_tests(x, self.root.shape[-1])]
                 coords = (self.image, panel * self.wide + j, *self.deep, y, x)
-                runs = ByteRuns(j, width)
+                runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
                 finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]", runs)
+                self.helpers.update(runs.tables)
                 loop = [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(finish), "}"]
                 loop = runs.around(loop)
                 out += [f"if ({conjunction(tests)}) {{", *indented(loop), "}"] if tests else loop
