@@ -159,15 +159,19 @@ class Body:
 
     def _looked_up(self, node: Node, buffer: Buffer, coords: Coords) -> str | None:
         """A statement that keeps a byte for a run, whose function is looked up behind it; None where that does not suit."""
-        byte = byte_before(node, self._plan.buffers) if self._runs is not None and self._runs.looks_up else None
+        if self._runs is None or not self._runs.looks_up:
+            return None
+        pointer, index = self._memory.pointer(buffer), buffer.address(coords)
+        while isinstance(node, View) and node.guard is None:
+            node, coords = node.source, node.mapping(coords)
+        stored = self._plan.buffers.get(node)
+        byte = byte_before(node, self._plan.buffers) if stored is None or stored in self._targets else None
         if byte is None:
             return None
-        assert self._runs is not None
         function = Body(self._plan, self._memory, self._targets)
         function.bind(byte, "i")
         made = function.value(node, coords)
         table = self._runs.table(function.lines, made)
-        pointer, index = self._memory.pointer(buffer), buffer.address(coords)
         kept = self._runs.stored(pointer, buffer.dtype, index, table)
         return f"{kept} = {self.value(byte, coords)};" if kept else None
 
