@@ -3,7 +3,8 @@
     python -m benchmarks.integer_roof [--threads 2] [--json]
 
 Rows are kernels: products of square matrices, each a region of its own, then what the native engine makes of ResNet-50, in the
-configuration `int8` beside `f32`, and of the file that ONNX Runtime's static quantiser makes of it (QDQ). A kernel's time has
+configuration `int8` beside `f32`, and of the file that ONNX Runtime's static quantiser makes of it (QDQ); `f32 direct` is the same
+with no convolution of bytes by Winograd's transformation, which goes beyond the roof. A kernel's time has
 packing its rows and its epilogue in it, taken inside the network with the caches as they are there. The roof is the engine's own
 micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it, `of_roofline` the least time that
 operations and bytes could take over the time taken. `error` is the relative error of the region's output to float64, from the
@@ -41,6 +42,7 @@ from bricolage.work.implementation import KernelConfig
 
 _PRODUCTS = (128, 256, 512, 1024)
 _CONFIGS = ("f32", "int8")
+_DIRECT = "f32 direct"
 _LEAST_FLOPS = 1e7
 """Of a kernel that is listed: smaller ones are not bound by products."""
 
@@ -108,7 +110,17 @@ def measured(name: str, model: ir.Model, threads: int, folder: Path) -> list[Row
             print(f"{name} {config}: {refusal.sentence}")
             continue
         found += _rows(name, str(config), report, _error(region, config, resources))
+        direct = _direct(config, report)
+        if direct is not None and str(config) == "f32":
+            report = Native().kernel_report(region, direct, resources)
+            found += _rows(name, _DIRECT, report, _error(region, direct, resources))
     return found
+
+
+def _direct(config: KernelConfig, report: Anatomy) -> KernelConfig | None:
+    """The same without Winograd's transformation of bytes; None where there are no convolutions of bytes."""
+    numbers = [number for number, kernel in enumerate(report.kernels) if kernel.kind == "conv of bytes"]
+    return config.tuned({f"{number}.tile": 0 for number in numbers}) if numbers else None
 
 
 def _rows(name: str, config: str, report: Anatomy, error: float) -> Iterator[Row]:

@@ -280,6 +280,7 @@ def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: 
         machine.isa.byte_dot,
         machine.isa.vector_dot,
         str(machine.isa.reads_halves),
+        str(machine.isa.looks_up),
         str(machine.l2_bytes),
         str(machine.threads),
     )

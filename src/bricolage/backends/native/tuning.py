@@ -129,8 +129,8 @@ def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic
     else:
         found["rows"] = tuple(sorted({max(1, rows // 2), *(range(max(1, rows * 2 // 3), rows))}))
         found["unroll"] = UNROLLED
-    if isinstance(kernel.root, Conv) and arithmetic.tile:
-        found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile)
+    if isinstance(kernel.root, Conv) and (arithmetic.tile or kernel.of_bytes):
+        found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile or kernel.of_bytes)
     return found
 
 

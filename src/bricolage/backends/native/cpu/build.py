@@ -68,7 +68,8 @@ def planned(
         )
     if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")
-    chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
+    floats = [root for root in roots if isinstance(root, Conv) and root.dtype == "float32"]
+    chosen = [choose(root, found, target, arithmetic) for root in floats]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
     if waves:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bricolage.backends.native.cpu.byte_tables import byte_before
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
@@ -152,8 +154,26 @@ class Body:
         found = []
         for node, buffer in kernel.stores:
             self.indices.append(buffer.address(coords))
-            found.append(self._store(buffer, coords, self.value(node, coords)))
+            found.append(self._looked_up(node, buffer, coords) or self._store(buffer, coords, self.value(node, coords)))
         return [*self.lines, *found]
+
+    def _looked_up(self, node: Node, buffer: Buffer, coords: Coords) -> str | None:
+        """A statement that keeps a byte for a run, whose function is looked up behind it; None where that does not suit."""
+        if self._runs is None or not self._runs.looks_up:
+            return None
+        pointer, index = self._memory.pointer(buffer), buffer.address(coords)
+        while isinstance(node, View) and node.guard is None:
+            node, coords = node.source, node.mapping(coords)
+        stored = self._plan.buffers.get(node)
+        byte = byte_before(node, self._plan.buffers) if stored is None or stored in self._targets else None
+        if byte is None:
+            return None
+        function = Body(self._plan, self._memory, self._targets)
+        function.bind(byte, "i")
+        made = function.value(node, coords)
+        table = self._runs.table(function.lines, made)
+        kept = self._runs.stored(pointer, buffer.dtype, index, table)
+        return f"{kept} = {self.value(byte, coords)};" if kept else None
 
     def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
@@ -220,14 +240,30 @@ class ByteRuns:
     ahead: dict[str, str] = field(default_factory=dict)
     """Names of runs by where they lie."""
     behind: dict[str, str] = field(default_factory=dict)
+    looks_up: bool = False
+    """Whether long functions of a byte are looked up behind the loop."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """C of tables by name: helpers of the function that the loop is in."""
+    _through: dict[str, str] = field(default_factory=dict)
+    """Names of tables by that of the run that is looked up there."""
+
+    def table(self, lines: Sequence[str], value: str) -> str:
+        """The name of a table of `value`, which lines compute of the byte `i`. It is filled when the library is loaded."""
+        text = "\n".join([*indented(lines, 2), f"    @[i] = {value};"])
+        name = f"table_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self.tables[name] = _TABLE.replace("@LINES@", text).replace("@", name)
+        return name
 
     def read(self, base: str, dtype: str, index: Index) -> str | None:
         """An element of a run as C; None where there is none."""
         return self._element(self.ahead, "wide", base, dtype, index)
 
-    def stored(self, base: str, dtype: str, index: Index) -> str | None:
-        """The same of a run that is stored."""
-        return self._element(self.behind, "made", base, dtype, index)
+    def stored(self, base: str, dtype: str, index: Index, table: str = "") -> str | None:
+        """The same of a run that is stored, by what a `table` has for it where one is given."""
+        found = self._element(self.behind, "made", base, dtype, index)
+        if found is not None and table:
+            self._through[found.partition("[")[0]] = table
+        return found
 
     def _element(self, runs: dict[str, str], kind: str, base: str, dtype: str, index: Index) -> str | None:
         if dtype != "uint8" or step_of(index, self.j) != 1 or self.count == 1:
@@ -247,11 +283,26 @@ class ByteRuns:
             *(f"  widen_bytes({where}, {name}, {self.count});" for where, name in self.ahead.items()),
             *indented(loop),
             *(
-                f"  narrow_bytes({name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''});"
+                f"  {self._narrowing(name)}{name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''});"
                 for where, name in self.behind.items()
             ),
             "}",
         ]
+
+    def _narrowing(self, name: str) -> str:
+        """What stores a run as bytes."""
+        table = self._through.get(name)
+        return "narrow_bytes(" if table is None else f"looked_up_bytes({table}, "
+
+
+_TABLE = """
+static int32_t @[256] __attribute__((aligned(64)));
+static __attribute__((constructor)) void fill_@(void) {
+  for (long i = 0; i < 256; i++) {
+@LINES@
+  }
+}
+""".strip()
 
 
 def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:

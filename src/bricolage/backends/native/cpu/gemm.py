@@ -377,8 +377,9 @@ class GemmCodegen:
         found = f"tile[r * {padded} + j]"
         if self.operand.scaled:
             found = f"((float)({found} - zero * totals[j]) * (scale * scales[j]))"
-        runs = ByteRuns(j, width)
+        runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
         lines = epilogue(self.kernel, self.plan, self.memory, coords, found, runs)
+        self.helpers.update(runs.tables)
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
         return runs.around([VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"])

@@ -76,7 +76,7 @@ def grouped(
     if root.dtype == "int32" and math.prod(root.weight.shape[1:]) > EXACT_TERMS:
         return None
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
-    return [Phase(lines, writer.share(), memory.operands)]
+    return [Phase(lines, writer.share(), memory.operands, helpers=writer.tables)]
 
 
 @dataclass
@@ -90,6 +90,8 @@ class GroupedConvCodegen:
     l1_bytes: int
 
     def __post_init__(self) -> None:
+        self.tables: dict[str, str] = {}
+        """Of functions of bytes."""
         assert isinstance(self.kernel.root, Conv)
         self.root = self.kernel.root
         root, lanes = self.root, self.isa.lanes
@@ -325,8 +327,9 @@ class GroupedConvCodegen:
         """The epilogue of all positions."""
         lanes, r = self.isa.lanes, variable("r", self.positions)
         coords = (self.image, self.c + self.j, *self.outer, self.x + r)
-        runs = ByteRuns(self.j, lanes)
+        runs = ByteRuns(self.j, lanes, looks_up=self.isa.looks_up)
         lines = epilogue(self.kernel, self.plan, self.memory, coords, f"{self._sum}tile[r * {lanes} + j]", runs)
+        self.tables.update(runs.tables)
 
         def loop(start: str) -> list[str]:
             return [

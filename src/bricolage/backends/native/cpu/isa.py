@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from bricolage.device.device import Device
@@ -15,6 +16,9 @@ ByteDot = Literal["tdpbusd", "vpdpbusd", "vpmaddubsw", "vpmaddwd", "plain"]
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 """Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""
+
+_GATHERING = Path("/sys/devices/system/cpu/vulnerabilities/gather_data_sampling")
+"""What Linux does about it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Isa:
     """What multiplies bytes in vectors, of a few rows that fill no tile."""
     reads_halves: bool = False
     """Whether an instruction makes a vector of float32 of float16."""
+    looks_up: bool = False
+    """Whether an instruction reads a vector of a table's elements, and is faster than a dozen others."""
 
     def multiplies_bfloat16(self, device: Device) -> bool:
         """Whether bfloat16 is multiplied here."""
@@ -113,7 +119,7 @@ SPLIT_AMX = replace(
 )
 """The code for vectors of 16 numbers, and for a matrix unit, on processors whose vectors have 8: the compiler splits each vector
 in two. They test what is generated, not the compiler's AVX-512."""
-PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}") for isa in (ISAS[2], ISAS[1]))
+PAIRS_AVX2, PAIRS_AVX512 = (replace(isa, name=f"pairs-{isa.name}", looks_up=True) for isa in (ISAS[2], ISAS[1]))
 """Bytes by vpmaddubsw on processors that have a better instruction."""
 _BYTE_DOTS: tuple[tuple[frozenset[str], int, ByteDot, tuple[str, ...]], ...] = (
     (_AMX | {"amx_int8"}, 16, "tdpbusd", ("-mamx-tile", "-mamx-int8")),
@@ -138,6 +144,16 @@ def tiles_permitted() -> bool:
     return bool(asked == 0)
 
 
+@cache
+def gathers_fast() -> bool:
+    """Whether instructions that read from many places are as fast as they were made: a processor that leaks what they read
+    ("Downfall") is told to wait behind each of them."""
+    try:
+        return not _GATHERING.read_text(encoding="ascii").startswith("Mitigation")
+    except (OSError, ValueError):
+        return True
+
+
 def available(device: Device | None = None) -> tuple[Isa, ...]:
     """Instruction sets that run on a device, by default the whole processor here; best first."""
     instructions = (device or host()).instructions
@@ -147,7 +163,8 @@ def available(device: Device | None = None) -> tuple[Isa, ...]:
 
 def _with_bytes(isa: Isa, instructions: frozenset[str]) -> Isa:
     """An instruction set with the fastest products of bytes that a processor has in it, in tiles and in vectors."""
-    found = replace(isa, reads_halves=isa.lanes >= _HALVES_LANES and "f16c" in instructions)
+    wide = isa.lanes >= _HALVES_LANES
+    found = replace(isa, reads_halves=wide and "f16c" in instructions, looks_up=wide and gathers_fast())
     for needs, lanes, dot, flags in reversed(_BYTE_DOTS):
         fits = isa.lanes == lanes and (dot != "tdpbusd" or isa.matrix_unit == "amx")
         if fits and isa.byte_dot != "plain" and needs <= instructions:

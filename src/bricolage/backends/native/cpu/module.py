@@ -267,6 +267,7 @@ def _phases(
         case Conv() if (
             transform := winograd_transform.choose(kernel.root, plan, target, arithmetic, choice.tile)
         ) is not None:
+            operand = winograd_transform.transformed_operand(kernel.root, target.isa, arithmetic)
             return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
         case Conv() if (
             phases := grouped_conv.grouped(kernel, plan, weights, target.isa, target.caches.l1_bytes)

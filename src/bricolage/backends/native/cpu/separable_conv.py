@@ -43,7 +43,11 @@ def separable(
     made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(config, parallel="m")
-    return GemmCodegen(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[0]
+    found = GemmCodegen(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[
+        0
+    ]
+    found.helpers.update(grouped.tables)
+    return found
 
 
 def _rows(node: Node, dtype: str) -> Buffer:

@@ -139,6 +139,24 @@ INLINE void narrow_bytes(const int32_t *restrict from, uint8_t *restrict to, lon
 #endif
   for (; i < n; i++) to[i] = from[i];
 }
+/* The same through a table of bytes. */
+static inline void looked_up_bytes(const int32_t *table, const int32_t *restrict from, uint8_t *restrict to, long n) {
+  long i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m512i at = _mm512_and_si512(_mm512_loadu_si512(from + i), _mm512_set1_epi32(255));
+    _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(_mm512_i32gather_epi32(at, table, 4)));
+  }
+#elif defined(__AVX2__)
+  for (; i + 8 <= n; i += 8) {
+    const __m256i at = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(from + i)), _mm256_set1_epi32(255));
+    const __m256i v = _mm256_i32gather_epi32(table, at, 4);
+    const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(half, half));
+  }
+#endif
+  for (; i < n; i++) to[i] = table[from[i] & 255];
+}
 #if defined(__AVX512F__) && LANES == 16
 INLINE vec load_bytes(const uint8_t *p) {
   return (vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));

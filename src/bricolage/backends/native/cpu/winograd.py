@@ -6,7 +6,8 @@ CVPR 2016, sections 4.1 to 4.3). The transformed input, a matrix product for eac
 transformation with the epilogue are done block by block, so that a thread's block stays in its second-level cache.
 
 Further spatial dimensions (depth) are summed over in the transformed domain. In bfloat16, transformed inputs and filters are
-rounded where they are stored; transformations and sums stay float32.
+rounded where they are stored; transformations and sums stay float32. Convolutions of bytes are done in integers
+(`winograd_integers`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
     VECTORISED,
+    ByteRuns,
     bounds_tests,
     conjunction,
     epilogue,
@@ -31,9 +33,10 @@ from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.cpu.winograd_transform import Transform
+from bricolage.backends.native.cpu.winograd_integers import SIGNED_SUMS, SUMS, divided
+from bricolage.backends.native.cpu.winograd_transform import Transform, tile_rows
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
-from bricolage.backends.native.ir.indexing import flatten, unflatten, variable
+from bricolage.backends.native.ir.indexing import ZERO, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 
@@ -57,6 +60,50 @@ def winograd(
     ]
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """C of the vectors that are transformed."""
+
+    data: str
+    """Type of a vector of inputs."""
+    lanes: int
+    """Of such a vector."""
+    load: str
+    """Of one in memory, at {0}."""
+    store: str
+    """Stores {1} at {0}."""
+    outside: str
+    """Around the images."""
+    sums: str = "vec"
+    """Type of a vector of products' sums."""
+    tile: str = "float"
+    """Type of an output."""
+    tile_vector: str = "vec"
+    result: Callable[[str], str] = str
+    """What the output's transformation has made, as outputs."""
+
+
+def _numbers(root: Conv, t: Transform, operand: ProductOperand, stored: str, lanes: int) -> _Numbers:
+    """For inputs that lie in memory as `stored`."""
+    if root.dtype == "float32":
+        load = "(vec)load_narrow({0})" if stored == "bfloat16" else "load({0})"
+        store = "store_narrow({0}, {1})" if operand.dtype == "bfloat16" else "store({0}, {1})"
+        return _Numbers("vec", lanes, load, store, "(vec){0}")
+    kind, count = ("half", lanes) if root.source.shape[1] % (2 * lanes) else ("whole", 2 * lanes)
+    data = f"winograd_{kind}"
+    return _Numbers(
+        data,
+        count,
+        f"{data}_load({{0}})",
+        f"*({data} *)({{0}}) = {{1}}",
+        f"({data}){{0}} + {root.fill}",
+        SUMS,
+        "int32_t",
+        SIGNED_SUMS,
+        lambda sums: divided(sums, t.multiple),
+    )
+
+
 @dataclass
 class _WinogradCodegen:
     kernel: PlannedKernel
@@ -76,7 +123,7 @@ class _WinogradCodegen:
         *self.deep_taps, _, _ = root.weight.shape[2:]
         *deep, height, width = sizes
         across, down = -(-width // self.t.m), -(-height // self.t.m)
-        self.helpers: dict[str, str] = {}
+        self.helpers: dict[str, str] = self.operand.helpers(self.target.isa)
         self.c_in = root.source.shape[1]
         self.depth = math.prod(self.deep_taps) * self.c_in
         """Products summed at each point."""
@@ -87,13 +134,16 @@ class _WinogradCodegen:
         self.last_vectors = 1 if self.last_width <= lanes else 2
         self.stored = ((self.columns - 1) * 2 + self.last_vectors) * lanes
         """Output channels, padded."""
-        self.rows = rows = self.operand.rows(self.target.isa)
+        self.tiles = images * math.prod(deep) * down * across
+        self.rows = rows = tile_rows(self.tiles, self.target.threads, self.operand, self.target.isa)
         per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
         self.block = max(rows, self.block_bytes // per_tile // rows * rows)
         """Tiles that are done together."""
-        self.tiles = images * math.prod(deep) * down * across
         self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))
         *self.deep, self.down, self.across = rest
+        found = trace(root.source, (ZERO,) * len(root.source.shape), self.plan)
+        assert found is not None
+        self.numbers = _numbers(root, self.t, self.operand, found[0].dtype, lanes)
 
     def phase(self) -> Phase:
         weight, t, lanes = self.filters, self.t, self.target.lanes
@@ -104,10 +154,10 @@ class _WinogradCodegen:
         data = self.points * self.block * self.depth * self.bytes
         made = self.points * self.block * self.stored * 4
         body = [
-            "const vec zero = {0};",
+            f"const {self.numbers.data} outside = {self.numbers.outside};",
             f"const {self.element} *restrict filters = (const {self.element} *){self.memory.constant(offset)};",
             f"{self.element} *restrict data = ({self.element} *)own;",
-            f"float *restrict made = (float *)(own + {data});",
+            f"{self.operand.sums} *restrict made = ({self.operand.sums} *)(own + {data});",
             *self.operand.with_tile_config(
                 self.rows,
                 [
@@ -123,7 +173,7 @@ class _WinogradCodegen:
 
     def _transform(self) -> list[str]:
         """The input: Bᵀ d B for vectors of channels."""
-        root, t, n = self.root, self.t, self.t.m + 2
+        root, t, n, numbers = self.root, self.t, self.t.m + 2, self.numbers
         taps = [variable(f"t{i}", extent) for i, extent in enumerate(self.deep_taps)]
         spots = [
             spot * root.strides[i] + tap * root.dilations[i] + (-root.pads[i])
@@ -138,22 +188,22 @@ class _WinogradCodegen:
                 found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
                 assert found is not None
                 tests = [*deep_tests, *bounds_tests(h, root.source.shape[-2]), *bounds_tests(w, root.source.shape[-1])]
-                load = "(vec)load_narrow" if found[0].dtype == "bfloat16" else "load"
-                load = f"{load}({self.memory.pointer(found[0])} + {found[1].c()})"
-                loads.append(
-                    f"const vec d{i}_{j} = {conjunction(tests)} ? {load} : zero;"
-                    if tests
-                    else f"const vec d{i}_{j} = {load};"
-                )
-        keep = "store_narrow" if self.operand.dtype == "bfloat16" else "store"
+                load = numbers.load.format(f"{self.memory.pointer(found[0])} + {found[1].c()}")
+                value = f"{conjunction(tests)} ? {load} : outside" if tests else load
+                loads.append(f"const {numbers.data} d{i}_{j} = {value};")
+        keep = [
+            numbers.store.format(f"to + {(i * n + j) * self.block * self.depth}", f"f{i}_{j}")
+            for i in range(n)
+            for j in range(n)
+        ]
         inner = [
             *loads,
-            *_matrix(t.data, "d", "e", n, n, left=True),
-            *_matrix(t.data, "e", "f", n, n, left=False),
+            *_matrix(numbers.data, t.data, "d", "e", n, n, left=True),
+            *_matrix(numbers.data, t.data, "e", "f", n, n, left=False),
             f"{self.element} *to = data + (p - first) * {self.depth} + {(flatten(taps, self.deep_taps) * self.c_in).c()} + c;",
-            *(f"{keep}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});" for i in range(n) for j in range(n)),
+            *(f"{each};" for each in keep),
         ]
-        lines = [f"for (long c = 0; c < {self.c_in}; c += {self.target.lanes}) {{", *indented(inner), "}"]
+        lines = [f"for (long c = 0; c < {self.c_in}; c += {numbers.lanes}) {{", *indented(inner), "}"]
         return [
             "for (long p = first; p < last; p++) {",
             *indented([KEEP_SCALAR, *nested("t", self.deep_taps, lines)]),
@@ -203,22 +253,27 @@ class _WinogradCodegen:
         return [f"if (panel < {self.columns - 1}) {{", *indented(full), "} else {", *indented(last), "}"]
 
     def _output(self, vectors: int, width: int) -> list[str]:
-        m, n, lanes = self.t.m, self.t.m + 2, self.target.lanes
+        m, n, lanes, numbers = self.t.m, self.t.m + 2, self.target.lanes, self.numbers
         panel, j = variable("panel", self.columns), variable("j", width)
         read = [
-            f"const vec g{a}_{b} = load(made + {(a * n + b) * self.block * self.stored} + panel * {self.block * self.wide}"
+            f"const {numbers.sums} g{a}_{b} = *(const {numbers.sums} *)"
+            f"(made + {(a * n + b) * self.block * self.stored} + panel * {self.block * self.wide}"
             f" + (p - first) * {vectors * lanes} + v);"
             for a in range(n)
             for b in range(n)
         ]
         compute = [
             *read,
-            *_matrix(self.t.output, "g", "h", n, n, left=True),
-            *_matrix(self.t.output, "h", "o", m, n, left=False),
-            *(f"*(vec *)(tile[{a * m + b}] + v) = o{a}_{b};" for a in range(m) for b in range(m)),
+            *_matrix(numbers.sums, self.t.output, "g", "h", n, n, left=True),
+            *_matrix(numbers.sums, self.t.output, "h", "o", m, n, left=False),
+            *(
+                f"*({numbers.tile_vector} *)(tile[{a * m + b}] + v) = {numbers.result(f'o{a}_{b}')};"
+                for a in range(m)
+                for b in range(m)
+            ),
         ]
         out = [
-            f"float tile[{m * m}][{vectors * lanes}] __attribute__((aligned(64)));",
+            f"{numbers.tile} tile[{m * m}][{vectors * lanes}] __attribute__((aligned(64)));",
             f"for (long v = 0; v < {vectors * lanes}; v += {lanes}) {{",
             *indented(compute),
             "}",
@@ -228,13 +283,11 @@ class _WinogradCodegen:
                 y, x = self.down * m + a, self.across * m + b
                 tests = [*bounds_tests(y, self.root.shape[-2]), *bounds_tests(x, self.root.shape[-1])]
                 coords = (self.image, panel * self.wide + j, *self.deep, y, x)
-                finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]")
-                loop = [
-                    VECTORISED,
-                    f"for (long j = 0; j < {width}; j++) {{",
-                    *indented(finish),
-                    "}",
-                ]
+                runs = ByteRuns(j, width, looks_up=self.target.isa.looks_up)
+                finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]", runs)
+                self.helpers.update(runs.tables)
+                loop = [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(finish), "}"]
+                loop = runs.around(loop)
                 out += [f"if ({conjunction(tests)}) {{", *indented(loop), "}"] if tests else loop
         return out
 
@@ -256,9 +309,9 @@ def _filters(weight: np.ndarray, t: Transform, deep: int) -> np.ndarray:
     return found
 
 
-def _matrix(by: np.ndarray, of: str, made: str, rows: int, columns: int, *, left: bool) -> list[str]:
+def _matrix(kind: str, by: np.ndarray, of: str, made: str, rows: int, columns: int, *, left: bool) -> list[str]:
     """C of a product with a constant matrix: from the left, made[a][j] = Σ by[a][i] of[i][j]; from the right with its
-    transpose, made[i][a] = Σ by[a][j] of[i][j]. `rows` and `columns` are those of `of`."""
+    transpose, made[i][a] = Σ by[a][j] of[i][j]. `rows` and `columns` are those of `of`, a vector of which is a `kind`."""
     lines: list[str] = []
     count = by.shape[0]
     for a in range(count):
@@ -271,7 +324,8 @@ def _matrix(by: np.ndarray, of: str, made: str, rows: int, columns: int, *, left
                 name = f"{of}{k}_{other}" if left else f"{of}{other}_{k}"
                 sign = "-" if factor < 0 else "+" if terms else ""
                 size = abs(factor)
-                terms.append(f"{sign} {name}" if size == 1 else f"{sign} {size!r}f * {name}")
+                number = f"{size!r}f" if kind == "vec" else str(int(size))
+                terms.append(f"{sign} {name}" if size == 1 else f"{sign} {number} * {name}")
             target = f"{made}{a}_{other}" if left else f"{made}{other}_{a}"
-            lines.append(f"const vec {target} = {' '.join(terms) or 'zero'};")
+            lines.append(f"const {kind} {target} = {' '.join(terms)};")
     return lines

@@ -13,6 +13,7 @@ from bricolage.backends.native.cpu.emit import trace
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.winograd_integers import fits_wrapping, short_pairs
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, variable
 from bricolage.backends.native.ir.tensors import Conv
@@ -21,6 +22,8 @@ _TRANSFORM_COST = 12.0
 """Multiply-adds that take as long as transforming one element."""
 _STREAM_COST = 18.0
 """Multiply-adds that take as long as reading one weight from beyond the second-level cache."""
+_WHOLE_STREAM_COST = 8.0
+"""The same for four bytes of integers, whose products take longer (measured with AVX2 on an Intel Xeon, family 6, model 167)."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,13 @@ class Transform:
     data: np.ndarray
     filter: np.ndarray
     output: np.ndarray
+    multiple: int = 1
+    """Which multiple of the convolution comes out."""
 
 
-def transform(m: int, points: tuple[float, ...]) -> Transform:
-    """F(m, 3) by the Toom-Cook construction on the given m + 1 finite points and infinity."""
+def transform(m: int, points: tuple[float, ...], *, whole: bool = False) -> Transform:
+    """F(m, 3) by the Toom-Cook construction on the given m + 1 finite points and infinity. Where it is to be `whole`, all numbers
+    are, and a `multiple` comes out; otherwise filters have fractions."""
     n = m + 2
     assert len(points) == n - 1
     # Filter and output are evaluations of polynomials; the data transformation is what makes the identity hold.
@@ -48,31 +54,54 @@ def transform(m: int, points: tuple[float, ...]) -> Transform:
         wanted = np.array([float(k == i + j) for i in range(m) for j in range(3)])
         b[:, k] = np.linalg.lstsq(system, wanted, rcond=None)[0]
     # Moving the scale from the data to the filter keeps the data's factors small whole numbers.
-    return Transform(m, np.round(b * scale[:, None], 9), f / scale[:, None], a)
+    data = np.round(b * scale[:, None], 9)
+    if not whole:
+        return Transform(m, data, f / scale[:, None], a)
+    common = math.lcm(*(int(one) for one in scale))
+    return Transform(m, data, f, a * (common / scale), common**2)
 
 
-F2 = transform(2, (0.0, 1.0, -1.0))
-F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
+_POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 1.0, -1.0, 2.0, -2.0)}
+F2, F4 = (transform(m, points) for m, points in _POINTS.items())
+WHOLE_F2, WHOLE_F4 = (transform(m, points, whole=True) for m, points in _POINTS.items())
+"""Of bytes, in integers (`winograd_integers`)."""
 
 
 def choose(
     root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, tile: int | None = None
 ) -> Transform | None:
-    """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows; None where the
-    direct way should be faster, or nothing else fits. With a `tile` that one, if it is allowed and fits."""
-    operand = arithmetic.operand(target.isa)
+    """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows, or of all that
+    are exact where it is of bytes; None where the direct way should be faster, or nothing else fits. With a `tile` that one,
+    if it is allowed and fits."""
+    operand = transformed_operand(root, target.isa, arithmetic)
     if not _fits(root, plan, target.isa) or operand.splits > 1 or math.prod(root.weight.shape[1:-2]) % operand.k_step:
         return None
-    ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= arithmetic.tile)]
+    if root.dtype == "int32":
+        fitting = [t for t in (WHOLE_F2, WHOLE_F4) if fits_wrapping(root, t.multiple)]
+    else:
+        fitting = [t for t in (F2, F4) if t.m <= arithmetic.tile]
     if tile is not None:
-        return next((t for t in ways if t is not None and t.m == tile), None)
-    return min(ways, key=lambda t: _cost(root, t, target, operand))
+        return next((t for t in fitting if t.m == tile), None)
+    direct = arithmetic.operand_of(target.isa, root) if root.dtype == "int32" else operand
+    ways: list[tuple[Transform | None, ProductOperand]] = [(None, direct), *((t, operand) for t in fitting)]
+    return min(ways, key=lambda way: _cost(root, way[0], target, way[1]))[0] if fitting else None
+
+
+def transformed_operand(root: Conv, isa: Isa, arithmetic: Arithmetic) -> ProductOperand:
+    """How the operands of the products behind a transformation are stored and multiplied."""
+    return short_pairs(isa) if root.dtype == "int32" else arithmetic.operand(isa)
+
+
+def tile_rows(tiles: int, threads: int, operand: ProductOperand, isa: Isa) -> int:
+    """Tiles that a micro-kernel takes at a time: of a thread's share all as many, in vectors."""
+    most, own = operand.rows(isa), -(-tiles // threads)
+    return most if operand.in_tiles else -(-own // -(-own // most))
 
 
 def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     """Whether the last two dimensions are a plain 3×3 convolution that reads vectors of channels."""
     taps = root.weight.shape[2:]
-    if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1 or root.dtype != "float32":
+    if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1:
         return False
     if root.strides[-2:] != (1, 1) or root.dilations[-2:] != (1, 1) or root.source.shape[1] % isa.lanes:
         return False
@@ -95,7 +124,8 @@ def _cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOp
     own = -(-tiles // target.threads)
     if t is not None:
         transforms = _TRANSFORM_COST * own * points * (depth + c_out)
-    rows = operand.rows(target.isa)
+    rows = operand.rows(target.isa) if t is None else tile_rows(tiles, target.threads, operand, target.isa)
     products = operand.cost * points * depth * c_out * -(-own // rows) * rows
     weights = operand.bytes / 4 * points * depth * c_out
-    return products + transforms + (_STREAM_COST * weights if 4 * weights > target.l2_bytes // 2 else 0)
+    stream = _WHOLE_STREAM_COST if root.dtype == "int32" else _STREAM_COST
+    return products + transforms + (stream * weights if 4 * weights > target.l2_bytes // 2 else 0)
