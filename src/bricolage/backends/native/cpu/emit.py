@@ -90,7 +90,9 @@ class Body:
                 if node.elements == 1:
                     return literal(node.array.reshape(-1)[0], node.dtype)
                 return self._constant(node, coords)
-            case Pointwise(function="dequantise") if (ratio := self._rounded(node.inputs[0], node.inputs[1])) is not None:
+            case Pointwise(function="dequantise") if (
+                ratio := self._rounded(node.inputs[0], node.inputs[1])
+            ) is not None:
                 # The byte itself is not asked for: what was rounded is a float already, less its zero point.
                 x = self.value(ratio, broadcast_coords(coords, ratio.shape))
                 scale = self.value(node.inputs[2], broadcast_coords(coords, node.inputs[2].shape))

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bricolage.backends.native.cpu.block_products import FEW_ROWS, BlockOperand
 from bricolage.backends.native.cpu.emit import VECTORISED, ByteRuns, epilogue, indented
 from bricolage.backends.native.cpu.gemm_blocks import (
+    BYTES_IN_FOURS,
     CHEAP_PANEL_TILES,
     FEW_TILES,
     PACKING_COST,
@@ -37,6 +38,7 @@ from bricolage.backends.native.cpu.panels import MicroTile, ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.windows import Windows, windows
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
@@ -72,28 +74,41 @@ class GemmCodegen:
     operand: ProductOperand
     config: GemmConfig
     made: ComputedRows | None = None
+    windows: Windows | None = None
+    """Where rows are pixels of images, which lie once in memory for all taps."""
 
     def __post_init__(self) -> None:
         p, lanes, config = self.p, self.target.lanes, self.config
         self.helpers: dict[str, str] = self.operand.helpers(self.target.isa)
         self.packing = Packing(self.plan, self.target.isa, p, self.operand, bool(config.pack))
+        images = self.windows and Packing(self.plan, self.target.isa, self.windows.images, self.operand, packs=True)
+        self.left = images or self.packing
+        """Of the rows."""
+        self.m = self.windows.m if self.windows else p.m
         registers = self.operand.rows(self.target.isa)
         self.mr = registers if self.operand.in_tiles else min(config.rows or registers, registers)
-        self.tiles = -(-p.m // self.mr)
-        self.tile_rows = -(-p.m // self.tiles)
+        self.tiles = -(-self.m // self.mr)
+        self.tile_rows = -(-self.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
-        self.sharing = TileSharing(p.batch, self.tiles, self.target.threads, p.m * self.packing.depth * p.n)
+        self.sharing = TileSharing(p.batch, self.tiles, self.target.threads, self.m * self.packing.depth * p.n)
         nr, blocks = 2 * lanes, GemmBlocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
-        k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or MOST_BYTES)) if unit else 1
-        self.k_blocks = min(k_blocks, self.packing.steps)
+        of_bytes = unit and self.operand.k_pack == BYTES_IN_FOURS
+        panel = self.packing.depth * nr * self.packing.bytes
+        piece = blocks.piece(panel, in_windows=self.windows is not None) if of_bytes and self.tiles > 1 else MOST_BYTES
+        k_blocks = -(-panel // (config.kc_bytes or piece)) if unit else 1
+        self.k_blocks = min(k_blocks, len(self.windows.taps) if self.windows else self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
-        streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and not unit
+        waits = (of_bytes and self.tiles > 1) or not unit
+        streamed = right_bytes > blocks.streamed and self.tiles <= FEW_TILES * self.target.threads and waits
         stream = isinstance(self.operand, BlockOperand)  # which the processor fetches ahead by itself
         self.prefetch = callable(p.right) and not stream and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
+        limited = of_bytes and config.mc_bytes is None and self.windows is None
+        self.mc_rows = blocks.byte_rows(right_bytes, self.mr, packed=self.packing.direct is None) if limited else self.m
+        """Rows that are multiplied with all panels, before the next ones are, at most."""
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
@@ -101,7 +116,11 @@ class GemmCodegen:
         many = self.packing.reads_less_by_columns(self.target) if self.operand.in_tiles else p.n > p.m
         many = many and len(self.packing.columns) >= 2 * self.target.threads
         wanted = many if self.config.parallel is None else self.config.parallel == "n"
-        return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
+        if callable(p.right) and p.batch == 1 and wanted:
+            return self._by_columns()
+        if self.made is None and self.config.pack is None and (found := windows(self.kernel.root, p, self.operand)):  # type: ignore[arg-type]
+            return [replace(self, windows=found)._by_rows()]
+        return [self._by_rows()]
 
     def constant_right(self) -> list[str]:
         """Where the packed weights of a batch are, as declarations."""
@@ -197,17 +216,18 @@ class GemmCodegen:
         lines: list[str] = []
         block_tiles = tiles
         if self.packing.direct is None or self.made is not None:
-            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.packing.depth))
-            block_tiles = -(-tiles // -(-p.m // mc))
+            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.left.depth))
+            block_tiles = -(-tiles // -(-self.m // mc))
+        block_tiles = min(block_tiles, max(1, self.mc_rows // self.mr))
         if self.made is not None:
             made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
             lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
             elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
             own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
         if self.packing.direct is None:
-            left, lda, origin = "block", self.packing.pitch, "start"
+            left, lda, origin = "block", self.left.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
+            own += ((block_tiles + 1) * self.mr + self._beyond) * self.left.pitch * self.packing.bytes
             if self.packing.row_bytes:
                 own = -(-own // 64) * 64
                 lines += self.packing.row_of_numbers(own)
@@ -223,12 +243,13 @@ class GemmCodegen:
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
         if self.packing.direct is None or self.made is not None:
-            work.append(f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};")
+            work.append(f"  const long start = {self.m}L * first / {tiles}, stop = {self.m}L * last / {tiles};")
         if self.made is not None:
             kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
             work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
         if self.packing.direct is None:
-            work += indented(self.packing.rows("start", "stop", "start", self.memory))
+            stop = f"stop + {self._beyond}" if self._beyond else "stop"
+            work += indented(self.left.rows("start", stop, "start", self.memory))
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
         lines += self.sharing.over_batches([*right, *pack_right], work)
         return Phase(
@@ -238,6 +259,11 @@ class GemmCodegen:
             thread_scratch=own,
             helpers=self.helpers,
         )
+
+    @property
+    def _beyond(self) -> int:
+        """Rows behind those of a block that it reads."""
+        return self.windows.beyond if self.windows else 0
 
     def _few(self, packs: bool) -> int:
         """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
@@ -275,15 +301,15 @@ class GemmCodegen:
     def _whole(self, rows: TileRows, vectors: int, width: int) -> list[str]:
         """The loop over the tiles of a panel, given its vectors and the columns that count. All of k at once: the tile stays in
         registers."""
-        p, tiles, padded = self.p, self.tiles, vectors * self.target.lanes
+        m, tiles, padded = self.m, self.tiles, vectors * self.target.lanes
         step = self.operand.k_step * self.operand.splits * padded
         bytes_ = step * self.packing.bytes
         ahead = rows.fetch(bytes_, f"columns + {step * self.packing.steps}", str(self.packing.steps))
         # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-        counts = {self.tile_rows} if self.operand.in_tiles else {p.m // tiles, self.tile_rows} - {0}
+        counts = {self.tile_rows} if self.operand.in_tiles else {m // tiles, self.tile_rows} - {0}
         own, a = self._own_steps(), rows.address
         begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
-        operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads});"
+        operands = f"(steps, {begins[0]}, {begins[1]}, tile{self._reads}{self._hops()});"
         calls = {count: f"{self._micro(count, vectors, rows.lda)}{operands}" for count in counts}
         call = calls.pop(self.tile_rows)
         for count, other in calls.items():
@@ -293,7 +319,7 @@ class GemmCodegen:
             f"  {self._where}",
             f"  const long since = {own}[t][0], steps = {own}[t][1];"
             if own
-            else f"  const long steps = {self.packing.steps};",
+            else f"  const long steps = {self._pieces};",
             f"  {self.operand.sums} tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
             *(indented(ahead) if self.prefetch else []),
             f"  {call}",
@@ -308,15 +334,18 @@ class GemmCodegen:
         bytes_ = step * self.packing.bytes
         micro = self._micro(self.tile_rows, vectors, rows.lda)
         tile = f"sums + (t - {rows.first}) * {self.tile_rows * padded}"
-        operands = f"(steps, {rows.address} + since * {self.operand.k_step}, columns + since * {step}, {tile}"
+        run = self.windows.run if self.windows else 1
+        begins = rows.address if self.windows else f"{rows.address} + since * {self.operand.k_step}"
+        operands = f"(steps, {begins}, columns + since * {run * step}, {tile}"
+        behind, fetched = f"columns + (since + steps) * {run * step}", f"(steps * {run})" if self.windows else "steps"
         return [
             f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
-            f"  const long since = {self.packing.steps}L * piece / {self.k_blocks};",
-            f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
+            f"  const long since = {self._pieces}L * piece / {self.k_blocks};",
+            f"  const long steps = {self._pieces}L * (piece + 1) / {self.k_blocks} - since;",
             f"  {rows.loop}",
-            f"    const long row = {self.p.m}L * t / {self.tiles};",
-            *(indented(rows.fetch(bytes_, f"columns + (since + steps) * {step}", "steps"), 2) if self.prefetch else []),
-            f"    {micro}{operands}{self._reads}, piece == 0);",
+            f"    const long row = {self.m}L * t / {self.tiles};",
+            *(indented(rows.fetch(bytes_, behind, fetched), 2) if self.prefetch else []),
+            f"    {micro}{operands}{self._reads}, piece == 0{self._hops(' + since')});",
             "  }",
             "}",
             rows.loop,
@@ -328,8 +357,20 @@ class GemmCodegen:
 
     @property
     def _where(self) -> str:
-        p, tiles = self.p, self.tiles
-        return f"const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;"
+        m, tiles = self.m, self.tiles
+        return f"const long row = {m}L * t / {tiles}, count = {m}L * (t + 1) / {tiles} - row;"
+
+    @property
+    def _pieces(self) -> int:
+        """What a micro-kernel counts along k: steps, or taps."""
+        return len(self.windows.taps) if self.windows else self.packing.steps
+
+    def _hops(self, since: str = "") -> str:
+        """The last argument of a micro-kernel: where taps begin."""
+        if not self.windows:
+            return ""
+        name, self.helpers[name] = self.windows.hops(self.left.pitch)
+        return f", {name}{since}"
 
     @property
     def _reads(self) -> str:
@@ -340,15 +381,19 @@ class GemmCodegen:
         return [
             *(column_scales(self.packing.part, padded) if self.operand.scaled else []),
             "for (long r = 0; r < count; r++) {",
-            *([] if self.p.m == 1 else ["  const long m = row + r;"]),
+            *([] if self.p.m == 1 else indented(self._stored_row())),
             *(indented(rows.scale(self.packing.part)) if self.operand.scaled else []),
             *indented(self._epilogue(padded, width)),
             "}",
         ]
 
+    def _stored_row(self) -> list[str]:
+        """Declares the row of the product that row `r` of a tile is; goes on with the next where it is none."""
+        return self.windows.row("row + r") if self.windows else ["const long m = row + r;"]
+
     def _own_steps(self) -> str:
         """Name of a table of each tile's `own_steps`; none in rows of bytes with own zero points, where padding is no zero."""
-        apart = self.packing.direct is not None or self.operand.scaled or self.operand.ordered
+        apart = self.windows or self.packing.direct is not None or self.operand.scaled or self.operand.ordered
         table = [] if apart else own_steps(self.p, self.tiles, self.packing.steps, self.operand.k_step)
         if not table:
             return ""
@@ -382,6 +427,7 @@ class GemmCodegen:
             prefetch=self.prefetch,
             adds=self.k_blocks > 1,
             unroll=self.config.unroll or 1,
+            run=self.windows.run if self.windows else 0,
         )
         name, text = self.operand.micro_kernel(tile)
         self.helpers[name] = text
