@@ -170,16 +170,16 @@ class Body:
             return None
         buffer, own = self._plan.buffers.get(node), single(node.inputs[1])
         here = buffer is None or buffer in self._targets
-        return node.inputs[0] if here and own is not None and own == single(zero) else None
+        whole = tuple(node.parameters) == (0, 255) and own is not None
+        return node.inputs[0] if here and whole and own == single(zero) else None
 
     def _store(self, node: Node, buffer: Buffer, coords: Coords) -> str:
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
-        if self._runs is not None and isinstance(node, Pointwise) and node.function == "saturate":
-            ratio, zero = self._rounded(node, node.inputs[1]), single(node.inputs[1])
-            if ratio is not None and zero is not None and node.parameters == (0, 255):
-                kept = self._runs.rounded(pointer, buffer.dtype, index, int(zero))
-                if kept is not None:
-                    return f"{kept} = {self.value(ratio, broadcast_coords(coords, ratio.shape))};"
+        if self._runs is not None and isinstance(node, Pointwise) and (ratio := self._rounded(node, node.inputs[-1])):
+            zero = single(node.inputs[-1])
+            assert zero is not None
+            if kept := self._runs.rounded(pointer, buffer.dtype, index, int(zero)):
+                return f"{kept} = {self.value(ratio, broadcast_coords(coords, ratio.shape))};"
         value = self.value(node, coords)
         if self._runs is not None and (kept := self._runs.stored(pointer, buffer.dtype, index)):
             return f"{kept} = {value};"
