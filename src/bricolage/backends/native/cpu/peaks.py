@@ -80,9 +80,12 @@ _MULTIPLY = (
 )
 
 
-def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOperand | None = None) -> Peaks | None:
+def measure(
+    isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOperand | None = None, stream: int = _BYTES
+) -> Peaks | None:
     """Peak of `threads` threads on products of the fastest operands of an arithmetic, or of one that is given, and their bandwidth
-    from memory; None where there is not enough memory to tell.
+    from memory; None where there is not enough memory to tell. A `stream` of fewer bytes, which all threads share, gives the
+    bandwidth from the cache that holds it.
 
     Raises:
         Refused: the C does not compile.
@@ -123,8 +126,8 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOper
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
         found = (ctypes.c_double * 2)()
-        loaded.peaks(threads, _BYTES, found)
+        loaded.peaks(threads, stream, found)
     if not all(found):
         return None
     flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
-    return Peaks(gflops=flops / found[0] / 1e9, gbytes=_BYTES / found[1] / 1e9)
+    return Peaks(gflops=flops / found[0] / 1e9, gbytes=stream / found[1] / 1e9)

@@ -3,7 +3,7 @@
 Where a stride is 1, the pixels of an image with its padding, `width` of them in a line, are the rows of A for every tap: row m of
 the product meets pixel m + y · width + x of it under the tap (y, x). So the image is copied once, with its padding, instead of
 once for each tap, and what a tile of rows reads for all of its taps is a few lines of the image, which stay in the first-level
-cache. The price is that the product has rows for the places behind the end of each line, which nobody stores (Anderson, Vasudevan,
+cache. The price is that the product has rows for the places behind the end of each line, which are not stored (Anderson, Vasudevan,
 Keane & Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks", 2017).
 """
 
