@@ -144,7 +144,7 @@ def quantize_linear(op: OpContext) -> Node:
     if scales.size == zeros.size == 1:
         if zeros.flat[0] == 0 and scales.flat[0] > 0:
             x = without_relu(x)
-        steps = sum_in_steps(x, scales.flat[0]) or product_in_steps(x, inverse.flat[0])
+        steps = sum_in_steps(x, np.float32(scales.flat[0])) or product_in_steps(x, np.float32(inverse.flat[0]))
         if steps is not None:
             return _saturated(steps, _constant(zeros, "float32"), wanted)
     sources = _leaves(x)
