@@ -8,7 +8,7 @@ with no convolution of bytes by Winograd's transformation, which goes beyond the
 packing its rows and its epilogue in it, taken inside the network with the caches as they are there. The roof is the engine's own
 micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it, `of_roofline` the least time that
 operations and bytes could take over the time taken. `error` is the relative error of the region's output to float64, from the
-same library.
+same library. `python -m benchmarks.integer_layers` has the layers of the network one by one, with a floor for each.
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.byte_products import ByteVectors
+from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.isa import named
+from bricolage.backends.native.cpu.windows import windows
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.lowerings.integers import ByteWeights
@@ -137,6 +139,71 @@ def test_they_have_kernels_of_their_own(tmp_path: Path) -> None:
     model, _, right = everything(tmp_path)
     roots = [kernel.root for kernel in planned_region(model).kernels]
     assert sum(isinstance(root, (MatMul, Conv)) and root.dtype == "int32" for root in roots) >= len(right)
+
+
+@pytest.mark.parametrize("instructions", [one for one in runnable() if named(one).byte_dot == "tdpbusd"])  # type: ignore[union-attr]
+def test_windows_of_images(instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read where they lie: of several images, with taps apart, with k in pieces, around a zero point, and a last panel that is
+    narrow."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
+    x = {"two": u8(2, 64, 17, 30, seed=1), "apart": u8(1, 128, 9, 30, seed=2), "deep": u8(1, 256, 6, 6, seed=3)}
+    w = {"w0": s8(40, 64, 3, 3, seed=4), "w1": s8(32, 128, 3, 3, seed=5), "w2": s8(70, 256, 3, 3, seed=6)}
+    right = [
+        convolved(x["two"].astype(np.int64) - 7, w["w0"], pads=1),
+        convolved(x["apart"].astype(np.int64) - 255, w["w1"], pads=2, dilation=2),
+        convolved(x["deep"], w["w2"], pads=1),
+    ]
+    model = regions.region(
+        tmp_path,
+        """
+        y0 = ConvInteger <pads = [1, 1, 1, 1]> (two, w0, z7)
+        y1 = ConvInteger <pads = [2, 2, 2, 2], dilations = [2, 2]> (apart, w1, z255)
+        y2 = ConvInteger <pads = [1, 1, 1, 1]> (deep, w2)
+        """,
+        ", ".join(f"uint8[{', '.join(map(str, a.shape))}] {name}" for name, a in x.items()),
+        ", ".join(f"int32[{', '.join(map(str, a.shape))}] y{i}" for i, a in enumerate(right)),
+        z7=np.uint8(7),
+        z255=np.uint8(255),
+        **w,
+    )
+    isa = named(instructions)
+    assert isa is not None
+    roots = [kernel.root for kernel in planned_region(model).kernels if isinstance(kernel.root, Conv)]
+    found = [windows(root, product(root, isa.lanes), FLOAT32.operand_of(isa, root)) for root in roots]
+    assert len(found) == 3 and None not in found
+    for one, expected in zip(regions.answer(Native(), model, *x.values(), resources=TWO), right, strict=True):
+        np.testing.assert_array_equal(one, expected)
+
+
+@pytest.mark.thinned("instructions")
+@sets
+def test_bytes_that_do_not_hold_what_is_rounded(
+    instructions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far beyond int32 as well; behind vectors of bytes, half of one, and some single ones."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, instructions)
+    x, w = u8(9, 32, seed=1), s8(32, 60, seed=2)
+    x[0] = 0
+    model = regions.region(
+        tmp_path,
+        """
+        y = QLinearMatMul (x, one, none, w, one, still, huge, zero)
+        v = QLinearMatMul (x, one, none, w, one, still, near, zero)
+        """,
+        "uint8[9, 32] x",
+        "uint8[9, 60] y, uint8[9, 60] v",
+        w=w,
+        one=np.float32(1),
+        none=np.uint8(0),
+        still=np.int8(0),
+        huge=np.float32(1e-30),
+        near=np.float32(128),
+        zero=np.uint8(77),
+    )
+    total = x.astype(np.int64) @ w
+    y, v = regions.answer(Native(), model, x)
+    np.testing.assert_array_equal(y, np.where(total > 0, 255, np.where(total < 0, 0, 77)))
+    np.testing.assert_array_equal(v, np.clip(np.rint(total / 128) + 77, 0, 255))
 
 
 def operands(plan: FusionPlan, instructions: str) -> list[str]:

@@ -92,6 +92,15 @@ class Body:
                 if node.elements == 1:
                     return literal(node.array.reshape(-1)[0], node.dtype)
                 return self._constant(node, coords)
+            case Pointwise(function="dequantise") if (
+                ratio := self._rounded(node.inputs[0], node.inputs[1])
+            ) is not None:
+                # The byte itself is not asked for: what was rounded is a float already, less its zero point.
+                x = self.value(ratio, broadcast_coords(coords, ratio.shape))
+                scale = self.value(node.inputs[2], broadcast_coords(coords, node.inputs[2].shape))
+                zero = single(node.inputs[1])
+                low, high = (literal(value - zero, "float32") for value in node.inputs[0].parameters)  # type: ignore[attr-defined]
+                return self.name(node.dtype, f"(nat_whole({x}, {low}, {high}) * {scale})")
             case Pointwise():
                 inputs = [self.value(source, broadcast_coords(coords, source.shape)) for source in node.inputs]
                 dtypes = [source.dtype for source in node.inputs]
@@ -154,7 +163,7 @@ class Body:
         found = []
         for node, buffer in kernel.stores:
             self.indices.append(buffer.address(coords))
-            found.append(self._looked_up(node, buffer, coords) or self._store(buffer, coords, self.value(node, coords)))
+            found.append(self._looked_up(node, buffer, coords) or self._store(node, buffer, coords))
         return [*self.lines, *found]
 
     def _looked_up(self, node: Node, buffer: Buffer, coords: Coords) -> str | None:
@@ -175,8 +184,23 @@ class Body:
         kept = self._runs.stored(pointer, buffer.dtype, index, table)
         return f"{kept} = {self.value(byte, coords)};" if kept else None
 
-    def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
+    def _rounded(self, node: Node, zero: Node) -> Node | None:
+        """What a byte is rounded from that is computed here, around that zero point; None where it is none."""
+        if not isinstance(node, Pointwise) or node.function != "saturate" or node in self._bound:
+            return None
+        buffer, own = self._plan.buffers.get(node), single(node.inputs[1])
+        here = buffer is None or buffer in self._targets
+        whole = tuple(node.parameters) == (0, 255) and own is not None
+        return node.inputs[0] if here and whole and own == single(zero) else None
+
+    def _store(self, node: Node, buffer: Buffer, coords: Coords) -> str:
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
+        if self._runs is not None and isinstance(node, Pointwise) and (ratio := self._rounded(node, node.inputs[-1])):
+            zero = single(node.inputs[-1])
+            assert zero is not None
+            if kept := self._runs.rounded(pointer, buffer.dtype, index, int(zero)):
+                return f"{kept} = {self.value(ratio, broadcast_coords(coords, ratio.shape))};"
+        value = self.value(node, coords)
         if self._runs is not None and (kept := self._runs.stored(pointer, buffer.dtype, index)):
             return f"{kept} = {value};"
         stored = _STORES.get(buffer.dtype, "{}").format(value)
@@ -206,6 +230,11 @@ def conjunction(tests: Sequence[str]) -> str:
     return " & ".join(tests)
 
 
+def single(node: Node) -> float | None:
+    """The number that a constant of one element holds; None of anything else."""
+    return float(node.array.reshape(-1)[0]) if isinstance(node, Constant) and node.elements == 1 else None
+
+
 def _split_start(index: Index) -> tuple[Index, int]:
     """An index, and how far ahead all that a loop reads by it begins. Only where that lies behind what it would read from the
     start of the tensor: the steps of a sequence then share one function, and the taps of a window keep one pointer."""
@@ -233,6 +262,7 @@ def epilogue(
 class ByteRuns:
     """Runs of bytes that a loop over `j` reads and stores: they are widened ahead of it, and narrowed behind it. GCC 12 makes
     vectors of bytes, not of floats, of a loop that has both, or none: a product's epilogue took three to six times as long.
+    Floats that become bytes are rounded and kept within their bounds behind it too, by the instructions that pack vectors.
     """
 
     j: Index
@@ -246,6 +276,8 @@ class ByteRuns:
     """C of tables by name: helpers of the function that the loop is in."""
     _through: dict[str, str] = field(default_factory=dict)
     """Names of tables by that of the run that is looked up there."""
+    rounds: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Names of runs of floats that are rounded, and their zero points."""
 
     def table(self, lines: Sequence[str], value: str) -> str:
         """The name of a table of `value`, which lines compute of the byte `i`. It is filled when the library is loaded."""
@@ -265,26 +297,43 @@ class ByteRuns:
             self._through[found.partition("[")[0]] = table
         return found
 
+    def rounded(self, base: str, dtype: str, index: Index, zero: int) -> str | None:
+        """The same of one whose floats are rounded to bytes around a zero point."""
+        where = self._start(base, dtype, index)
+        if where is None:
+            return None
+        name, _ = self.rounds.setdefault(where, (f"exact{len(self.rounds)}", zero))
+        return f"{name}[{self.j.c()}]"
+
     def _element(self, runs: dict[str, str], kind: str, base: str, dtype: str, index: Index) -> str | None:
+        where = self._start(base, dtype, index)
+        return None if where is None else f"{runs.setdefault(where, f'{kind}{len(runs)}')}[{self.j.c()}]"
+
+    def _start(self, base: str, dtype: str, index: Index) -> str | None:
+        """Where the run begins that an element is of."""
         if dtype != "uint8" or step_of(index, self.j) != 1 or self.count == 1:
             return None
-        start = index.substitute(dict.fromkeys(self.j.variables, ZERO))
-        return f"{runs.setdefault(f'{base} + {start.c()}', f'{kind}{len(runs)}')}[{self.j.c()}]"
+        return f"{base} + {index.substitute(dict.fromkeys(self.j.variables, ZERO)).c()}"
 
     def around(self, loop: Sequence[str], start: str = "0") -> list[str]:
         """A loop over `j` from `start` on with its runs."""
-        if not self.ahead and not self.behind:
+        if not self.ahead and not self.behind and not self.rounds:
             return list(loop)
         names = [*self.ahead.values(), *self.behind.values()]
         skip = "" if start == "0" else f" + {start}"
         return [
             "{",
             *(f"  int32_t {name}[{self.count}] __attribute__((aligned(64)));" for name in names),
+            *(f"  float {name}[{self.count}] __attribute__((aligned(64)));" for name, _ in self.rounds.values()),
             *(f"  widen_bytes({where}, {name}, {self.count});" for where, name in self.ahead.items()),
             *indented(loop),
             *(
                 f"  {self._narrowing(name)}{name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''});"
                 for where, name in self.behind.items()
+            ),
+            *(
+                f"  round_bytes({name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''}, {zero});"
+                for where, (name, zero) in self.rounds.items()
             ),
             "}",
         ]

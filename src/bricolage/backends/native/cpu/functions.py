@@ -147,6 +147,14 @@ INLINE int32_t nat_saturate(float x, float zero, float low, float high) {
   i = i < most ? i : most;
   return i - apart;
 }
+/* The nearest integer, as a float, from `low` to `high`, which are integers of less than 2^22. */
+INLINE float nat_whole(float x, float low, float high) {
+  const int32_t least = 0x4b400000 + (int32_t)low, most = 0x4b400000 + (int32_t)high;
+  int32_t i = nat_int(x + 12582912.0f);
+  i = i > least ? i : least;
+  i = i < most ? i : most;
+  return nat_bits(i) - 12582912.0f;
+}
 
 /* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
    results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */

@@ -69,14 +69,15 @@ class Tiles(ProductOperand):
         part, adds = tile.part, tile.adds
         kind, in_row, pack = self.element, _ROW_BYTES // self.bytes, self.k_pack
         name = f"{'byte_' if pack == 4 else ''}tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}"
-        name += f"{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
+        name += f"{'_ahead' if prefetch else ''}{'_adds' if adds else ''}{f'_runs{tile.run}' if tile.run else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
+        more += ", const int *hops" if tile.run else ""
         halves = range(2 if rows > _ROWS else 1)
         wide = vectors * lanes
         sums = [(h, v, 2 * h + v) for h in halves for v in range(vectors)]
         lines = [
             f"static __attribute__((noinline, noipa)) void {name}"
-            f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
+            f"(long depth, const {kind} *{'left' if tile.run else 'a'}, const {kind} *b, {self.sums} *tile{more}) {{"
         ]
         at = [f"tile + {_ROWS * h * wide + v * lanes}, {4 * wide}" for h, v, _ in sums]
         clear = [f"tile_zero({t});" for *_, t in sums]
@@ -85,7 +86,9 @@ class Tiles(ProductOperand):
             lines += [f"  if (fresh) {{ {' '.join(clear)} }}", f"  else {{ {' '.join(again)} }}"]
         else:
             lines += [f"  {line}" for line in clear]
-        lines += ["  for (long k = 0; k < depth; k++) {"]
+        if tile.run:
+            lines += ["  for (long run = 0; run < depth; run++) {", f"  const {kind} *a = left + hops[run];"]
+        lines += [f"  for (long k = 0; k < {tile.run or 'depth'}; k++) {{"]
         if prefetch:
             lines += [
                 "    for (long n = 0; n < stride; n += 64) __builtin_prefetch(ahead + n, 0, 2);",
@@ -103,7 +106,11 @@ class Tiles(ProductOperand):
                 ]
             lines += [f"    {self.multiply}({t}, {4 + h}, {6 + v});" for h, v, t in sums]
             held = left, right
-        lines += [f"    a += {in_row}; b += {self.splits * _ROWS * pack * wide};", "  }"]
+        lines += [
+            f"    a += {in_row}; b += {self.splits * _ROWS * pack * wide};",
+            "  }",
+            *(["  }"] if tile.run else []),
+        ]
         lines += [f"  tile_store({t}, {spot});" for (*_, t), spot in zip(sums, at, strict=True)]
         return name, "\n".join([*lines, "}"])
 

@@ -40,6 +40,9 @@ class MicroTile:
     """A last parameter says whether the tile starts from zero; otherwise the products are added to it."""
     unroll: int = 1
     """Steps that are written out where the operand is in vectors."""
+    run: int = 0
+    """Where the operand is in tiles: steps after which the rows go on elsewhere. The micro-kernel then counts runs, not steps, and
+    a last parameter gives how many elements from `a` on each of them begins. 0: rows lie in one piece."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,9 @@ _BYTES = 256 << 20
 _MEASURE = r"""
 #include <string.h>
 #include <time.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 
 static void multiply(const uintptr_t *with, struct seat *at) {
@@ -60,10 +63,13 @@ static double best(struct team *team, const struct run *run, long runs) {
 /* Seconds of PRODUCTS tiles on each thread, and of reading `bytes` bytes on all of them together; 0 without memory. */
 void peaks(long threads, long bytes, double *found) {
   struct team *team = team_make(threads);
-  char *data = malloc(bytes);
+  char *data = NULL;
   found[0] = found[1] = 0;
-  if (team && data) {
-    memset(data, 0, bytes);
+  if (team && !posix_memalign((void **)&data, 2 << 20, bytes)) {
+#ifdef __linux__
+    madvise(data, bytes, MADV_HUGEPAGE);  /* as numpy asks for its large arrays, in which weights lie */
+#endif
+    memset(data, 1, bytes);  /* of zeros the compiler makes calloc, whose pages are all one page, in a cache */
     const struct run products = { multiply, {0}, threads, 1, floats_mode() };
     const struct run reads = { stream, { (uintptr_t)data, bytes / 4 }, threads, 1, floats_mode() };
     found[0] = best(team, &products, 15);
@@ -80,9 +86,12 @@ _MULTIPLY = (
 )
 
 
-def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOperand | None = None) -> Peaks | None:
+def measure(
+    isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOperand | None = None, stream: int = _BYTES
+) -> Peaks | None:
     """Peak of `threads` threads on products of the fastest operands of an arithmetic, or of one that is given, and their bandwidth
-    from memory; None where there is not enough memory to tell.
+    from memory; None where there is not enough memory to tell. A `stream` of fewer bytes, which all threads share, gives the
+    bandwidth from the cache that holds it.
 
     Raises:
         Refused: the C does not compile.
@@ -123,8 +132,8 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int, operand: ProductOper
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
         found = (ctypes.c_double * 2)()
-        loaded.peaks(threads, _BYTES, found)
+        loaded.peaks(threads, stream, found)
     if not all(found):
         return None
     flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
-    return Peaks(gflops=flops / found[0] / 1e9, gbytes=_BYTES / found[1] / 1e9)
+    return Peaks(gflops=flops / found[0] / 1e9, gbytes=stream / found[1] / 1e9)

@@ -12,6 +12,7 @@ from bricolage.backends.native.ir.lowerings.block_weights import constant_in_blo
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.contractions import convolved, multiplied
 from bricolage.backends.native.ir.lowerings.decompositions import decomposed
+from bricolage.backends.native.ir.lowerings.in_steps import product_in_steps, sum_in_steps, without_relu
 from bricolage.backends.native.ir.lowerings.integers import (
     MOST_TERMS,
     ByteWeights,
@@ -140,6 +141,12 @@ def quantize_linear(op: OpContext) -> Node:
         return made.integers if wanted == "uint8" else signed(made.integers)
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / scales
+    if scales.size == zeros.size == 1:
+        if zeros.flat[0] == 0 and scales.flat[0] > 0:
+            x = without_relu(x)
+        steps = sum_in_steps(x, np.float32(scales.flat[0])) or product_in_steps(x, np.float32(inverse.flat[0]))
+        if steps is not None:
+            return _saturated(steps, _constant(zeros, "float32"), wanted)
     sources = _leaves(x)
     if any(isinstance(one, (Conv, MatMul, Normalise, Softmax)) for one in sources):
         ratio = pointwise("mul", x, _constant(inverse, "float32"))
