@@ -118,7 +118,6 @@ def test_a_second_pack_is_found_again(folder: Path, made: Packed) -> None:
 
 
 def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
-
     def item(name: str, outcome: str, gained: float = 0.0) -> AgendaItem:
         return AgendaItem(name, outcome, 0.1, "", 1.0, 1.0, gained)  # type: ignore[arg-type]
 
