@@ -62,7 +62,7 @@ test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every
 
 test-as: $(STAMP) ## what depends on the processor, as if this were a smaller one: PROCESSOR=avx2 (TESTS=tests for all)
 	$(BIN)/python -m benchmarks.processor $(or $(PROCESSOR),avx2) -- $(BIN)/python -m pytest \
-		$(if $(filter-out file,$(origin TESTS)),$(TESTS),tests/backends tests/device tests/quantization tests/driver) -m "not slow" -n $(WORKERS) --dist worksteal
+		$(if $(filter-out file,$(origin TESTS)),$(TESTS),tests/backends tests/device tests/quantization tests/driver tests/lowering tests/api) -m "not slow" -n $(WORKERS) --dist worksteal
 
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)

@@ -31,14 +31,19 @@
 enum { GENERAL_PROTECTION = 13, MOST = 64, CANNOT_MASK = 70 };
 static struct { unsigned leaf, subleaf, reg, mask; int any; } hidden[MOST];
 static int hidden_count;
+static const char UNKNOWN_FORM[] = "BRICOLAGE_PROCESSOR_CPUID has no form that is known";
 static const char *hidden_flags = "", *processor = "";
 static struct sigaction theirs; /* of SIGSEGV; the process believes that it is installed */
 static int theirs_lock;
 
 typedef int sigaction_function(int, const struct sigaction *, struct sigaction *);
 typedef int mask_function(int, const sigset_t *, sigset_t *);
+/* The C library's own. Found before anything else runs: dlsym is neither for handlers nor for the insides of a sanitizer. */
 static sigaction_function *real_sigaction;
-static mask_function *real_pthread_sigmask;
+static mask_function *real_sigprocmask, *real_pthread_sigmask;
+static int (*real_open)(const char *, int, ...), (*real_openat)(int, const char *, int, ...);
+static int (*real_open_2)(const char *, int);
+static FILE *(*real_fopen)(const char *, const char *);
 
 /* No errno: the handler may come anywhere. */
 static long raw(long number, long a, long b, long c) {
@@ -47,7 +52,20 @@ static long raw(long number, long a, long b, long c) {
     return result;
 }
 
-static void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
+static void find(void) {
+    real_sigaction = dlsym(RTLD_NEXT, "sigaction");
+    real_sigprocmask = dlsym(RTLD_NEXT, "sigprocmask");
+    real_pthread_sigmask = dlsym(RTLD_NEXT, "pthread_sigmask");
+    real_open = dlsym(RTLD_NEXT, "open64"); /* on this architecture files are large by either name */
+    real_openat = dlsym(RTLD_NEXT, "openat64");
+    real_open_2 = dlsym(RTLD_NEXT, "__open64_2");
+    real_fopen = dlsym(RTLD_NEXT, "fopen64");
+}
+
+#define FOUND(real) ({ \
+    if (!real) find(); \
+    real; \
+})
 
 static int answered(ucontext_t *context) {
     greg_t *r = context->uc_mcontext.gregs;
@@ -108,34 +126,50 @@ static int install(int flags) {
     return real_sigaction(SIGSEGV, &ours, NULL);
 }
 
+/* Sanitizers put functions of their own before the C library's, which are not ready when `start` runs. */
+static size_t length_of(const char *text) {
+    size_t length = 0;
+    while (text[length]) length++;
+    return length;
+}
+
+static unsigned hexadecimal(const char **at) {
+    unsigned number = 0;
+    for (;; ++*at)
+        if (**at >= '0' && **at <= '9') number = number * 16 + (**at - '0');
+        else if (**at >= 'a' && **at <= 'f') number = number * 16 + (**at - 'a' + 10);
+        else return number;
+}
+
 static void refuse(const char *why) {
     static const char begin[] = "benchmarks/processor.c: this process cannot be masked: ";
     raw(SYS_write, 2, (long)begin, sizeof begin - 1);
-    raw(SYS_write, 2, (long)why, strlen(why));
+    raw(SYS_write, 2, (long)why, length_of(why));
     raw(SYS_write, 2, (long)"\n", 1);
     raw(SYS_exit_group, CANNOT_MASK, 0, 0);
 }
 
-static void parse(const char *text) {
-    while (*text) {
+static void parse(const char *at) {
+    for (; *at; at += *at == ',') {
         if (hidden_count == MOST) refuse("too much is to be hidden");
-        char *end;
-        hidden[hidden_count].leaf = strtoul(text, &end, 16);
-        if (*end != '.') refuse("BRICOLAGE_PROCESSOR_CPUID has no form that is known");
-        hidden[hidden_count].any = end[1] == '*';
-        hidden[hidden_count].subleaf = hidden[hidden_count].any ? (end += 2, 0) : strtoul(end + 1, &end, 16);
-        if (*end != '.' || end[1] < 'a' || end[1] > 'd' || end[2] != '=') refuse("BRICOLAGE_PROCESSOR_CPUID has no form that is known");
-        hidden[hidden_count].reg = end[1] - 'a';
-        hidden[hidden_count++].mask = strtoul(end + 3, &end, 16);
-        text = *end == ',' ? end + 1 : end;
-        if (*end && *end != ',') refuse("BRICOLAGE_PROCESSOR_CPUID has no form that is known");
+        hidden[hidden_count].leaf = hexadecimal(&at);
+        if (*at++ != '.') refuse(UNKNOWN_FORM);
+        if (*at == '*') hidden[hidden_count].any = 1, at++;
+        else hidden[hidden_count].subleaf = hexadecimal(&at);
+        if (at[0] != '.' || at[1] < 'a' || at[1] > 'd' || at[2] != '=') refuse(UNKNOWN_FORM);
+        hidden[hidden_count].reg = at[1] - 'a';
+        at += 3;
+        hidden[hidden_count++].mask = hexadecimal(&at);
+        if (*at && *at != ',') refuse(UNKNOWN_FORM);
     }
 }
 
 static const char *variable(char **environment, const char *name) {
-    size_t length = strlen(name);
-    for (; environment && *environment; environment++)
-        if (!strncmp(*environment, name, length) && (*environment)[length] == '=') return *environment + length + 1;
+    for (; environment && *environment; environment++) {
+        const char *at = *environment, *wanted = name;
+        while (*wanted && *at == *wanted) at++, wanted++;
+        if (!*wanted && *at == '=') return at + 1;
+    }
     return NULL;
 }
 
@@ -145,12 +179,11 @@ __attribute__((constructor)) static void start(int count, char **arguments, char
     const char *name = variable(environment, "BRICOLAGE_PROCESSOR");
     sigset_t only;
     (void)count, (void)arguments;
+    find();
     if (!what) return;
     if (flags) hidden_flags = flags;
     if (name) processor = name;
     parse(what);
-    real_sigaction = next("sigaction");
-    real_pthread_sigmask = next("pthread_sigmask"); /* dlsym is not for handlers */
     real_sigaction(SIGSEGV, NULL, &theirs);
     if (install(0)) refuse("sigaction failed");
     sigemptyset(&only), sigaddset(&only, SIGSEGV);
@@ -161,13 +194,12 @@ __attribute__((constructor)) static void start(int count, char **arguments, char
 /* --- Signals. A fault that is blocked ends the process, so SIGSEGV never is. --- */
 
 int sigaction(int signal, const struct sigaction *action, struct sigaction *before) {
-    if (!real_sigaction) real_sigaction = next("sigaction");
     struct sigaction wanted;
     if (action) {
         wanted = *action;
         if (signal != SIGSEGV) sigdelset(&wanted.sa_mask, SIGSEGV);
     }
-    if (signal != SIGSEGV || !hidden_count) return real_sigaction(signal, action ? &wanted : NULL, before);
+    if (signal != SIGSEGV || !hidden_count) return FOUND(real_sigaction)(signal, action ? &wanted : NULL, before);
     struct sigaction old = swapped(action ? &wanted : NULL);
     if (before) *before = old;
     return action ? install(wanted.sa_flags) : 0;
@@ -186,8 +218,7 @@ sighandler_t ssignal(int number, sighandler_t handler) { return handler_set(numb
 sighandler_t sysv_signal(int number, sighandler_t handler) { return handler_set(number, handler, SA_RESETHAND | SA_NODEFER); }
 sighandler_t __sysv_signal(int number, sighandler_t handler) { return handler_set(number, handler, SA_RESETHAND | SA_NODEFER); }
 
-static int masked(const char *name, int how, const sigset_t *set, sigset_t *before) {
-    mask_function *real = next(name);
+static int masked(mask_function *real, int how, const sigset_t *set, sigset_t *before) {
     sigset_t allowed;
     if (set && how != SIG_UNBLOCK) {
         allowed = *set;
@@ -197,8 +228,8 @@ static int masked(const char *name, int how, const sigset_t *set, sigset_t *befo
     return real(how, set, before);
 }
 
-int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return masked("sigprocmask", how, set, before); }
-int pthread_sigmask(int how, const sigset_t *set, sigset_t *before) { return masked("pthread_sigmask", how, set, before); }
+int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return masked(FOUND(real_sigprocmask), how, set, before); }
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *before) { return masked(FOUND(real_pthread_sigmask), how, set, before); }
 
 /* --- What Linux tells of the processor: the same without the flags that are hidden. --- */
 
@@ -266,21 +297,21 @@ static int processor_told(int flags) {
 #define OPEN(name) \
     int name(const char *path, int flags, ...) { \
         MODE(flags) \
-        return is_processor(path) ? processor_told(flags) : ((int (*)(const char *, int, ...))next(#name))(path, flags, mode); \
+        return is_processor(path) ? processor_told(flags) : FOUND(real_open)(path, flags, mode); \
     }
 #define OPENAT(name) \
     int name(int folder, const char *path, int flags, ...) { \
         MODE(flags) \
         return is_processor(path) ? processor_told(flags) \
-                                  : ((int (*)(int, const char *, int, ...))next(#name))(folder, path, flags, mode); \
+                                  : FOUND(real_openat)(folder, path, flags, mode); \
     }
 #define OPEN_2(name) \
     int name(const char *path, int flags) { \
-        return is_processor(path) ? processor_told(flags) : ((int (*)(const char *, int))next(#name))(path, flags); \
+        return is_processor(path) ? processor_told(flags) : FOUND(real_open_2)(path, flags); \
     }
 #define FOPEN(name) \
     FILE *name(const char *path, const char *mode) { \
-        return is_processor(path) ? fdopen(processor_told(0), "r") : ((FILE * (*)(const char *, const char *)) next(#name))(path, mode); \
+        return is_processor(path) ? fdopen(processor_told(0), "r") : FOUND(real_fopen)(path, mode); \
     }
 
 OPEN(open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import bricolage
 from bricolage.api.deciding import Start
 from bricolage.api.pack import Packed, pack, read_targets
 from bricolage.cli.main import app
-from bricolage.device.host import host
+from bricolage.device.host import unlimited
 from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options, available_cores
@@ -117,8 +118,6 @@ def test_a_second_pack_is_found_again(folder: Path, made: Packed) -> None:
 
 
 def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
-    from dataclasses import replace
-
     def item(name: str, outcome: str, gained: float = 0.0) -> AgendaItem:
         return AgendaItem(name, outcome, 0.1, "", 1.0, 1.0, gained)  # type: ignore[arg-type]
 
@@ -253,15 +252,16 @@ def test_bad_targets(folder: Path, text: str, told: str) -> None:
         read_targets(written(folder, text))
 
 
-def test_targets_that_this_machine_has_not(folder: Path) -> None:
+def test_targets_that_this_machine_has_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingFile):
         read_targets(folder / "none.toml")
     many = PackTarget("many", threads=available_cores() + 1)
     with pytest.raises(BadTargets, match="target 'many' has"):
         pack(parse(NET, **weights()), (many,), folder / "x.pack", OPTIONS)
-    if "avx512f" not in host().instructions:
-        with pytest.raises(BadTargets, match="target 'wide'"):
-            pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
+    narrow = replace(unlimited(), instructions=frozenset(["avx2", "fma"]))
+    monkeypatch.setattr("bricolage.api.pack.unlimited", lambda: narrow)
+    with pytest.raises(BadTargets, match="target 'wide' has avx512, and this processor has not"):
+        pack(parse(NET, **weights()), (PackTarget("wide", isa="avx512"),), folder / "x.pack", OPTIONS)
     assert not (folder / "x.pack").exists()
 
 

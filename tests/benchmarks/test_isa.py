@@ -24,6 +24,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(reading, "_CPUINFO", path)
     monkeypatch.setattr(reading, "_numpy_features", dict)
+    monkeypatch.delenv(PROCESSOR_VARIABLE, raising=False)
     monkeypatch.setattr(isa, "current", str)
     reading._whole.cache_clear()
     yield path

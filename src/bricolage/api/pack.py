@@ -28,7 +28,7 @@ from bricolage.backends import registry
 from bricolage.cluster.step_costs import MeasuredSteps
 from bricolage.codec import DecodeError, Length, decode, read_file
 from bricolage.device.description import ScaledTimes
-from bricolage.device.host import selected
+from bricolage.device.host import selected, unlimited
 from bricolage.driver.session import ModelFindings
 from bricolage.errors import BadOption, BadTargets, MissingFile
 from bricolage.graph.graph import Graph
@@ -189,6 +189,8 @@ def _options(target: PackTarget, options: Options, shown: str | Path) -> Options
     if threads > available_cores():
         reason = f"target '{target.name}' has {threads} threads, and this process may use {available_cores()}"
         raise BadTargets(path=shown, reason=reason)
+    if target.isa and not unlimited().has(target.isa):
+        raise BadTargets(path=shown, reason=f"target '{target.name}' has {target.isa}, and this processor has not")
     try:
         found = replace(
             options,

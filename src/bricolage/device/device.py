@@ -19,6 +19,8 @@ Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "
 """Of a device in a description, or an end of a link."""
 _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
 """How the names of processor flags begin that an instruction set leaves out."""
+_VECTORS: Mapping[str, str] = {"avx512": "avx512f", "avx2": "avx2"}
+"""The processor flag without which there is no such instruction set."""
 _BFLOAT16 = {"avx512_bf16": 2.0, "amx_bf16": 16.0, "bf16": 4.0}
 """Processor flags with native products of bfloat16, and how many of these at best take the time of one of float32: dot products of
 pairs; tiles of AMX against AVX-512 (1,024 and 64 a cycle); Arm's BFMMLA."""
@@ -96,6 +98,10 @@ class Device:
     def byte_products(self) -> float:
         """Products of bytes that at best take the time of one of float32: by the instruction that multiplies them."""
         return max((times for flag, times in _BYTES.items() if flag in self.instructions), default=2.0)
+
+    def has(self, isa: str) -> bool:
+        """Whether it has an instruction set, one of `options.ISAS`, and is not kept to less."""
+        return _VECTORS[isa] in self.instructions
 
     def fingerprint(self) -> str:
         """Short hash of what changes times: costs measured under another one are not comparable. Threads are a part

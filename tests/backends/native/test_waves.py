@@ -183,4 +183,6 @@ def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
     plan = branches(tmp_path)[2]
     source = generate(plan, CpuTarget(available()[-1], 2, host().caches))
     assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]
-    assert "data race" in sanitized(tmp_path, source, 2, source.text.replace("  meet(at);", "")), "it would see one"
+    # On a busy machine threads happen not to meet: one run in twenty sees nothing.
+    racing = source.text.replace("  meet(at);", "")
+    assert any("data race" in sanitized(tmp_path, source, 2, racing) for _ in range(5)), "it would see one"
