@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -160,7 +161,8 @@ def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequen
     for name in quantisers:
         to = folder / f"{name}.onnx"
         try:
-            PEERS[name](float32, samples, to, network.products_only)
+            with redirect_stdout(sys.stderr):  # where NNCF draws its progress
+                PEERS[name](float32, samples, to, network.products_only)
         except Exception as error:
             print(f"{network.name}: {name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
             continue

@@ -241,6 +241,15 @@ def test_equalised_channels_behind_a_constant_factor() -> None:
     assert equal.report.error < plain.report.error / 4 and kinds(equal)["Mul"] == kinds(plain)["Mul"] == 1
 
 
+def test_results_in_front_of_a_function_stay_float_when_asked_for() -> None:
+    body = "c = Conv(x, u, b) h = HardSwish(c) d = Conv(h, v) y = Conv(d, w)"
+    model = model_of("float[1,4,9,9] x", body, {"u": (8, 4, 3, 3), "b": (8,), "v": (8, 8, 1, 1), "w": (4, 8, 1, 1)})
+    whole, better = (quantize(model, data(1, 4, 9, 9), max_error=None, float_results=on) for on in (False, True))
+    assert kinds(whole)["QuantizeLinear"] == 5 and kinds(better)["QuantizeLinear"] == 3
+    assert len(better.report.quantised) == len(whole.report.quantised) == 3
+    assert better.report.error is not None and better.report.error < (whole.report.error or 0.0)
+
+
 def test_weights_that_are_inputs_with_a_default_are_weights() -> None:
     model = model_of(*ONE_CONVOLUTION)
     model.graph.inputs.append(model.graph.initializers["w"])
