@@ -122,7 +122,7 @@ def compared(
         contestants = _raced(network, float32, files, entries, threads, directory) if timed else ()
         judged = held_back(network, float32, entries, threads, directory)
     if not timed:
-        contestants = tuple(Contestant(one.name, "", None, None, None, one.name in judged) for one in entries)
+        contestants = tuple(Contestant(one.name, "plan", None, None, None, one.name in judged) for one in entries)
     return list(_rows(network, entries, contestants, judged, _products(float32)))
 
 
