@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -105,17 +106,23 @@ class Judged:
 
 
 def compared(
-    network: Quantisable, threads: int, folder: Path, *, timed: bool = True, tools: Sequence[str] = _TOOLS
+    network: Quantisable,
+    threads: int,
+    folder: Path,
+    *,
+    timed: bool = True,
+    tools: Sequence[str] = _TOOLS,
+    quantisers: Sequence[str] = tuple(PEERS),
 ) -> list[Row]:
     """The rows of one network."""
     float32 = network.fixed(folder / "float32.onnx")
-    files = {ORIGINAL: float32, **dict(_files(network, float32, folder))}
+    files = {ORIGINAL: float32, **dict(_files(network, float32, folder, quantisers))}
     entries = [entry for name, file in files.items() for entry in _entries(name, file, tools)]
     with scratch.using(working_folder()) as directory:
         contestants = _raced(network, float32, files, entries, threads, directory) if timed else ()
         judged = held_back(network, float32, entries, threads, directory)
     if not timed:
-        contestants = tuple(Contestant(one.name, "", None, None, None, one.name in judged) for one in entries)
+        contestants = tuple(Contestant(one.name, "plan", None, None, None, one.name in judged) for one in entries)
     return list(_rows(network, entries, contestants, judged, _products(float32)))
 
 
@@ -148,13 +155,14 @@ def _raced(
         return compete(session, variants, arrays, opened.digest, challengers).contestants
 
 
-def _files(network: Quantisable, float32: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """What each quantiser makes of the network, by its name; what fails is told."""
     samples = [network.inputs(seed) for seed in CALIBRATION]
-    for name, quantiser in PEERS.items():
+    for name in quantisers:
         to = folder / f"{name}.onnx"
         try:
-            quantiser(float32, samples, to, network.products_only)
+            with redirect_stdout(sys.stderr):  # where NNCF draws its progress
+                PEERS[name](float32, samples, to, network.products_only)
         except Exception as error:
             print(f"{network.name}: {name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
             continue
@@ -247,7 +255,7 @@ def _rows(
             agreement=seen.agreement if seen is not None and network.trained else None,
             counted=network.measure.counts,
             met=seen.met if seen is not None and network.trained else None,
-            in_integers=None if entry is None or entry.variant == ORIGINAL else _in_integers(entry.file),
+            in_integers=None if entry is None or entry.variant == ORIGINAL else min(_in_integers(entry.file), products),
             products=products,
             ratio_to_best_float=best / one.median_ms if best is not None and one.median_ms else None,
             trained=network.trained,
@@ -262,7 +270,8 @@ def _products(file: Path) -> int:
 
 
 def _in_integers(file: Path) -> int:
-    """Operators of a quantised file both of whose sides are integers."""
+    """Operators of a quantised file both of whose sides are integers; outliers that are multiplied apart, and products of two
+    activations, come on top."""
     graph = ir.load(file).graph
 
     def whole(value: ir.Value | None) -> bool:
@@ -335,6 +344,7 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(QUANTISABLES), help=f"names, or {', '.join(GROUPS)}")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tools", default=",".join(_TOOLS), help="that run the files")
+    parser.add_argument("--quantisers", default=",".join(PEERS))
     parser.add_argument("--errors", action="store_true", help="errors and agreement alone, nothing is timed")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -348,6 +358,7 @@ def main() -> None:
                     Path(folder),
                     timed=not given.errors,
                     tools=given.tools.split(","),
+                    quantisers=given.quantisers.split(","),
                 )
             except (BricolageError, Unavailable) as error:
                 print(f"{name}: {error}", file=sys.stderr)

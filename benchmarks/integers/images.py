@@ -27,7 +27,7 @@ _PHOTOGRAPHS = {
 }
 """By whether calibration sees them."""
 _FACES = 100
-"""The first so many of scikit-image's subset of Labeled Faces in the Wild; calibration sees the even ones."""
+"""How many of scikit-image's subset of Labeled Faces in the Wild are faces: the first ones. Calibration sees the even ones."""
 _FONTS = ("DejaVuSans", "DejaVuSerif", "DejaVuSansMono", "DejaVuSans-Bold", "DejaVuSerif-Italic", "STIXGeneral")
 
 
@@ -88,7 +88,7 @@ def words(rng: np.random.Generator, letters: int, *, seen: bool) -> str:
 
 
 def line(rng: np.random.Generator, height: int, most: int, *, seen: bool) -> Image:
-    """(height, up to `most`, 3): words in a font of those at hand, dark on light or light on dark, over faint noise."""
+    """(height, up to `most`, 3): words in one of a few fonts, dark on light or light on dark, over faint noise."""
     from PIL import Image as pictures
     from PIL import ImageDraw
 

@@ -159,7 +159,8 @@ def _people(height: int, width: int, scale: float) -> Callable[[np.random.Genera
 def _channels_last(rng: np.random.Generator, seen: bool) -> np.ndarray:
     """(1, 224, 224, 3): blue first, less Caffe's means."""
     image = images.people(rng, 224, 224, seen=seen)[..., ::-1]
-    return (image - np.asarray((104.0, 117.0, 123.0)))[None].astype(np.float32)
+    found: np.ndarray = (image - np.asarray((104.0, 117.0, 123.0)))[None].astype(np.float32)
+    return found
 
 
 def _packaged(name: str, inputs: Callable[[int], Arrays], measure: Measure = TOP1) -> Quantisable:

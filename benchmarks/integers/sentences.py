@@ -22,7 +22,7 @@ CALIBRATING: tuple[str, ...] = (
     "Turnout at the election was higher than in any year since 1972.",
     "Please sign the form and send it back within 14 days.",
     "The parcel was delivered to the wrong address again.",
-    "Invoice no. 2048 has not been paid; the amount due is $396.50.",
+    "Invoice 2048 over $396 has not been paid yet.",
     "Our washing machine leaks, and the kitchen floor is wet.",
     "A carpenter repaired the stairs and hung two new doors.",
 )

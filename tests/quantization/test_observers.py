@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bricolage.errors import BadOption
+from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.observers import AffineScale, affine, observed
 from bricolage.quantization.options import OBSERVERS, QuantizationOptions
+from tests.quantization.networks import graph_of
 
 VALUES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -63,3 +65,26 @@ def test_a_tensor_of_zeros_has_a_scale() -> None:
 def test_options_out_of_range(given_options: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         QuantizationOptions(**given_options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "least"), [("HardSwish", -3.5), ("Silu", -12.0)])
+def test_steps_are_where_a_function_tells_numbers_apart(kind: str, least: float) -> None:
+    body = "t = HardSwish(c)" if kind == "HardSwish" else "g = Sigmoid(c) t = Mul(c, g)"
+    graph = graph_of("float[4,8] x", f"c = MatMul(x, w) {body} y = MatMul(t, v)", {"w": (8, 8), "v": (8, 4)})
+    function = functions_behind(graph)["c"]
+    values = np.random.default_rng(0).normal(-8, 6, 4000)
+    plain, behind = observed(values, QuantizationOptions()), observed(values, QuantizationOptions(), function)
+
+    def error(scale: AffineScale) -> float:
+        return float(np.linalg.norm(function(scale.rounded(values)) - function(values)))
+
+    assert error(behind) < 0.7 * error(plain)
+    assert -behind.zero * behind.scale >= least, "no step where the function is flat"
+
+
+def test_a_value_that_others_read_too_is_no_function_s_own() -> None:
+    graph = graph_of("float[4,8] x", "c = MatMul(x, w) t = HardSwish(c) y = Add(t, c)", {"w": (8, 8)})
+    gates = graph_of("float[4,8] x", "c = MatMul(x, w) g = Sigmoid(c) t = Mul(c, g) y = Add(t, g)", {"w": (8, 8)})
+    alone = graph_of("float[4,8] x", "c = MatMul(x, w) y = HardSigmoid<alpha=0.25>(c)", {"w": (8, 8)})
+    assert "c" not in functions_behind(graph) and "c" not in functions_behind(gates)
+    assert functions_behind(alone)["c"](np.array([-3.0, 0.0, 1.0])).tolist() == [0.0, 0.5, 0.75]

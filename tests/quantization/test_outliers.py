@@ -45,7 +45,8 @@ def test_alike_channels_stay_together() -> None:
 def test_the_error_falls_and_runtimes_read_the_file(tmp_path: Path) -> None:
     import onnxruntime
 
-    plain, found = (quantize(model_of(*OUTLIERS), SAMPLES, max_error=None, outliers=on) for on in (False, True))
+    alone = {"max_error": None, "equalise": False}  # which would move these outliers into the factor in front
+    plain, found = (quantize(model_of(*OUTLIERS), SAMPLES, outliers=on, **alone) for on in (False, True))
     assert plain.report.error is not None and found.report.error is not None
     assert found.report.error < 0.5 * plain.report.error
     assert {one.name for one in plain.report.operators} < {one.name for one in found.report.operators}

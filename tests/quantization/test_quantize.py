@@ -227,6 +227,29 @@ def test_equalised_channels_between_convolutions() -> None:
     assert equal.report.error < plain.report.error / 4 and kinds(equal)["Mul"] == 0
 
 
+def test_equalised_channels_behind_a_constant_factor() -> None:
+    """A depthwise convolution behind x · c + d, whatever x is: channels become alike all the way, and nothing is added."""
+    gains = np.geomspace(0.02, 20, 8).astype(np.float32)
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((8, 3, 3, 3)) * gains[:, None, None, None]
+    second = rng.standard_normal((8, 1, 3, 3)) / gains[:, None, None, None]
+    body = "c = Conv(x, u) h = Tanh(c) k = Mul(h, g) m = Mul(k, s) a = Add(m, d) y = Conv<group=8>(a, v)"
+    weights = {"u": first / gains[:, None, None, None], "v": second, "g": gains[:, None, None], "s": 1.3, "d": -0.02}
+    model, samples = model_of("float[1,3,9,9] x", body, weights), data(1, 3, 9, 9)
+    plain, equal = (quantize(model, samples, equalise=word, max_error=None) for word in (False, True))
+    assert plain.report.error is not None and equal.report.error is not None
+    assert equal.report.error < plain.report.error / 4 and kinds(equal)["Mul"] == kinds(plain)["Mul"] == 1
+
+
+def test_results_in_front_of_a_function_stay_float_when_asked_for() -> None:
+    body = "c = Conv(x, u, b) h = HardSwish(c) d = Conv(h, v) y = Conv(d, w)"
+    model = model_of("float[1,4,9,9] x", body, {"u": (8, 4, 3, 3), "b": (8,), "v": (8, 8, 1, 1), "w": (4, 8, 1, 1)})
+    whole, better = (quantize(model, data(1, 4, 9, 9), max_error=None, float_results=on) for on in (False, True))
+    assert kinds(whole)["QuantizeLinear"] == 5 and kinds(better)["QuantizeLinear"] == 3
+    assert len(better.report.quantised) == len(whole.report.quantised) == 3
+    assert better.report.error is not None and better.report.error < (whole.report.error or 0.0)
+
+
 def test_weights_that_are_inputs_with_a_default_are_weights() -> None:
     model = model_of(*ONE_CONVOLUTION)
     model.graph.inputs.append(model.graph.initializers["w"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.errors import UnusableCalibration
-from bricolage.quantization.samples import samples, split
+from bricolage.quantization.samples import doubts, samples, split
 from tests.quantization.networks import model_of
 
 OPEN = model_of("float[N,4] x", "y = MatMul(x, w)", {"w": (4, 4)})
@@ -52,3 +52,13 @@ def test_a_split_shares_nothing_and_leaves_something(count: int, share: float) -
     numbers = [int(one["x"]) for one in (*seen, *held)]
     assert seen and held and sorted(numbers) == list(range(count))
     assert abs(len(held) - share * count) <= 1.5
+
+
+def test_copies_are_told_by_where_they_harm() -> None:
+    seen = [{"x": np.full((1, 8), number, np.float32)} for number in range(10)]
+    others = [{"x": np.full((1, 8), number, np.float32)} for number in (6.5, 7.5)]
+    assert not doubts(seen, others)
+    (told,) = doubts(seen, [*others, seen[3]])
+    assert told.startswith("1 sample held back is one that calibration has seen")
+    (told,) = doubts([*seen, seen[3], seen[4]], others)
+    assert told == "2 samples calibrated on are copies of others and add nothing"

@@ -107,6 +107,14 @@ Sums = Annotated[
     bool,
     typer.Option("--sums", help="Quantise residual sums too: faster in ONNX Runtime, and less accurate."),
 ]
+FloatResults = Annotated[
+    bool,
+    typer.Option(
+        "--float-results",
+        help="Results of convolutions in front of a HardSwish or the like stay float: more accurate, and slower in ONNX Runtime, "
+        "which computes these convolutions in float32.",
+    ),
+]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
 
 
@@ -131,6 +139,7 @@ def quantize(
     outliers: Outliers = True,
     correct_bias: CorrectBias = True,
     sums: Sums = False,
+    float_results: FloatResults = False,
     html: Html = None,
     as_json: a.Json = False,
 ) -> None:

@@ -44,10 +44,17 @@ def source_of_range(value: ir.Value, paired: Collection[str]) -> str:
     return found.name or ""
 
 
-def quantised_values(model: ir.Model, products: Sequence[WeightedProduct], sums: bool) -> dict[str, str]:
-    """Names of the activations that become bytes, each with the name of the value whose range it has."""
+def quantised_values(
+    model: ir.Model, products: Sequence[WeightedProduct], sums: bool, float_results: bool = False
+) -> dict[str, str]:
+    """Names of the activations that become bytes, each with the name of the value whose range it has.
+
+    Args:
+        float_results: results of convolutions that no product reads as they are do not.
+    """
     values = {value.name or "": value for value in _values(model)}
-    names = dict.fromkeys([one.activation for one in products] + [one.end for one in products if one.op_type == "Conv"])
+    results = [] if float_results else [one.end for one in products if one.op_type == "Conv"]
+    names = dict.fromkeys([one.activation for one in products] + results)
     if sums:
         names |= dict.fromkeys(_sums(values, names))
     return {name: source_of_range(values[name], names) for name in names if name in values}
@@ -246,16 +253,23 @@ def with_rounded_copies(
 
 
 def with_pairs(
-    model: ir.Model, products: Sequence[WeightedProduct], scales: Scales, *, sums: bool = False, switched: bool = False
+    model: ir.Model,
+    products: Sequence[WeightedProduct],
+    scales: Scales,
+    *,
+    sums: bool = False,
+    float_results: bool = False,
+    switched: bool = False,
 ) -> ir.Model:
     """A copy of a model in which `products` compute with bytes.
 
     Args:
+        sums, float_results: see `quantised_values`.
         switched: each product has an input, a truth (see `judge.switches`), that says whether it is quantised.
     """
     made = model.clone()
     inserter = _Inserter(made, scales, switches(made, products) if switched else None)
-    paired = quantised_values(made, products, sums)
+    paired = quantised_values(made, products, sums, float_results)
     ends = {one.end: one for one in products if one.op_type == "Conv"}
     for name in paired:
         readers = [one for one in products if one.activation == name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +23,7 @@ class Judgement:
 
     largest: float
     typical: float
+    mean: float
     agreement: float | None
 
 
@@ -52,7 +53,7 @@ class Judge:
         errors = [relative_error(answer, right) for answer, right in zip(answers, self._right, strict=True)]
         same = [_agreement(answer[0], right[0]) for answer, right in zip(answers, self._right, strict=True)]
         known = [one for one in same if one is not None]
-        return Judgement(max(errors), median(errors), float(np.mean(known)) if known else None)
+        return Judgement(max(errors), median(errors), fmean(errors), float(np.mean(known)) if known else None)
 
 
 class SwitchedModel:

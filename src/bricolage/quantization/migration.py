@@ -125,7 +125,7 @@ def _behind(graph: Graph, operator: Operator) -> list[Operator]:
 
 
 def _alpha(graph: Graph, products: Sequence[WeightedProduct], options: QuantizationOptions) -> float:
-    """How far ranges of channels become alike: all the way where every channel has weights of its own, with a scale of their own."""
+    """How far ranges of channels become alike: all the way where each has weights of its own, with a scale of their own."""
     apart = all(one.op_type == "Conv" and sizes(graph.constants[one.weight])[1] == 1 for one in products)
     return 1.0 if apart else options.smooth or 0.5
 

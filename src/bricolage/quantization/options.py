@@ -38,6 +38,9 @@ class QuantizationOptions:
     """Whether a bias takes up the mean error that rounded weights make."""
     sums: bool = False
     """Whether residual sums are quantised too, which runtimes compute faster and less accurately."""
+    float_results: bool = False
+    """Whether results of convolutions stay float where no product reads them as they are, in front of a HardSwish for example: more
+    accurate, and ONNX Runtime then computes these convolutions in float32. OpenVINO and the native engine multiply bytes."""
     keep_float: tuple[str, ...] = ()
     """Operators, or types of operators, that stay as they are."""
     max_error: float | None = BOUNDS["low"]

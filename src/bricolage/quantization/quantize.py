@@ -31,8 +31,8 @@ _USELESS = 0.25
 """Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
 _GONE = 0.9
 """Share of an activation's numbers, other than zero, that bytes may make zero."""
-_COMPARED = 2
-"""Samples on which it is seen whether moving outliers helps."""
+_COMPARED = 4
+"""Samples on which it is seen whether moving outliers helps. Their mean error decides: one answer that tips over says little."""
 _WORTH = 0.9
 """What of the error is left at most where some channels are multiplied apart."""
 _DEFAULT = QuantizationOptions()
@@ -65,7 +65,10 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     judge = Judge(graph.model, held)
     graph, found = _better(graph, seen, options)
     able, refused = products(graph)
-    switched = SwitchedModel(with_pairs(graph.model, found.products, found.scales, switched=True), found.products)
+    pairs = {"float_results": options.float_results}
+    switched = SwitchedModel(
+        with_pairs(graph.model, found.products, found.scales, switched=True, **pairs), found.products
+    )
     kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
     if not found.products:
@@ -74,7 +77,7 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
         )
 
     def make(taking: Sequence[WeightedProduct]) -> ir.Model:
-        return with_pairs(graph.model, taking, found.scales, sums=options.sums)
+        return with_pairs(graph.model, taking, found.scales, sums=options.sums, **pairs)
 
     kept, taking, judged = confirmed(kept, found.products, judge, options.max_error, make)
     model = make(taking)
@@ -114,7 +117,9 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
         return list(chosen(products(of)[0], options.keep_float))
 
     def error(of: Graph, found: _Scaled) -> float:
-        return judge.of(with_pairs(of.model, found.products, found.scales, sums=options.sums)).largest
+        return judge.of(
+            with_pairs(of.model, found.products, found.scales, sums=options.sums, float_results=options.float_results)
+        ).mean
 
     best, found = graph, _scaled(graph, able(graph), seen, options)
     lowest: float | None = None
@@ -141,7 +146,7 @@ def _scaled(
     alone: Mapping[str, np.ndarray] | None = None,
 ) -> _Scaled:
     """`alone`: channels, by activation, that have products of their own."""
-    ranges = quantised_values(graph.model, taking_part, options.sums)
+    ranges = quantised_values(graph.model, taking_part, options.sums, options.float_results)
     channels = {one.activation: one.activation_axis for one in taking_part}
     wanted = {**dict.fromkeys(ranges, 1), **channels}
     statistics = collected(graph.model, seen, wanted, options.seed, alone)

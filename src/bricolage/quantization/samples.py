@@ -125,10 +125,20 @@ def doubts(seen: Sequence[Sample], held: Sequence[Sample]) -> list[str]:
         ends, others = _largest(arrays), _largest(held_back.get(name, []))
         if others > _WIDER * ends:
             found.append(f"'{name}' reaches {others:.3g} in samples held back and {ends:.3g} in those calibrated on")
-    same = len({tuple((name, array.tobytes()) for name, array in sorted(one.items())) for one in (*seen, *held)})
-    if same < count:
-        found.append(f"{count - same} samples are the same as others: errors are measured on what calibration has seen")
+    known = {_content(one) for one in seen}
+    again = sum(_content(one) in known for one in held)
+    if again:
+        told = "1 sample held back is one" if again == 1 else f"{again} samples held back are some"
+        found.append(f"{told} that calibration has seen, so that the error is too small: give samples that differ")
+    copies = len(seen) - len(known)
+    if copies:
+        told = "1 sample calibrated on is a copy" if copies == 1 else f"{copies} samples calibrated on are copies"
+        found.append(f"{told} of others and adds nothing" if copies == 1 else f"{told} of others and add nothing")
     return found
+
+
+def _content(sample: Sample) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, array.tobytes()) for name, array in sorted(sample.items()))
 
 
 def _floats(found: Sequence[Sample]) -> Iterator[tuple[str, list[np.ndarray]]]:
