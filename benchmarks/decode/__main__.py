@@ -1,4 +1,4 @@
-"""A language model's next token with weights of 4 bits, ours beside ONNX Runtime and llama.cpp.
+"""A language model's next token with weights of 4 bits, ours beside ONNX Runtime, OpenVINO and llama.cpp.
 
     python -m benchmarks.decode [--format q4_0,q4_1] [--tokens 96] [--threads 2] [--rounds 5] [--without llama.cpp] [--json]
 
@@ -8,6 +8,7 @@ Two networks, one token at a time:
   blocks made Q4_0, for which llama.cpp is faster and which ONNX Runtime knows as MatMulNBits without zero points. The cache of
   keys and values goes in and out of the graph. All contestants have the same integers and the same head of 8 bits, and write
   tokens behind the same prompt, in turns in one run.
+  OpenVINO reads ours as it is, with rows in float32 or, `in bytes`, by its own dynamic quantisation in groups of 32.
 * The products of GPT-2 alone (123.5 M random weights), without llama.cpp.
 
 `tokens_per_s` is the median of the rounds, `best_tokens_per_s` the most. `kl` (nats, the mean over the tokens of a text) and
@@ -30,7 +31,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.decode import graphs, reference, weights
-from benchmarks.decode.contestants import Bound, Contestant, LlamaCpp, Step, native, onnxruntime
+from benchmarks.decode.contestants import Bound, Contestant, LlamaCpp, Step, native, onnxruntime, openvino
 from benchmarks.real.packages import Network, Package, Unavailable
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
@@ -100,6 +101,8 @@ def decoded(form: weights.Format, settings: _Settings, folder: Path) -> Iterator
         "native low, avx2": engine("int8", "avx2"),
         "onnxruntime level 0": lambda: Step(decoder, onnxruntime(ours, threads)),
         "onnxruntime level 4": lambda: Step(decoder, onnxruntime(level, threads)),
+        "openvino": lambda: Step(decoder, openvino(ours, threads, 0)),
+        "openvino in bytes": lambda: Step(decoder, openvino(ours, threads, 32)),
         "llama.cpp": lambda: LlamaCpp(file, decoder, context, threads),
     }
     ready, rows = _ready(MODEL, form, makers, settings)
@@ -163,6 +166,8 @@ def multiplied(settings: _Settings, folder: Path) -> Iterator[Row]:
         "native low, avx2": lambda: native(ours, "int8", threads, folder / "gpt2-avx2", "avx2"),
         "onnxruntime level 0": lambda: onnxruntime(ours, threads),
         "onnxruntime level 4": lambda: onnxruntime(level, threads),
+        "openvino": lambda: openvino(ours, threads, 0),
+        "openvino in bytes": lambda: openvino(ours, threads, 32),
     }
     bounds: dict[str, Bound] = {}
     for name, make in makers.items():
@@ -172,6 +177,8 @@ def multiplied(settings: _Settings, folder: Path) -> Iterator[Row]:
             bounds[name] = make()
         except BricolageError as error:
             yield Row("gpt2-products", "q4_0", name, threads, None, None, reason=error.sentence)
+        except (ImportError, RuntimeError) as error:
+            yield Row("gpt2-products", "q4_0", name, threads, None, None, reason=str(error).splitlines()[0][:200])
     x = np.random.default_rng(1).standard_normal((1, graphs.GPT2_WIDTH)).astype(np.float32)
     spent: dict[str, list[float]] = {name: [] for name in bounds}
     for bound in bounds.values():

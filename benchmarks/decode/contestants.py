@@ -1,4 +1,4 @@
-"""What writes tokens: our engine and ONNX Runtime on the same step, and llama.cpp on the same file."""
+"""What writes tokens: our engine, ONNX Runtime and OpenVINO on the same step, and llama.cpp on the same file."""
 
 from __future__ import annotations
 
@@ -85,6 +85,33 @@ def onnxruntime(model: onnx.ModelProto, threads: int) -> Bound:
     return Bound(sides[0], sides[1], lambda: session.run_with_iobinding(binding))
 
 
+def openvino(model: onnx.ModelProto, threads: int, group: int) -> Bound:
+    """In OpenVINO, which keeps weights in 4 and 8 bits; `group` numbers of a row become bytes with one scale, 0 for none.
+
+    Raises:
+        RuntimeError: it does not read the model.
+    """
+    import openvino as ov
+
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
+    }
+    compiled = ov.compile_model(ov.Core().read_model(model.SerializeToString()), "CPU", settings)
+    request = compiled.create_infer_request()
+    sides: list[dict[str, Array]] = []
+    for ports, bind in ((compiled.inputs, request.set_tensor), (compiled.outputs, request.set_tensor)):
+        side: dict[str, Array] = {}
+        for port in ports:
+            array = side[port.any_name] = aligned(tuple(port.shape), port.element_type.to_dtype())
+            array[...] = 0
+            bind(port, ov.Tensor(array, shared_memory=True))
+        sides.append(side)
+    return Bound(sides[0], sides[1], request.infer)
+
+
 class Contestant(ABC):
     """Writes tokens behind others."""
 
@@ -98,7 +125,7 @@ class Contestant(ABC):
 
 
 class Step(Contestant):
-    """A step of ours or ONNX Runtime's; the cache is the caller's."""
+    """A step of ours, ONNX Runtime's or OpenVINO's; the cache is the caller's."""
 
     def __init__(self, decoder: Decoder, bound: Bound) -> None:
         self._bound = bound

@@ -13,6 +13,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.graph.graph import Graph
 from bricolage.work.implementation import named
 from tests.backends import regions
 
@@ -48,3 +49,21 @@ def test_nothing_is_reported_over_the_network() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, encoding="utf-8")
     assert shown.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "None"]
+
+
+def test_products_with_blocks_multiply_bytes_at_low_alone(tmp_path: Path) -> None:
+    (config,) = named("int8-blocks")
+    assert config in BACKEND.configs("low", host()) and config not in BACKEND.configs("medium", host())
+    draw = np.random.default_rng(0)
+    weights, scales = draw.integers(-127, 128, (256, 64)).astype(np.int8), draw.uniform(0.01, 0.02, (8, 64))
+    text = "v=DequantizeLinear<axis=0,block_size=32>(w,s) y=MatMul(x,v)"
+    model = regions.region(
+        tmp_path, text, "float[3,256] x", "float[3,64] y", opset=21, w=weights, s=scales.astype(np.float32)
+    )
+    assert BACKEND.suits(config, Graph(model.model).everything)
+    x = regions.noise(3, 256)
+    right = regions.reference(model, x)
+    assert regions.error(regions.answer(BACKEND, model, x), right) < 1e-6
+    assert regions.error(regions.answer(BACKEND, model, x, config=config), right) < 0.1, "coarser, and not wrong"
+    other = regions.region(tmp_path, "y = Relu (x)")
+    assert not BACKEND.suits(config, Graph(other.model).everything)

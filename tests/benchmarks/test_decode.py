@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.decode import graphs, reference, weights
-from benchmarks.decode.contestants import Step, native, onnxruntime
+from benchmarks.decode.contestants import Step, native, onnxruntime, openvino
 from benchmarks.real.packages import Unavailable
 
 
@@ -38,6 +38,7 @@ def test_a_step_writes_what_the_reference_writes(zeros: bool, tmp_path: Path) ->
     contestants = [Step(decoder, native(model, "f32", 1, tmp_path / "f32"))]
     if not zeros:
         contestants.append(Step(decoder, onnxruntime(model, 1)))
+        contestants.append(Step(decoder, openvino(model, 1, 0)))
     tokens, seconds = contestants[0].written([3, 1, 4], 5)
     right = reference.logits(decoder, tokens)
     assert seconds > 0 and tokens[3:] == right[2:-1].argmax(axis=1).tolist()

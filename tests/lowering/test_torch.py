@@ -14,7 +14,8 @@ from tests.lowering import models, suite
 torch = pytest.importorskip("torch")
 
 from bricolage.lowering import torch as lowering  # noqa: E402
-from bricolage.lowering.torch.arrays import from_numpy, to_numpy  # noqa: E402
+from bricolage.lowering.operators.quantization import conv_integer, matmul_integer  # noqa: E402
+from bricolage.lowering.torch.arrays import TorchArrays, from_numpy, to_numpy  # noqa: E402
 
 MODELS = {"convolutional": models.convolutional, "transformer": models.transformer}
 PASSED_AT_LEAST = 1500
@@ -151,3 +152,26 @@ def test_weights_of_four_bits(kind: ir.DataType) -> None:
     model, x, expected = models.in_four_bits(kind)
     (actual,) = runner()(model, [x])
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("terms", [1, 258, 259, 1000])
+def test_integer_products_are_exact_however_many_terms(terms: int) -> None:
+    """All of them as large as they come: 258 sum exactly in float32."""
+    a, b = (torch.full(shape, 255, dtype=torch.uint8) for shape in ((2, 3, terms), (terms, 4)))
+    b[:, 0] = 254
+    found = matmul_integer(TorchArrays(), a, b)
+    assert found.dtype == torch.int32
+    assert found[..., 0].unique().tolist() == [255 * 254 * terms] and found[..., 1:].unique().tolist() == [
+        255**2 * terms
+    ]
+
+
+@pytest.mark.parametrize(("channels", "groups", "size"), [(3, 1, 3), (40, 1, 3), (600, 1, 1), (64, 2, 3), (2, 1, 17)])
+def test_integer_convolutions_are_exact(channels: int, groups: int, size: int) -> None:
+    """As one, in parts, of one tap, in groups of many channels, with more taps than float32 sums exactly."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(128, 256, (1, channels, 18, 18), generator=draw, dtype=torch.uint8)
+    w = torch.randint(128, 256, (4, channels // groups, size, size), generator=draw, dtype=torch.uint8)
+    found = conv_integer(TorchArrays(), x, w, group=groups, pads=(1, 1, 1, 1))
+    right = torch.nn.functional.conv2d(x.double(), w.double(), groups=groups, padding=1)
+    assert torch.equal(found.double(), right)

@@ -34,7 +34,7 @@ from bricolage.backends.request_queue import Done, RequestQueue
 from bricolage.cache import discard
 from bricolage.device.device import Device
 from bricolage.errors import ForkedProcess, Refused
-from bricolage.graph.graph import Graph, Operator, TensorInfo
+from bricolage.graph.graph import Graph, Operator, Region, TensorInfo
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
@@ -60,6 +60,9 @@ _TYPES = {
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
 _REASON_LENGTH = 300
+_BLOCKS_IN_BYTES = "int8-blocks"
+"""Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
+_GROUP = 32
 
 
 _freed: set[tuple[int, int]] = set()
@@ -87,6 +90,12 @@ def _narrowed(_graph: Graph, operator: Operator) -> str | None:
     return None
 
 
+def _in_blocks(node: ir.Node) -> bool:
+    return node.op_type == "MatMulNBits" or (
+        node.op_type == "DequantizeLinear" and node.attributes.get_int("block_size", 0) > 0
+    )
+
+
 class OpenVino(Backend):
     """Latency hint, one stream on all threads given, inputs and outputs shared with the bound buffers.
 
@@ -112,7 +121,12 @@ class OpenVino(Backend):
         )
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
+        narrow = ["bf16"] if precision in ("medium", "low") and device.bfloat16 else []
+        return named("f32", *narrow, *([_BLOCKS_IN_BYTES] if precision == "low" else []))
+
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """Bytes are asked for where weights are stored in blocks."""
+        return config.base.name != _BLOCKS_IN_BYTES or any(_in_blocks(one.node) for one in region.operators)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         return library_limits(resources.device)
@@ -157,8 +171,9 @@ class OpenVino(Backend):
         settings = {
             **asked,
             "INFERENCE_NUM_THREADS": str(resources.threads),
-            "INFERENCE_PRECISION_HINT": config.name,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations before compressed weights become int8
+            "INFERENCE_PRECISION_HINT": "f32" if config.name == _BLOCKS_IN_BYTES else config.name,
+            # what is more than 0 makes int8 of activations before compressed weights
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_GROUP if config.name == _BLOCKS_IN_BYTES else 0),
             **{
                 name: "YES" if value is True else "NO" if value is False else str(value)
                 for name, value in chosen.items()

@@ -190,7 +190,7 @@ class _Search:
             self._level(chosen, divided)
 
     def _choose_full(self, chosen: Mapping[int, Implementation]) -> None:
-        """Tries the first choice beside each that may run the rest."""
+        """Tries the first choice with each that may run the rest."""
         placements = [self._placement(chosen, full) for full in self.fulls]
         costs = self._measure(placements)
         times = [math.inf if cost is None or cost.ms is None else cost.ms for cost in costs]

@@ -30,7 +30,7 @@ _CHALLENGERS = 2
 
 
 _LEAST_GAIN = 0.1
-"""Of a segment's time: what a low precision is expected to gain at least. One that gains nothing alone may do so beside others."""
+"""Of a segment's time: what a low precision is expected to gain at least: alone it may gain less than with others."""
 
 
 class Placing(Stage[DecisionState]):

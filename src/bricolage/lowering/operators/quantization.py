@@ -122,8 +122,8 @@ def _sums_type(xp: Arrays) -> Dtype:
 
 
 def _exact_product(xp: Arrays, a: Array, b: Array) -> Array:
-    """An integer product as products of floats, which libraries multiply much faster than int32: as many terms at a time as float32
-    sums exactly."""
+    """An integer product as products of floats, which libraries multiply much faster than int32, and Inductor's packed weights
+    alone: as many terms at a time as float32 sums exactly."""
     kind, rows = _sums_type(xp), -2 if b.ndim > 1 else 0
     total: Array = None
     for at in range(0, max(a.shape[-1], 1), EXACT_TERMS):
@@ -166,8 +166,8 @@ def conv_integer(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    return _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), None, **geometry)
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    return _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), None, group=group, **geometry)
 
 
 @operator("QLinearMatMul", since=10)
@@ -206,6 +206,6 @@ def qlinear_conv(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Array:
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    total = _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), bias, **geometry)
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    total = _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), bias, group=group, **geometry)
     return requantized(xp, total, x_scale, spread(xp, w_scale, total, 1, 0), y_scale, y_zero)
