@@ -4,11 +4,12 @@
 
 Rows are kernels: products of square matrices, each a region of its own, then what the native engine makes of ResNet-50, in the
 configuration `int8` beside `f32`, and of the file that ONNX Runtime's static quantiser makes of it (QDQ); `f32 direct` is the same
-with no convolution of bytes by Winograd's transformation, which goes beyond the roof. A kernel's time has
-packing its rows and its epilogue in it, taken inside the network with the caches as they are there. The roof is the engine's own
-micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it, `of_roofline` the least time that
-operations and bytes could take over the time taken. `error` is the relative error of the region's output to float64, from the
-same library. `python -m benchmarks.integer_layers` has the layers of the network one by one, with a floor for each.
+with no convolution of bytes by Winograd's transformation, which goes beyond the roof, and no function of a byte looked up.
+A kernel's time has packing its rows and its epilogue in it, taken inside the network with the caches as they are there. The roof
+is the engine's own micro-kernel on operands that stay in the first-level cache: `of_roof` is the share of it, `of_roofline` the
+least time that operations and bytes could take over the time taken. `error` is the relative error of the region's output to
+float64, from the same library. `python -m benchmarks.integer_layers` has the layers of the network one by one, with a floor
+for each.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import evaluate
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import KernelConfig, Scalar
 
 _PRODUCTS = (128, 256, 512, 1024)
 _CONFIGS = ("f32", "int8")
@@ -118,9 +119,12 @@ def measured(name: str, model: ir.Model, threads: int, folder: Path) -> list[Row
 
 
 def _direct(config: KernelConfig, report: Anatomy) -> KernelConfig | None:
-    """The same without Winograd's transformation of bytes; None where there are no convolutions of bytes."""
-    numbers = [number for number, kernel in enumerate(report.kernels) if kernel.kind == "conv of bytes"]
-    return config.tuned({f"{number}.tile": 0 for number in numbers}) if numbers else None
+    """The same with neither Winograd's transformation of bytes nor tables of their functions; None where there are no products of
+    bytes."""
+    kinds = {number: kernel.kind for number, kernel in enumerate(report.kernels) if kernel.kind.endswith("of bytes")}
+    choices: dict[str, Scalar] = {f"{number}.look_up": False for number in kinds}
+    choices |= {f"{number}.tile": 0 for number, kind in kinds.items() if kind.startswith("conv")}
+    return config.tuned(choices) if choices else None
 
 
 def _rows(name: str, config: str, report: Anatomy, error: float) -> Iterator[Row]:

@@ -131,6 +131,8 @@ def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic
         found["unroll"] = UNROLLED
     if isinstance(kernel.root, Conv) and (arithmetic.tile or kernel.of_bytes):
         found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile or kernel.of_bytes)
+    if kernel.of_bytes:
+        found["look_up"] = (True, False)
     return found
 
 

@@ -12,6 +12,7 @@ from bricolage.backends.native.cpu import byte_tables
 from bricolage.backends.native.cpu.byte_tables import byte_before
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.ir.tensors import View
 from tests.backends import regions
 from tests.backends.native.cpu.test_given_bytes import s8, u8
 from tests.backends.native.targets import planned_region
@@ -107,10 +108,11 @@ def short(folder: Path, function: str) -> RegionModel:
         aq = QuantizeLinear (a, s, z)
         ad = DequantizeLinear (aq, s, z)
         b = {function}
-        y = QuantizeLinear (b, s, z)
+        q = QuantizeLinear (b, s, z)
+        y = Transpose <perm = [0, 2, 3, 1]> (q)
         """,
         "uint8[1, 16, 4, 4] x",
-        "uint8[1, 16, 4, 4] y",
+        "uint8[1, 4, 4, 16] y",
         opset=21,
         w=s8(16, 16, 1, 1),
         s=np.float32(0.02),
@@ -119,11 +121,22 @@ def short(folder: Path, function: str) -> RegionModel:
     )
 
 
+@pytest.mark.skipif(not LOOKING_UP, reason="of AVX2")
+def test_a_tuner_may_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "pairs-avx2")
+    model = short(tmp_path, "HardSwish (ad)")
+    native, config = Native(), regions.F32.tuned({"0.look_up": False})
+    assert "looked_up_bytes(table_" in native.kernel_report(model, regions.F32, TWO, timed=False).source
+    assert "looked_up_bytes(table_" not in native.kernel_report(model, config, TWO, timed=False).source
+    assert any(task.parameters.get("look_up") == (False,) for task in native.space(model, regions.F32, TWO).tasks)
+
+
 @pytest.mark.parametrize(
     ("function", "looked_up"),
     [("HardSwish (ad)", True), ("Add (ad, a)", False), ("Mul (ad, ad)", True), ("Add (ad, xd)", False)],
 )
 def test_only_functions_of_one_byte_are(function: str, looked_up: bool, tmp_path: Path) -> None:
     plan = planned_region(short(tmp_path, function))
-    found = [byte_before(node, plan.buffers) for kernel in plan.kernels for node, _ in kernel.stores]
+    stored = [node.source if isinstance(node, View) else node for one in plan.kernels for node, _ in one.stores]
+    found = [byte_before(node, plan.buffers) for node in stored]
     assert any(byte is not None for byte in found) == looked_up

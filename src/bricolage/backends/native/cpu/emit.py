@@ -166,13 +166,15 @@ class Body:
             found.append(self._looked_up(node, buffer, coords) or self._store(node, buffer, coords))
         return [*self.lines, *found]
 
-    def _looked_up(self, node: Node, buffer: Buffer, coords: Coords) -> str | None:
+    def _looked_up(self, result: Node, buffer: Buffer, coords: Coords) -> str | None:
         """A statement that keeps a byte for a run, whose function is looked up behind it; None where that does not suit."""
         if self._runs is None or not self._runs.looks_up:
             return None
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
+        node = result
         while isinstance(node, View) and node.guard is None:
-            node, coords = node.source, node.mapping(coords)
+            coords = node.mapping(coords)
+            node = node.source
         stored = self._plan.buffers.get(node)
         byte = byte_before(node, self._plan.buffers) if stored is None or stored in self._targets else None
         if byte is None:

@@ -51,6 +51,8 @@ class KernelChoice:
     """Tile of Winograd's transformation, of those that the arithmetic allows, where it fits; 0 for none."""
     pieces: int | None = None
     """Into how many pieces a thread's share of a loop is cut at most: more even out what threads are late by, fewer cost less."""
+    look_up: bool | None = None
+    """Whether long functions of a byte behind a product are looked up in a table (`byte_tables`)."""
     gemm: GemmConfig = field(default_factory=GemmConfig)
 
 
@@ -90,7 +92,7 @@ def from_parameters(parameters: tuple[tuple[str, Scalar], ...]) -> dict[int, Ker
 
 def _choice(values: Mapping[str, Any]) -> KernelChoice:
     gemm = {name: value for name, value in values.items() if name not in _OF_ANY_KERNEL}
-    return KernelChoice(values.get("tile"), values.get("pieces"), GemmConfig(**gemm))
+    return KernelChoice(values.get("tile"), values.get("pieces"), values.get("look_up"), GemmConfig(**gemm))
 
 
 def _is_size(value: Scalar) -> bool:
@@ -101,7 +103,7 @@ def _is_count(most: int) -> Callable[[Scalar], bool]:
     return lambda value: type(value) is int and 0 < value <= most
 
 
-_OF_ANY_KERNEL = ("tile", "pieces")
+_OF_ANY_KERNEL = ("tile", "pieces", "look_up")
 _MOST_ROWS = 32
 UNROLLED = (2, 4)
 """Steps that a micro-kernel may write out instead of one."""
@@ -115,5 +117,6 @@ _VALID: Mapping[str, Callable[[Scalar], bool]] = {
     "rows": _is_count(_MOST_ROWS),
     "unroll": lambda value: type(value) is int and value in UNROLLED,
     "pieces": _is_count(MOST),
+    "look_up": lambda value: isinstance(value, bool),
 }
 """What values a parameter may have."""

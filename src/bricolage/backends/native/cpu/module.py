@@ -258,6 +258,8 @@ def _phases(
     if choice.pieces is not None:
         usual = _phases(kernel, plan, weights, target, arithmetic, replace(choice, pieces=None))
         return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
+    if choice.look_up is not None:
+        target = replace(target, isa=replace(target.isa, looks_up=choice.look_up))
     operand, config = arithmetic.operand_of(target.isa, kernel.root), choice.gemm
     match kernel.root:
         case MatMul() if kernel.fused_producer is not None:
