@@ -30,7 +30,8 @@ from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten
 from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
 
 _SHORT = 64
-"""Bytes of a run that is copied at once: compilers make a few moves that overlap of it, but of a loop some moves and single bytes."""
+"""Bytes of a run that is copied at once: compilers make a few moves of it that overlap; of a loop they make moves and single
+bytes."""
 _TOGETHER = 64
 """Numbers that are computed before they are rounded."""
 
