@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.device.buffers import ALIGNMENT, aligned, bindable
+from bricolage.device.buffers import ALIGNMENT, aligned, bindable, lasting
 
 
 @given(st.lists(st.integers(0, 5), max_size=3), st.sampled_from(["float32", "int64", "bool", "float16"]))
@@ -15,3 +15,11 @@ def test_arrays_are_aligned(shape: list[int], dtype: str) -> None:
 
 def test_a_transposed_array_is_not_bindable() -> None:
     assert not bindable(aligned((4, 8), np.dtype("float32")).T)
+
+
+def test_what_lasts_is_an_array_like_any_other() -> None:
+    for shape, dtype in (((3, 5), np.float32), ((0,), np.uint8), ((3 << 20,), np.uint8), ((700, 1001), np.float32)):
+        made = lasting(shape, np.dtype(dtype))
+        assert made.shape == shape and made.dtype == dtype and bindable(made)
+        made[...] = 7  # all of it is there
+        assert made.size == 0 or (made.reshape(-1)[[0, -1]] == 7).all()

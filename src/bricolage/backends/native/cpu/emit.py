@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bricolage.backends.native.cpu.byte_tables import byte_before
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
@@ -200,7 +202,8 @@ class Body:
         if self._runs is not None and isinstance(node, Pointwise) and (ratio := self._rounded(node, node.inputs[-1])):
             zero = single(node.inputs[-1])
             assert zero is not None
-            if kept := self._runs.rounded(pointer, buffer.dtype, index, int(zero)):
+            near = magnitude(ratio) < _NEAR
+            if kept := self._runs.rounded(pointer, buffer.dtype, index, int(zero), near=near):
                 return f"{kept} = {self.value(ratio, broadcast_coords(coords, ratio.shape))};"
         value = self.value(node, coords)
         if self._runs is not None and (kept := self._runs.stored(pointer, buffer.dtype, index)):
@@ -230,6 +233,29 @@ def conjunction(tests: Sequence[str]) -> str:
     """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
     which it then takes guarded elements for zero, with AVX2 and AVX-512."""
     return " & ".join(tests)
+
+
+_NEAR = 2.0**30
+"""Floats below it are held by int32, however they were rounded on the way."""
+
+
+def magnitude(node: Node) -> float:
+    """What no element is larger than, as far as constants and the type of integers say; infinity where they say nothing."""
+    match node:
+        case Constant():
+            sizes = np.abs(node.array.astype(np.float64))
+            return float(sizes.max(initial=0)) if np.isfinite(sizes).all() else math.inf
+        case Pointwise(function="mul"):
+            return math.prod(map(magnitude, node.inputs))
+        case Pointwise(function="add" | "sub"):
+            return sum(map(magnitude, node.inputs))
+        case Pointwise(function="relu"):
+            return magnitude(node.inputs[0])
+        case Pointwise(function="cast") if node.inputs[0].dtype == "int32":
+            return 2.0**31
+        case Pointwise(function="dequantise") if node.inputs[0].dtype == "uint8":
+            return (255 + magnitude(node.inputs[1])) * magnitude(node.inputs[2])
+    return math.inf
 
 
 def single(node: Node) -> float | None:
@@ -278,8 +304,8 @@ class ByteRuns:
     """C of tables by name: helpers of the function that the loop is in."""
     _through: dict[str, str] = field(default_factory=dict)
     """Names of tables by that of the run that is looked up there."""
-    rounds: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Names of runs of floats that are rounded, and their zero points."""
+    rounds: dict[str, tuple[str, int, bool]] = field(default_factory=dict)
+    """Names of runs of floats that are rounded, their zero points, and whether int32 holds all of them."""
 
     def table(self, lines: Sequence[str], value: str) -> str:
         """The name of a table of `value`, which lines compute of the byte `i`. It is filled when the library is loaded."""
@@ -299,12 +325,12 @@ class ByteRuns:
             self._through[found.partition("[")[0]] = table
         return found
 
-    def rounded(self, base: str, dtype: str, index: Index, zero: int) -> str | None:
+    def rounded(self, base: str, dtype: str, index: Index, zero: int, *, near: bool) -> str | None:
         """The same of one whose floats are rounded to bytes around a zero point."""
         where = self._start(base, dtype, index)
         if where is None:
             return None
-        name, _ = self.rounds.setdefault(where, (f"exact{len(self.rounds)}", zero))
+        name, *_ = self.rounds.setdefault(where, (f"exact{len(self.rounds)}", zero, near))
         return f"{name}[{self.j.c()}]"
 
     def _element(self, runs: dict[str, str], kind: str, base: str, dtype: str, index: Index) -> str | None:
@@ -326,7 +352,7 @@ class ByteRuns:
         return [
             "{",
             *(f"  int32_t {name}[{self.count}] __attribute__((aligned(64)));" for name in names),
-            *(f"  float {name}[{self.count}] __attribute__((aligned(64)));" for name, _ in self.rounds.values()),
+            *(f"  float {name}[{self.count}] __attribute__((aligned(64)));" for name, *_ in self.rounds.values()),
             *(f"  widen_bytes({where}, {name}, {self.count});" for where, name in self.ahead.items()),
             *indented(loop),
             *(
@@ -334,8 +360,8 @@ class ByteRuns:
                 for where, name in self.behind.items()
             ),
             *(
-                f"  round_bytes({name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''}, {zero});"
-                for where, (name, zero) in self.rounds.items()
+                f"  round_bytes({name}{skip}, {where}{skip}, {self.count}{' - ' + start if skip else ''}, {zero}, {int(near)});"
+                for where, (name, zero, near) in self.rounds.items()
             ),
             "}",
         ]

@@ -18,7 +18,7 @@ from bricolage.backends.interface import RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
 from bricolage.backends.native.cpu.build import LIBRARY, SIZES, TITLE, WEIGHTS
 from bricolage.backends.trials import on_random_inputs
-from bricolage.device.buffers import aligned
+from bricolage.device.buffers import lasting
 from bricolage.options import available_cores
 
 
@@ -64,11 +64,11 @@ class NativeKernel(StaticKernel):
         self._library.region_run.restype = None
         self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t, ctypes.c_long]
         if weights is not None:
-            self._weights = aligned(weights.shape, np.dtype(np.uint8))
+            self._weights = lasting(weights.shape, np.dtype(np.uint8))
             self._weights[...] = weights
         else:
             with (folder / WEIGHTS).open("rb") as file:
-                self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+                self._weights = lasting((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
                 file.readinto(self._weights.data)
         self._thread_scratch = int(sizes["thread_scratch"])
         self._threads = resources.threads
@@ -77,7 +77,7 @@ class NativeKernel(StaticKernel):
 
     def _place(self, resources: Resources) -> None:
         """Memory to work in, and the threads that do."""
-        self._arena, self._scratch = (aligned((size + 64,), np.dtype(np.uint8)) for size in self._bytes)
+        self._arena, self._scratch = (lasting((size + 64,), np.dtype(np.uint8)) for size in self._bytes)
         self._lingers = int(resources.alone)  # another backend's region would soon want the cores
         self._team = _team(self._library, resources.device.cores)
         self.takes_turns = self._threads > 1  # those of one team; one thread does without

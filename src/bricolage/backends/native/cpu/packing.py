@@ -29,6 +29,9 @@ from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
 
+_SHORT = 64
+"""Bytes of a run that is copied at once: compilers make a few moves of it that overlap; of a loop they make moves and single
+bytes."""
 _TOGETHER = 64
 """Numbers that are computed before they are rounded."""
 
@@ -136,7 +139,9 @@ class Packing:
         body = Body(self.plan, memory)
         run = f"block + (m - {origin}) * {self.pitch} + {flatten((*taps, ZERO), p.runs).c()}"
         stored = trace(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
-        if self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
+        if (short := self._short_run(node, coords, c, memory)) is not None:
+            copy = [short]
+        elif self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
             copy = self._narrowed(body, node, coords, p.runs[-1])
         else:
             copy = [
@@ -155,6 +160,15 @@ class Packing:
         lines = nested("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
         return self._over_rows(start, stop, lines)
+
+    def _short_run(self, node: Node, coords: Coords, c: Index, memory: FunctionMemory) -> str | None:
+        """C that copies a run of a few bytes that lie as they are packed; None of others."""
+        count = self.p.runs[-1]
+        found = trace(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
+        if found is None or found[0].dtype != "uint8" or step_of(found[1], c) != 1:
+            return None
+        start = found[1].substitute(dict.fromkeys(c.variables, ZERO))
+        return f"__builtin_memcpy(to, {memory.pointer(found[0])} + {start.c()}, {count});"
 
     def _over_rows(self, start: str, stop: str, lines: list[str]) -> list[str]:
         if self.p.m == 1:
@@ -215,6 +229,8 @@ class Packing:
 
     def zeros(self, at: str, start: int, stop: int, fill: int = 0) -> list[str]:
         """Fills elements of a packed row, of each of its parts."""
+        if self.operand.dtype == "uint8" and 1 < stop - start < _SHORT:
+            return [f"__builtin_memset({at} + {start}, {fill}, {stop - start});"]
         return [
             f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = {fill};"
             for number in range(self.operand.splits if stop > start else 0)

@@ -18,6 +18,8 @@ _DEPTH_BYTES = 512
 """Of one part of a row: so few that both operands stay in the first-level cache."""
 _PRODUCTS = 2000
 _BYTES = 256 << 20
+_LEAST_READ = 64 << 20
+"""Bytes of a measurement: less takes no longer than starting the threads."""
 
 _MEASURE = r"""
 #include <string.h>
@@ -36,16 +38,24 @@ static void multiply(const uintptr_t *with, struct seat *at) {
   while (take(at, at->threads) >= 0) { @MULTIPLY@ }
 }
 
-static void stream(const uintptr_t *with, struct seat *at) {
+static void stream(const uintptr_t *with, struct seat *seat) {
   const float *data = (const float *)with[0];
-  const long count = with[1], pieces = at->threads;
-  vec sum[4] = {{0}, {0}, {0}, {0}};
-  for (long piece; (piece = take(at, pieces)) >= 0;) {
+  const long count = with[1], rounds = with[2], pieces = seat->threads;
+  vec a = {0}, b = {0}, c = {0}, d = {0};  /* an array would be stored and loaded for every sum */
+  for (long piece; (piece = take(seat, pieces)) >= 0;) {
     const long begin = count * piece / pieces, end = count * (piece + 1) / pieces;
-    for (long i = begin; i + 4 * LANES <= end; i += 4 * LANES)
-      for (long v = 0; v < 4; v++) sum[v] += load(data + i + v * LANES);
+    for (long round = 0; round < rounds; round++) {
+      for (const float *at = data + begin; at + 4 * LANES <= data + end; at += 4 * LANES) {
+        a += load(at);
+        b += load(at + LANES);
+        c += load(at + 2 * LANES);
+        d += load(at + 3 * LANES);
+      }
+      __asm__ volatile("" ::: "memory");
+    }
   }
-  __asm__ volatile("" :: "r"(sum) : "memory");
+  volatile float kept = (a + b + c + d)[0];
+  (void)kept;
 }
 
 /* Seconds of the fastest of `runs` runs. */
@@ -60,8 +70,9 @@ static double best(struct team *team, const struct run *run, long runs) {
   return found;
 }
 
-/* Seconds of PRODUCTS tiles on each thread, and of reading `bytes` bytes on all of them together; 0 without memory. */
-void peaks(long threads, long bytes, double *found) {
+/* Seconds of PRODUCTS tiles on each thread, and of reading `bytes` bytes `rounds` times on all of them together; 0 without
+   memory. */
+void peaks(long threads, long bytes, long rounds, double *found) {
   struct team *team = team_make(threads);
   char *data = NULL;
   found[0] = found[1] = 0;
@@ -71,7 +82,7 @@ void peaks(long threads, long bytes, double *found) {
 #endif
     memset(data, 1, bytes);  /* of zeros the compiler makes calloc, whose pages are all one page, in a cache */
     const struct run products = { multiply, {0}, threads, 1, floats_mode() };
-    const struct run reads = { stream, { (uintptr_t)data, bytes / 4 }, threads, 1, floats_mode() };
+    const struct run reads = { stream, { (uintptr_t)data, bytes / 4, rounds }, threads, 1, floats_mode() };
     found[0] = best(team, &products, 15);
     found[1] = best(team, &reads, 7);
   }
@@ -130,10 +141,11 @@ def measure(
         toolchain.build(text, arithmetic.flags(isa, of_bytes=operand.k_pack == 4), library, "bricolage native")
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
-        loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
+        loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
         found = (ctypes.c_double * 2)()
-        loaded.peaks(threads, stream, found)
+        rounds = -(-_LEAST_READ // stream)
+        loaded.peaks(threads, stream, rounds, found)
     if not all(found):
         return None
     flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
-    return Peaks(gflops=flops / found[0] / 1e9, gbytes=stream / found[1] / 1e9)
+    return Peaks(gflops=flops / found[0] / 1e9, gbytes=stream * rounds / found[1] / 1e9)

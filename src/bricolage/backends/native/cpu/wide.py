@@ -158,36 +158,40 @@ INLINE void looked_up_bytes(const int32_t *table, const int32_t *restrict from, 
   for (; i < n; i++) to[i] = table[from[i] & 255];
 }
 /* Floats rounded to the nearest integers, plus a zero point, from 0 to 255. A float that no int32 holds becomes the smallest one,
-   hence the bound above. */
-INLINE void round_bytes(const float *restrict from, uint8_t *restrict to, long n, int zero) {
+   hence the bound above, which none of those that are `near` needs. */
+#define ROUND_WIDE(p) \
+  _mm512_cvtps_epi32(near ? _mm512_loadu_ps(p) : _mm512_min_ps(_mm512_loadu_ps(p), _mm512_set1_ps(512.0f)))
+#define ROUND_NARROW(p) \
+  _mm256_cvtps_epi32(near ? _mm256_loadu_ps(p) : _mm256_min_ps(_mm256_loadu_ps(p), _mm256_set1_ps(512.0f)))
+INLINE void round_bytes(const float *restrict from, uint8_t *restrict to, long n, int zero, int near) {
   long i = 0;
 #if defined(__AVX512BW__)
-  const __m512 most = _mm512_set1_ps(512.0f);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13);
   for (; i + 32 <= n; i += 32) {
-    const __m512i a = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_loadu_ps(from + i), most));
-    const __m512i b = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_loadu_ps(from + i + 16), most));
-    const __m512i both = _mm512_adds_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16((short)zero));
+    const __m512i a = ROUND_WIDE(from + i);
+    const __m512i b = ROUND_WIDE(from + i + 16);
+    const __m512i words = _mm512_packs_epi32(a, b);
+    const __m512i both = zero ? _mm512_adds_epi16(words, _mm512_set1_epi16((short)zero)) : words;
     const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(both, both));
     _mm256_storeu_si256((__m256i *)(to + i), _mm512_castsi512_si256(bytes));
   }
   for (; i + 16 <= n; i += 16) {
-    const __m512i a = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_loadu_ps(from + i), most));
+    const __m512i a = ROUND_WIDE(from + i);
     const __m512i up = _mm512_max_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(zero)), _mm512_setzero_si512());
     _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtusepi32_epi8(up));
   }
 #elif defined(__AVX2__)
-  const __m256 most = _mm256_set1_ps(512.0f);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
   for (; i + 16 <= n; i += 16) {
-    const __m256i a = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_loadu_ps(from + i), most));
-    const __m256i b = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_loadu_ps(from + i + 8), most));
-    const __m256i both = _mm256_adds_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16((short)zero));
+    const __m256i a = ROUND_NARROW(from + i);
+    const __m256i b = ROUND_NARROW(from + i + 8);
+    const __m256i words = _mm256_packs_epi32(a, b);
+    const __m256i both = zero ? _mm256_adds_epi16(words, _mm256_set1_epi16((short)zero)) : words;
     const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(both, both), order);
     _mm_storeu_si128((__m128i *)(to + i), _mm256_castsi256_si128(bytes));
   }
   for (; i + 8 <= n; i += 8) {
-    const __m256i a = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_loadu_ps(from + i), most));
+    const __m256i a = ROUND_NARROW(from + i);
     const __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     const __m128i up = _mm_adds_epi16(half, _mm_set1_epi16((short)zero));
     _mm_storel_epi64((__m128i *)(to + i), _mm_packus_epi16(up, up));
