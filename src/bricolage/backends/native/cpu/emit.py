@@ -8,12 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from bricolage.backends.native.cpu.byte_tables import byte_before
 from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.backends.native.ir.bounds import magnitude, single
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, broadcast_coords, flatten
 from bricolage.backends.native.ir.tensors import (
     C_TYPES,
@@ -237,30 +236,6 @@ def conjunction(tests: Sequence[str]) -> str:
 
 _NEAR = 2.0**30
 """Floats below it are held by int32, however they were rounded on the way."""
-
-
-def magnitude(node: Node) -> float:
-    """What no element is larger than, as far as constants and the type of integers say; infinity where they say nothing."""
-    match node:
-        case Constant():
-            sizes = np.abs(node.array.astype(np.float64))
-            return float(sizes.max(initial=0)) if np.isfinite(sizes).all() else math.inf
-        case Pointwise(function="mul"):
-            return math.prod(map(magnitude, node.inputs))
-        case Pointwise(function="add" | "sub"):
-            return sum(map(magnitude, node.inputs))
-        case Pointwise(function="relu"):
-            return magnitude(node.inputs[0])
-        case Pointwise(function="cast") if node.inputs[0].dtype == "int32":
-            return 2.0**31
-        case Pointwise(function="dequantise") if node.inputs[0].dtype == "uint8":
-            return (255 + magnitude(node.inputs[1])) * magnitude(node.inputs[2])
-    return math.inf
-
-
-def single(node: Node) -> float | None:
-    """The number that a constant of one element holds; None of anything else."""
-    return float(node.array.reshape(-1)[0]) if isinstance(node, Constant) and node.elements == 1 else None
 
 
 def _split_start(index: Index) -> tuple[Index, int]:
