@@ -14,7 +14,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Anatomy, Available, Backend, Claim, Growth, RegionModel, Resources, Status
 from bricolage.backends.interface import any_operator as anything
 from bricolage.backends.kernel import Call, Kernel, StaticKernel
-from bricolage.backends.native.cpu import emit, gemm
+from bricolage.backends.native.cpu import emit, gemm_tiles
 from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.indexing import Index
@@ -145,7 +145,7 @@ class Misfused(_Planted):
             fused = isinstance(kernel.result, Pointwise) and kernel.result.function == "tanh"
             return right(kernel, plan, memory, coords, f"({value} * 1.01f)" if fused else value, runs)  # type: ignore[arg-type]
 
-        with mock.patch.object(gemm, "epilogue", wrong):
+        with mock.patch.object(gemm_tiles, "epilogue", wrong):
             yield
 
 
