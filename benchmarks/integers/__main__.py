@@ -152,7 +152,8 @@ def _raced(
             )
             for one in entries
         ]
-        return compete(session, variants, arrays, opened.digest, challengers).contestants
+        # Inverted images are nothing that calibration could have seen; on what is of its kind, each is judged apart.
+        return compete(session, variants, arrays, opened.digest, challengers, varied=False).contestants
 
 
 def _files(network: Quantisable, float32: Path, folder: Path, quantisers: Sequence[str]) -> Iterator[tuple[str, Path]]:

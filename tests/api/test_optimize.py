@@ -302,7 +302,7 @@ def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
 
 def test_full_effort_tunes_what_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items.KernelsItem, "_seconds", lambda *_: 2.0)  # of so small a model
-    options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=40.0, threads=1)
+    options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=120.0, threads=1)
     tuned = bricolage.optimize(parse(NET, **weights()), options)
     bucket = tuned.plan.buckets[0]
     tuning = next(one for one in bucket.agenda if one.name == "kernel tuning")

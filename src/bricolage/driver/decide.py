@@ -58,11 +58,14 @@ def compete(
     inputs: Mapping[str, np.ndarray],
     digest: str,
     challengers: Sequence[Challenger],
+    *,
+    varied: bool = True,
 ) -> Bucket:
-    """Only the race: every baseline and the given challengers. Arguments and errors as `decide`."""
+    """Only the race: every baseline and the given challengers, checked on variations of the inputs too unless they are not
+    `varied`. Arguments and errors as `decide`."""
     state = DecisionState(session, list(variants), inputs, digest, _budget(session, variants))
     state.challenge(*challengers)
-    return _conclude(session, [Reference(), Baselines(every=True)], state)
+    return _conclude(session, [Reference(varied=varied), Baselines(every=True)], state)
 
 
 def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:

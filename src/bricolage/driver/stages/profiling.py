@@ -40,9 +40,10 @@ class Reference(Stage[DecisionState]):
     essential: ClassVar[bool] = True
     adds: ClassVar[frozenset[str]] = frozenset({"profiles", "sample_s"})
 
-    def __init__(self, *, first: Sequence[Implementation] = ()) -> None:
-        """`first`: as of `Baselines`: they are compiled ahead."""
-        self._first = tuple(first)
+    def __init__(self, *, first: Sequence[Implementation] = (), varied: bool = True) -> None:
+        """`first`: as of `Baselines`: they are compiled ahead. Answers are judged on variations of the inputs too, unless they
+        are not `varied`."""
+        self._first, self._is_varied = tuple(first), varied
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
@@ -61,7 +62,9 @@ class Reference(Stage[DecisionState]):
         original = state.profiles[first.name] = Profile.of(first, oracle, session)
         self._compile_ahead(state)
         session.progress.start("float64 reference")
-        oracle.compute(varied=True)
+        oracle.compute(varied=self._is_varied)
+        if not self._is_varied:
+            oracle.without_variations()
         session.progress.finish()
         self._compile_for_the_next(state)
         if session.samples is not None:
