@@ -17,7 +17,7 @@ from bricolage.backends import registry
 from bricolage.codec import encode
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
-from bricolage.driver import items
+from bricolage.driver import items, mixture_items
 from bricolage.errors import (
     BadOption,
     ForeignArtifact,
@@ -302,6 +302,8 @@ def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
 
 def test_full_effort_tunes_what_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items.KernelsItem, "_seconds", lambda *_: 2.0)  # of so small a model
+    monkeypatch.setattr(mixture_items.PrecisionsItem, "promise", lambda *_: None)  # which takes long on a busy machine
+    monkeypatch.setattr(mixture_items.RegionsItem, "promise", lambda *_: None)
     options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=120.0, threads=1)
     tuned = bricolage.optimize(parse(NET, **weights()), options)
     bucket = tuned.plan.buckets[0]
