@@ -147,7 +147,7 @@ def _train(job: ReplicaJob, data: Data, synchroniser: Synchroniser, rank: Rank) 
     synchroniser.finish()
     _average_buffers(synchroniser)
     seconds = time.perf_counter() - begun
-    if rank.number == 0 and not kept:  # others were so much faster that they took all samples
+    if rank.number == 0 and not kept:  # the others were faster and took all samples
         kept.append((seconds, whole, _state(flat)))
     answer = ReplicaAnswer(seconds, synchroniser.steps, own, now, synchroniser.peers.sent_bytes, synchroniser.weight)
     return answer if rank.number else _judged(answer, data, flat, kept, rank.folder)
