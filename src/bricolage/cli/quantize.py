@@ -101,7 +101,7 @@ Outliers = Annotated[
     ),
 ]
 CorrectBias = Annotated[
-    bool, typer.Option("--correct-bias/--no-correct-bias", help="Let biases take up the mean error of rounded weights.")
+    bool, typer.Option("--correct-bias/--no-correct-bias", help="Let biases take up the mean error of rounding.")
 ]
 Sums = Annotated[
     bool,

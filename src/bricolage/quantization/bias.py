@@ -42,12 +42,13 @@ def _shifts(
     """The mean of what rounding adds to each channel of a product, by what it computes."""
     made, copies = with_rounded_copies(model, products, scales)
     evaluate = Evaluator(made, dtype=np.float32, keep=[*copies, *copies.values()])
-    sums, counts = dict.fromkeys(copies, np.zeros(0)), dict.fromkeys(copies, 0)
+    sums: dict[str, np.ndarray] = {}
+    counts = dict.fromkeys(copies, 0)
     for sample in seen:
         values = evaluate(sample)
         for one in products:
             lost = np.asarray(values[copies[one.output]], np.float64) - np.asarray(values[one.output])
             rows = np.moveaxis(lost, one.activation_axis, -1).reshape(-1, lost.shape[one.activation_axis])
-            sums[one.output] = rows.sum(axis=0) + (sums[one.output] if counts[one.output] else 0.0)
+            sums[one.output] = sums.get(one.output, 0.0) + rows.sum(axis=0)
             counts[one.output] += rows.shape[0]
     return {name: total / max(counts[name], 1) for name, total in sums.items()}

@@ -24,7 +24,8 @@ _SHARES = np.linspace(0.3, 1.0, 29)
 """Of the whole range, that `mse` and `entropy` try."""
 
 
-def _same(x: np.ndarray) -> np.ndarray:
+def unchanged(x: np.ndarray) -> np.ndarray:
+    """The function of a value that others read as it is."""
     return x
 
 
@@ -81,7 +82,7 @@ def observed(values: np.ndarray, options: QuantizationOptions, function: Functio
     return affine(low, high)
 
 
-def square_error(histogram: Histogram, scale: AffineScale, function: Function = _same) -> float:
+def square_error(histogram: Histogram, scale: AffineScale, function: Function = unchanged) -> float:
     """The mean square of what rounding and cutting off take away from what a function makes of the values."""
     lost = function(histogram.means) - function(scale.rounded(histogram.means))
     return float((histogram.counts * lost**2).sum() / histogram.counts.sum())

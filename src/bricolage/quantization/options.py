@@ -35,7 +35,7 @@ class QuantizationOptions:
     outliers: bool = True
     """Whether a few channels of an activation that are far larger than the others may have a product of their own."""
     correct_bias: bool = True
-    """Whether a bias takes up the mean error that rounded weights make."""
+    """Whether a bias takes up the mean error that rounding makes."""
     sums: bool = False
     """Whether residual sums are quantised too, which runtimes compute faster and less accurately."""
     float_results: bool = False

@@ -16,7 +16,7 @@ from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
 from bricolage.quantization.judge import Judge, SwitchedModel
 from bricolage.quantization.migration import migrated
-from bricolage.quantization.observers import AffineScale, Function, observed
+from bricolage.quantization.observers import AffineScale, Function, observed, unchanged
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.outliers import apart, outlier_channels
@@ -65,10 +65,9 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
     judge = Judge(graph.model, held)
     graph, found = _better(graph, seen, options)
     able, refused = products(graph)
-    pairs = {"float_results": options.float_results}
-    switched = SwitchedModel(
-        with_pairs(graph.model, found.products, found.scales, switched=True, **pairs), found.products
-    )
+    float_results = options.float_results
+    paired = with_pairs(graph.model, found.products, found.scales, float_results=float_results, switched=True)
+    switched = SwitchedModel(paired, found.products)
     kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
     kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
     if not found.products:
@@ -77,7 +76,7 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
         )
 
     def make(taking: Sequence[WeightedProduct]) -> ir.Model:
-        return with_pairs(graph.model, taking, found.scales, sums=options.sums, **pairs)
+        return with_pairs(graph.model, taking, found.scales, sums=options.sums, float_results=float_results)
 
     kept, taking, judged = confirmed(kept, found.products, judge, options.max_error, make)
     model = make(taking)
@@ -158,7 +157,7 @@ def _scaled(
         reason = _unfit(found)
         if not reason:
             activations[name] = observed(found.values, options, functions.get(name))
-            reason = _useless(found, activations[name], functions.get(name, _same))
+            reason = _useless(found, activations[name], functions.get(name, unchanged))
         if reason:
             bad[name] = reason
     useless: dict[str, str] = {}
@@ -186,10 +185,6 @@ def _unfit(found: ActivationStatistics) -> str:
     if not found.finite:
         return "holds NaN or infinite numbers"
     return "" if found.parts else "holds no numbers"
-
-
-def _same(x: np.ndarray) -> np.ndarray:
-    return x
 
 
 def _useless(found: ActivationStatistics, scale: AffineScale, function: Function) -> str:

@@ -25,12 +25,8 @@ class ActivationStatistics:
     parts: list[np.ndarray] = field(default_factory=list)
     low: float = np.inf
     high: float = -np.inf
-    sums: np.ndarray | None = None
-    """Of each channel."""
     largest: np.ndarray | None = None
     """Magnitude in each channel."""
-    count: int = 0
-    """Of values in a channel."""
     finite: bool = True
 
     def add(self, array: np.ndarray, rng: np.random.Generator) -> None:
@@ -50,22 +46,14 @@ class ActivationStatistics:
             return
         rows = np.moveaxis(array, self.axis if -array.ndim <= self.axis < array.ndim else -1, -1)
         rows = rows.reshape(-1, rows.shape[-1])
-        sums, largest = rows.sum(axis=0, dtype=np.float64), np.abs(rows).max(axis=0)
-        if self.sums is None or self.largest is None or self.sums.shape != sums.shape:
-            self.sums, self.largest, self.count = sums, largest, rows.shape[0]
-        else:
-            self.sums, self.largest = self.sums + sums, np.maximum(self.largest, largest)
-            self.count += rows.shape[0]
+        largest = np.abs(rows).max(axis=0)
+        known = self.largest
+        self.largest = largest if known is None or known.shape != largest.shape else np.maximum(known, largest)
 
     @property
     def values(self) -> np.ndarray:
         """Those that were kept."""
         return np.concatenate(self.parts)
-
-    @property
-    def means(self) -> np.ndarray | None:
-        """Of each channel."""
-        return None if self.sums is None else self.sums / max(self.count, 1)
 
 
 def collected(

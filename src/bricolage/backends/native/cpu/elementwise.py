@@ -49,7 +49,7 @@ def elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
         if extent > 1:
             lines = [
                 *([KEEP_SCALAR] if body.guarded else []),
-                VECTORISED if name == "i" else "#pragma GCC ivdep",
+                VECTORISED if name == "i" else "#pragma GCC ivdep",  # vectors go along the innermost loop
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
                 *indented(lines),
                 "}",

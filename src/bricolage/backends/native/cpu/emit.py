@@ -225,7 +225,8 @@ the one inside, it mixes up the conditions of guarded elements that lie side by 
 VECTORISED = "#pragma omp simd"
 """Said of loops whose iterations are independent and fill vectors, above all of those of one or two, such as epilogues over a tile:
 GCC 12 writes these out before it looks for vectors, and then leaves those with conditions scalar, with a jump for each element:
-with AVX2, a hard-swish took longer than its convolution."""
+with AVX2, a hard-swish took longer than its convolution. Of others it asks at run time whether memories overlap, for ten pairs at
+most, whatever `ivdep` says: a loop with more stays scalar, as that of a recurrent cell did."""
 
 
 def conjunction(tests: Sequence[str]) -> str:
