@@ -3,13 +3,14 @@
     python -m benchmarks.integers [--networks texts,opennsfw] [--threads 2] [--errors] [--json]
 
 Each network is one float32 file with fixed sizes. Other tools' quantisers and ours make files of it from the same samples; each
-file races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes that
-take turns in one run (`bricolage bench` with every accuracy allowed, and no variations of the inputs). `error` is the relative error to the float32 network in
-float64, the median over inputs that calibration has not seen; `agreement` the share of what is `counted` on these inputs (largest
-outputs, boxes, lines of text, neighbours: `measures.py`) that is the same, `met` whether it is as large as asked for.
-`in_integers` says how many of the network's `products` a file computes in integers. `ratio_to_best_float` is above 1 where it is
-faster than the fastest float32 of any tool. With `--errors` nothing is timed. NNCF takes part where it can be imported
-(`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH). `--networks` takes names, and the groups of `networks.GROUPS`.
+file races on the tools that read it, beside the float32 file on all of them and in the native engine's own bytes, in processes
+that take turns in one run (`bricolage bench` with every accuracy allowed, and no variations of the inputs). `error` is the
+relative error to the float32 network in float64, the median over inputs that calibration has not seen; `agreement` the share of
+what is `counted` on these inputs (largest outputs, boxes, lines of text, neighbours: `measures.py`) that is the same, `met`
+whether it is as large as asked for. `in_integers` says how many of the network's `products` a file computes in integers.
+`ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool. With `--errors` nothing is timed. NNCF
+takes part where it can be imported (`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH). `--networks` takes names, and
+the groups of `networks.GROUPS`.
 """
 
 from __future__ import annotations
