@@ -39,6 +39,15 @@ def test_what_is_reserved_is_left_to_those_who_come_after(clock: Clock) -> None:
     assert early() and deadline.left == 3.0
 
 
+def test_what_is_granted_moves_the_end_of_the_whole_and_of_the_part(clock: Clock) -> None:
+    deadline = Deadline(10.0, clock)
+    part = deadline.reserve(3.0).at_most(5.0)
+    part.grant(4.0)
+    assert part.left == 9.0 and deadline.left == 14.0
+    clock.now += 11
+    assert part() and deadline.left == 3.0, "what is reserved stays so"
+
+
 def test_at_most_begins_when_it_is_asked_for(clock: Clock) -> None:
     deadline = Deadline(10.0, clock)
     clock.now += 2

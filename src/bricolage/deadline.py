@@ -28,6 +28,10 @@ class Deadline:
         """Whether the time is over."""
         return self.left <= 0.0
 
+    def grant(self, seconds: float) -> None:
+        """Moves the end: that of what this one is a part of, too."""
+        self._end += seconds
+
     def reserve(self, seconds: float) -> Deadline:
         """One that leaves `seconds` to what comes after it. An interruption ends both."""
         return _Part(self, seconds, float("inf"))
@@ -68,6 +72,10 @@ class _Part(Deadline):
     @interrupted.setter
     def interrupted(self, value: bool) -> None:
         self._parent.interrupted = value
+
+    def grant(self, seconds: float) -> None:
+        self._parent.grant(seconds)
+        self._end += seconds
 
     @property
     def left(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ class Made(Item):
     done: int = 0
     turns: int = 1
     chance: float = 1.0
+    asked: bool = False  # type: ignore[misc]  # of a class elsewhere
 
     def promise(self, state: DecisionState) -> Promise | None:
         del state
@@ -88,6 +89,30 @@ def test_what_is_likely_comes_before_what_could_gain_more(state: DecisionState) 
         state, Made("bold", 0.9, chance=0.1), Made("likely", 0.3, chance=0.9), Made("unlikely", 0.1, chance=0.1)
     )
     assert told == [("likely", "measured"), ("bold", "measured"), ("unlikely", "measured")]
+
+
+def test_what_was_asked_for_comes_first_and_takes_no_time_from_the_others(state: DecisionState) -> None:
+    """Under an effort's own budget; it begins even where baselines took all the time."""
+    told = work(state, Made("sure", 0.5, 10.0), Made("asked", 0.1, 50.0, chance=0.1, asked=True), seconds=10.0)
+    assert told == [("asked", "measured"), ("sure", "measured")]
+    state.agenda.clear()
+    assert work(state, Made("late", 0.5), Made("asked", 0.1, 5.0, asked=True), seconds=0.0)[0] == ("asked", "measured")
+
+
+def test_what_was_asked_for_keeps_to_a_budget_that_was_given(state: DecisionState) -> None:
+    state.session = replace(state.session, options=replace(state.session.options, budget_s=30.0))
+    told = work(
+        state,
+        Made("sure", 0.5, 1.0),
+        Made("asked", 0.1, 6.0, asked=True),
+        Made("long", 0.9, 11.0, asked=True),
+        seconds=10.0,
+    )
+    assert told == [("asked", "measured"), ("sure", "measured"), ("long", "no time")]
+
+
+def test_what_was_asked_for_and_cannot_gain_is_left_out(state: DecisionState) -> None:
+    assert work(state, Made("asked", 0.01, asked=True)) == [("asked", "left out")]
 
 
 def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: DecisionState) -> None:

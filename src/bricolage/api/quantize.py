@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import UnusableCalibration
+from bricolage.errors import BadOption, UnusableCalibration
 from bricolage.frontends import to_model
 from bricolage.graph.interface import externalised, settle_defaults
+from bricolage.option_words import parse_accuracy
 from bricolage.quantization.canonical import canonical
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
@@ -19,6 +20,8 @@ from bricolage.quantization.products import require_float
 from bricolage.quantization.quantize import quantized
 from bricolage.quantization.samples import samples
 from bricolage.quantization.weights_only import quantized_weights_only
+from bricolage.verify.held_back import Sample
+from bricolage.verify.inputs import read_arrays
 
 Calibration = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 
@@ -28,14 +31,16 @@ def quantize(
     calibrate: Calibration | None = None,
     options: QuantizationOptions | None = None,
     *,
+    evaluate: Calibration | None = None,
     example_inputs: object = None,
     **given: object,
 ) -> QuantizedModel:
     """Makes a model of integers, as standard ONNX that ONNX Runtime and OpenVINO read as it is.
 
     Products with constant weights (Conv, MatMul, Gemm) become bytes: activations u8 with one scale each, weights s8 with one for
-    each output channel. Everything else stays float. Operators that cost the most accuracy stay float too, until the error on
-    samples that calibration has not seen is below `max_error`. With `weights`, weights alone become 8 or 4 bits, in blocks.
+    each output channel. Everything else stays float. Operators that cost the most accuracy stay float too, until on samples that
+    calibration has not seen the error is below `max_error` and the measure in `accuracy` holds. With `weights`, weights alone
+    become 8 or 4 bits, in blocks.
 
     Args:
         model: a path, an `onnx.ModelProto`, an `onnx_ir.Model` or a PyTorch module (with `example_inputs`).
@@ -43,6 +48,8 @@ def quantize(
             (or `name.0`, `name.1` and so on, one whole input each); or a sequence of mappings, one for each sample. Not needed with
             `weights`, which rounds better with it.
         options: see `QuantizationOptions`; its fields may be given as keywords instead.
+        evaluate: samples to measure errors on, likewise; a share of `calibrate` where there are none. Where `accuracy` is a
+            function of the user's, samples may hold arrays that are no inputs of the model, such as labels.
 
     Raises:
         UnusableCalibration, MissingInput, UnknownInput, WrongType, WrongShape: the data do not fit the model, are too few,
@@ -51,34 +58,35 @@ def quantize(
         NothingToQuantise: no operator can be quantised, or none within the error that is allowed.
         UnknownOperatorName: there is no operator of a name in `keep_float`.
         NoReference: the model cannot be evaluated.
+        MetricFails, UnusableSamples: the measure in `accuracy` cannot be taken.
         BadOption, UsageError: an option or the model is not usable.
     """
     settled = replace(options or QuantizationOptions(), **given)  # type: ignore[arg-type]
     original = to_model(model, example_inputs=example_inputs)
     settle_defaults(original, {})
     require_float(original)
-    data = None if calibrate is None else _samples(original, calibrate)
-    if settled.weights is not None:
-        graph = canonical(original, settled)
-        made = quantized_weights_only(graph, data, settled)
-    elif data is None:
+    more = settled.accuracy is not None and bool(parse_accuracy(settled.accuracy).path)
+    data = None if calibrate is None else _samples(original, calibrate, "--calibrate", more=more)
+    if data is None and settled.weights is None:
         raise UnusableCalibration(reason="there is none, and scales of activations follow from it")
+    if data is None and evaluate is not None:
+        raise BadOption(option="--evaluate", value="given without --calibrate", advice="Give both, or neither")
+    held = None if evaluate is None else _samples(original, evaluate, "--evaluate", more=more)
+    graph = canonical(original, settled)
+    if settled.weights is not None:
+        made = quantized_weights_only(graph, data, settled, held)
     else:
-        graph = canonical(original, settled)
-        made = quantized(graph, data, settled)
+        assert data is not None
+        made = quantized(graph, data, settled, held)
     return QuantizedModel(externalised(made.model, graph.model), made.report)
 
 
-def _samples(model: ir.Model, calibrate: Calibration) -> list[Mapping[str, np.ndarray]]:
-    if isinstance(calibrate, str | Path):
-        return samples(model, _read(Path(calibrate)))
-    if isinstance(calibrate, Mapping):
-        return samples(model, calibrate)
-    numbered = {f"{name}.{at}": array for at, one in enumerate(calibrate) for name, array in one.items()}
-    return samples(model, numbered)
-
-
-def _read(path: Path) -> Mapping[str, np.ndarray]:
-    from bricolage.verify.inputs import read_arrays
-
-    return read_arrays(path, "--calibrate")
+def _samples(model: ir.Model, given: Calibration, option: str, *, more: bool) -> list[Sample]:
+    if isinstance(given, str | Path):
+        return samples(model, read_arrays(Path(given), option), more=more)
+    if isinstance(given, Mapping):
+        return samples(model, given, more=more)
+    own = {value.name for value in model.graph.inputs}
+    inputs = {f"{name}.{at}": a for at, one in enumerate(given) for name, a in one.items() if name in own or not more}
+    others = [{name: array for name, array in one.items() if more and name not in own} for one in given]
+    return [{**one, **other} for one, other in zip(samples(model, inputs), others, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.products import require_float
-from bricolage.quantization.samples import doubts, require_telling, samples, split
+from bricolage.quantization.samples import doubts, inputs_of, require_telling, samples, split
 from bricolage.verify.accuracy import AccuracyDemand
 from bricolage.verify.held_back import GivenSamples, HeldBackData, Sample, most_samples, spread
 from bricolage.verify.inputs import not_finite, read_arrays
@@ -109,12 +109,11 @@ def samples_of(graph: Graph, given: GivenData, options: Options) -> GivenSamples
     if len(kept) > most:
         _LOG.warning("accuracy is judged on %d of %d samples: references of all would take too long", most, len(kept))
     told = f"{min(len(kept), most)} sample{'s' * (min(len(kept), most) != 1)} {origin}"
-    own = {info.name for info in graph.inputs}
-    calibration = tuple({name: one[name] for name in one if name in own} for one in calibration)
     if given.calibrate is not None:
         require_float(graph.model)
-        require_telling(calibration)
-        for doubt in doubts(calibration, kept):
+        seen, others = ([inputs_of(graph.model, one) for one in part] for part in (calibration, kept))
+        require_telling(seen)
+        for doubt in doubts(seen, others):
             _LOG.warning("--calibrate: %s", doubt)
     return GivenSamples(calibration, HeldBackData(demand, spread(kept, most), told))
 
@@ -141,20 +140,13 @@ def divided(graph: Graph, arrays: Arrays, option: str, *, more: bool) -> tuple[S
         reason = f"input '{missing[0]}' is missing" if missing else f"the model has no input '{unknown[0]}'"
         raise _unusable(graph, option, reason)
     try:
-        found = samples(graph.model, {name: array for name, array in arrays.items() if name not in unknown})
+        found = samples(graph.model, arrays, more=more)
     except BricolageError as error:
         raise _unusable(graph, option, error.sentence) from error
     for number, sample in enumerate(found):
-        if bad := not_finite(sample):
+        if bad := not_finite(inputs_of(graph.model, sample)):
             raise _unusable(graph, option, f"'{bad[0]}' of sample {number} holds NaN or infinite numbers")
-    count = len(found)
-    extra: dict[str, Sequence[np.ndarray]] = {}
-    for name in unknown:
-        rows = np.asarray(arrays[name])
-        if not rows.ndim or len(rows) % count:
-            raise _unusable(graph, option, f"'{name}' has not as many rows as there are samples ({count})")
-        extra[name] = np.split(rows, count)
-    return tuple({**one, **{name: part[number] for name, part in extra.items()}} for number, one in enumerate(found))
+    return tuple(found)
 
 
 def _unusable(graph: Graph, option: str, reason: str) -> UnusableSamples:

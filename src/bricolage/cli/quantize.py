@@ -75,6 +75,20 @@ MaxError = Annotated[
         help="Relative, on held-back samples: operators that cost most stay float until it holds. inf quantises all.",
     ),
 ]
+Accuracy = Annotated[
+    str | None,
+    typer.Option(
+        "--accuracy",
+        metavar="METRIC",
+        help="What must hold as well: sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X; operators stay float until it does.",
+    ),
+]
+Evaluate = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate", metavar="FILE", help="Samples (.npz) to measure errors on; default: a part of --calibrate."
+    ),
+]
 HeldBack = Annotated[
     float, typer.Option("--held-back", metavar="SHARE", help="Share of the samples that calibration does not see.")
 ]
@@ -108,11 +122,12 @@ Sums = Annotated[
     typer.Option("--sums", help="Quantise residual sums too: faster in ONNX Runtime, and less accurate."),
 ]
 FloatResults = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--float-results",
+        "--float-results/--no-float-results",
         help="Results of convolutions in front of a HardSwish or the like stay float: more accurate, and slower in ONNX Runtime, "
-        "which computes these convolutions in float32.",
+        "which computes these convolutions in float32. Default: where that leaves more in integers at the accuracy asked for.",
+        show_default=False,
     ),
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
@@ -132,6 +147,8 @@ def quantize(
     percentile: Percentile = 99.99,
     keep_float: KeepFloat = None,
     max_error: MaxError = 0.1,
+    accuracy: Accuracy = None,
+    evaluate: Evaluate = None,
     held_back: HeldBack = 0.25,
     pair_safe: PairSafe = True,
     smooth: Smooth = 0.5,
@@ -139,7 +156,7 @@ def quantize(
     outliers: Outliers = True,
     correct_bias: CorrectBias = True,
     sums: Sums = False,
-    float_results: FloatResults = False,
+    float_results: FloatResults = None,
     html: Html = None,
     as_json: a.Json = False,
 ) -> None:
@@ -152,7 +169,7 @@ def quantize(
     from bricolage.quantization.options import QuantizationOptions
 
     given = dict(locals())
-    for file in (model, calibrate):
+    for file in (model, calibrate, evaluate):
         if file is not None and not file.exists():
             raise errors.MissingFile(path=file)
     if out.resolve() == model.resolve():
@@ -167,7 +184,7 @@ def quantize(
     with output.stdout_kept():
         from bricolage.api.quantize import quantize as run
 
-        found = run(model, calibrate, options)
+        found = run(model, calibrate, options, evaluate=evaluate)
         found.save(out)
     from bricolage.report import quantization
 

@@ -42,6 +42,9 @@ class Item(ABC):
     """Something that could be measured."""
 
     name: str
+    asked: ClassVar[bool] = False
+    """Whether the user asked for it by an option of its own: it has its turn before all others, and under an effort's own budget
+    time of its own on top."""
 
     @abstractmethod
     def promise(self, state: DecisionState) -> Promise | None:
@@ -59,8 +62,8 @@ class Item(ABC):
 
 
 class Agenda(Stage[DecisionState]):
-    """Takes the item with the highest gain for its seconds, weighed by its chance, until none can gain more than what counts as a
-    gain, or the time does not reach for any that could."""
+    """Takes what the user asked for, then the item with the highest gain for its seconds, weighed by its chance, until none can
+    gain more than what counts as a gain, or the time does not reach for any that could."""
 
     name: ClassVar[str] = "agenda"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
@@ -103,7 +106,10 @@ class Agenda(Stage[DecisionState]):
 
     @staticmethod
     def _run(item: Item, promise: Promise, state: DecisionState, deadline: Deadline) -> None:
-        before, began = state.incumbent_ms, deadline.clock()
+        before = state.incumbent_ms
+        if _on_top(item, state) and not deadline.interrupted:
+            deadline.grant(promise.seconds)
+        began = deadline.clock()
         outcome: ItemOutcome = "interrupted"
         try:
             item.run(state, deadline)
@@ -127,11 +133,22 @@ class Agenda(Stage[DecisionState]):
 def _next(waiting: Sequence[Item], state: DecisionState, deadline: Deadline) -> tuple[Item, Promise] | None:
     """The item to take, with its promise."""
     left = deadline.left
-    if left <= 0.0:
+    if deadline.interrupted or (left <= 0.0 and not any(_on_top(item, state) for item in waiting)):
         return None
     promises = [(item, found) for item in waiting if (found := item.promise(state)) is not None]
-    able = [(item, found) for item, found in promises if found.gain > THRESHOLD and found.seconds <= left]
-    return max(able, key=lambda one: one[1].chance * one[1].gain / max(one[1].seconds, 0.1), default=None)
+    able = [
+        (item, found)
+        for item, found in promises
+        if found.gain > THRESHOLD and (_on_top(item, state) or found.seconds <= left > 0.0)
+    ]
+    return max(
+        able, key=lambda one: (one[0].asked, one[1].chance * one[1].gain / max(one[1].seconds, 0.1)), default=None
+    )
+
+
+def _on_top(item: Item, state: DecisionState) -> bool:
+    """Whether an item's time is no part of the budget: it was asked for, and no budget was."""
+    return item.asked and state.session.options.budget_s is None
 
 
 def _left(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | None:

@@ -38,6 +38,8 @@ _EVALUATIONS = 3.0
 class QuantisedGraphItem(Item):
     """A graph that calibration, or storing weights in fewer bits, makes of the original."""
 
+    asked = True
+
     def __init__(self, variant: str) -> None:
         """Which one."""
         self._variant = variant

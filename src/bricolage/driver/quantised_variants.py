@@ -48,10 +48,12 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenS
 
     Raises:
         NothingToQuantise, UnusableCalibration, AlreadyQuantised, OpsetOutOfReach, NoReference
+        MetricFails, UnusableSamples: the accuracy asked for cannot be measured.
     """
     calibration = samples.calibration if samples is not None else ()
     wanted = QuantizationOptions(
         max_error=accepted(options),
+        accuracy=options.accuracy if calibration and options.accuracy != "relative" else None,
         errors_by_operator=False,
         weights=options.weights if name != CALIBRATED else None,
         seed=abs(options.seed) % 2**31,

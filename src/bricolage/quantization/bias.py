@@ -1,38 +1,133 @@
 """Biases that take up the mean error of rounding (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
-Correction", ICCV 2019). It is measured, for each product by itself on what the float model hands it: so it counts what rounds in
-activations too, where many numbers lie at one place between two steps (behind a HardSwish most do), and what padding leaves out."""
+Correction", ICCV 2019). It is measured, so that it counts what rounds in activations too, where many numbers lie at one place
+between two steps (behind a HardSwish most do), and what padding leaves out.
+
+Of each product by itself, on what the float model hands it; or in the order of the graph, on what the integers before it hand it,
+their biases being corrected: so it also takes up what a rectifier makes of the noise in front of it, whose mean is not zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.graph.extract import extract
 from bricolage.graph.folding import known
-from bricolage.graph.graph import Graph
+from bricolage.graph.graph import Graph, Region
 from bricolage.quantization.insertion import Scales, with_rounded_copies
 from bricolage.quantization.products import WeightedProduct
 from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
+from bricolage.work.values import ModelValue
 
 _SAMPLES = 8
-"""On which means are taken."""
+"""On which means are taken, of each product by itself, ..."""
+_IN_ORDER = 16
+"""... and in order, where errors of means add up."""
+_MOST_BYTES = 1 << 30
+"""Of results of products that are held at a time: with larger ones there are fewer samples."""
 
 
 def corrected_biases(
     graph: Graph, seen: Sequence[Sample], products: Sequence[WeightedProduct], scales: Scales
 ) -> dict[str, np.ndarray]:
-    """New biases of the products that have one, float32, by what the product computes."""
-    shifted = {one.output: known(graph.constants[one.bias]) for one in products if one.bias is not None}
-    able = [one for one in products if one.output in shifted]
+    """New biases of the products that have one, float32, by what the product computes: each measured by itself."""
+    able = [one for one in products if one.bias is not None]
+    return _moved(graph, able, {}, _shifts(graph.model, seen[:_SAMPLES], able, scales)) if able else {}
+
+
+def biases_in_order(
+    graph: Graph,
+    seen: Sequence[Sample],
+    products: Sequence[WeightedProduct],
+    scales: Scales,
+    make: Callable[[Scales], ir.Model],
+) -> dict[str, np.ndarray]:
+    """The same, measured one after another behind integers that are corrected.
+
+    Args:
+        scales: with biases to begin with.
+        make: gives the model with its products in integers.
+    """
+    able = {one.output: one for one in products if one.bias is not None}
     if not able:
         return {}
-    shifts = _shifts(graph.model, seen[:_SAMPLES], able, scales)
+    outputs = list(able)
+    evaluate = Evaluator(graph.model, dtype=np.float32, keep=outputs)
+    right: list[dict[str, np.ndarray]] = []
+    values: list[dict[str, ModelValue]] = []
+    for sample in seen[:_IN_ORDER]:
+        found = evaluate(sample)
+        right.append({name: _mean(np.asarray(found[name]), one) for name, one in able.items()})
+        values.append(dict(sample))
+        if len(values) * sum(np.asarray(found[name]).nbytes for name in outputs) > _MOST_BYTES:
+            break
+    shifts: dict[str, np.ndarray] = {}
+    for piece in _pieces(Graph(make(scales)), graph, able):
+        run, product = Evaluator(piece.model, dtype=np.float32), piece.product
+        for one in values:
+            one.update(run({name: one[name] for name in piece.inputs}))
+        arrays = [np.asarray(one[piece.result]) for one in values]
+        shift = np.mean([_mean(a, product) - r[product.output] for a, r in zip(arrays, right, strict=True)], axis=0)
+        sizes = [-1 if axis == product.activation_axis % arrays[0].ndim else 1 for axis in range(arrays[0].ndim)]
+        for one, array in zip(values, arrays, strict=True):
+            one[piece.result] = (array - shift.reshape(sizes)).astype(array.dtype)
+            for name in piece.last:
+                del one[name]
+        shifts[product.output] = shift
+    return _moved(graph, list(able.values()), scales.biases, shifts)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Operators of a model up to one of its products."""
+
+    model: ir.Model
+    inputs: tuple[str, ...]
+    last: tuple[str, ...]
+    """Of these, what no later piece reads."""
+    product: WeightedProduct
+    result: str
+    """What the product computes in this model."""
+
+
+def _pieces(made: Graph, graph: Graph, able: Mapping[str, WeightedProduct]) -> Iterator[_Piece]:
+    """A model in pieces that end with its products, as far as the last of them. `graph`: in float, with the same nodes."""
+    names = {operator.node.name: operator.outputs[0].name or "" for operator in graph.operators}
+    ends = [operator for operator in made.operators if names.get(operator.node.name, "") in able]
+    starts = [0, *(operator.number + 1 for operator in ends)]
+    regions = [Region(made, (1 << end.number + 1) - (1 << start)) for start, end in zip(starts[:-1], ends, strict=True)]
+    inputs = [tuple(value.name or "" for value in region.inputs) for region in regions]
+    last_read = {name: at for at, own in enumerate(inputs) for name in own}
+    for at, (region, end) in enumerate(zip(regions, ends, strict=True)):
+        last = tuple(name for name in inputs[at] if last_read[name] == at)
+        yield _Piece(extract(region), inputs[at], last, able[names[end.node.name]], end.outputs[0].name or "")
+
+
+def _moved(
+    graph: Graph,
+    products: Sequence[WeightedProduct],
+    begun: Mapping[str, np.ndarray],
+    shifts: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
-    for name, bias in shifted.items():
-        if bias is not None and np.isfinite(shifts[name]).all():
-            found[name] = (np.broadcast_to(bias.reshape(-1), shifts[name].shape) - shifts[name]).astype(np.float32)
+    for one in products:
+        shift = shifts.get(one.output)
+        bias = begun.get(one.output)
+        if bias is None and one.bias is not None:
+            bias = known(graph.constants[one.bias])
+        if bias is not None and shift is not None and np.isfinite(shift).all():
+            found[one.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
+    return found
+
+
+def _mean(array: np.ndarray, product: WeightedProduct) -> np.ndarray:
+    """Of each channel of a product's result."""
+    rows = np.moveaxis(array.astype(np.float64), product.activation_axis, -1)
+    found: np.ndarray = rows.reshape(-1, rows.shape[-1]).mean(axis=0)
     return found
 
 

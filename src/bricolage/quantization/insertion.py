@@ -30,7 +30,6 @@ class Scales:
     weights: Mapping[str, QuantisedWeights]
     biases: Mapping[str, np.ndarray] = field(default_factory=dict)
     """In the place of the operators' own, by what their product computes."""
-    """By what their product computes."""
 
 
 def source_of_range(value: ir.Value, paired: Collection[str]) -> str:

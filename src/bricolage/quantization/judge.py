@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.products import WeightedProduct
-from bricolage.verify.accuracy import agreement
+from bricolage.quantization.samples import inputs_of
+from bricolage.verify.accuracy import AccuracyDemand, Reached, agreement
 from bricolage.verify.compare import relative_error
 from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
@@ -25,35 +27,75 @@ class Judgement:
     typical: float
     mean: float
     agreement: float | None
+    met: bool
+    """Whether it is as accurate as asked for."""
+    reached: Reached | None
+    """By the measure that was asked for; None where none was."""
 
 
 class Judge:
-    """Holds the float64 answers to some samples.
+    """Holds the float64 answers to some samples, and what accuracy is asked for on them.
 
     Raises:
         NoReference: the model cannot be evaluated.
+        MissingFile, MetricFails, UnusableSamples: the measure that is asked for cannot be taken.
     """
 
-    def __init__(self, model: ir.Model, samples: Sequence[Sample]) -> None:
+    def __init__(self, model: ir.Model, samples: Sequence[Sample], options: QuantizationOptions) -> None:
+        """`samples`: inputs by name, and what else a measure of the user's reads."""
         self._samples = samples
+        self._given = [inputs_of(model, sample) for sample in samples]
+        self._limit = options.max_error
+        self._demand = AccuracyDemand(options.accuracy, 1.0) if options.accuracy is not None else None
         evaluate = Evaluator(model)
-        self._right = [list(evaluate(sample).values()) for sample in samples]
+        self._right = [evaluate(sample) for sample in self._given]
+        if self._demand is not None:
+            self._demand.judged(self._right, self._right, samples)
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is asked for that an answer could miss."""
+        return self._limit is not None or self._demand is not None
+
+    @property
+    def asked(self) -> str:
+        """In words: "an error of at most 0.1 and top-1 agreement of at least 0.99"."""
+        error = f"an error of at most {self._limit:g}" if self._limit is not None else ""
+        measure = self._demand.asked if self._demand is not None else ""
+        return " and ".join(filter(None, (error, measure)))
 
     def of(self, model: ir.Model) -> Judgement:
         """How far a model's answers are off, its integers being exact."""
         evaluate = Evaluator(model)
-        return self._judged([list(evaluate(sample).values()) for sample in self._samples])
+        return self._judged(lambda sample: list(evaluate(sample).values()))
 
-    def error(self, switched: SwitchedModel, on: Collection[str], most: int | None = None) -> float:
-        """The largest error with some products in integers, on at most `most` samples."""
-        pairs = list(zip(self._samples, self._right, strict=True))[:most]
-        return max(relative_error(switched(sample, on), right) for sample, right in pairs)
+    def of_switched(self, model: SwitchedModel, on: Collection[str]) -> Judgement:
+        """The same with some products in integers, in float32."""
+        return self._judged(lambda sample: model(sample, on))
 
-    def _judged(self, answers: Sequence[Sequence[ModelValue]]) -> Judgement:
-        errors = [relative_error(answer, right) for answer, right in zip(answers, self._right, strict=True)]
-        same = [_agreement(answer[0], right[0]) for answer, right in zip(answers, self._right, strict=True)]
+    def error(self, model: SwitchedModel, on: Collection[str], most: int | None = None) -> float:
+        """The median error with some products in integers, on at most `most` samples: that one answer tips over says little."""
+        pairs = list(zip(self._given, self._right, strict=True))[:most]
+        return median(relative_error(model(sample, on), list(right.values())) for sample, right in pairs)
+
+    def _judged(self, answer: Callable[[Sample], Sequence[ModelValue]]) -> Judgement:
+        answers = [answer(sample) for sample in self._given]
+        pairs = [(answer, list(right.values())) for answer, right in zip(answers, self._right, strict=True)]
+        errors = [relative_error(answer, right) for answer, right in pairs]
+        same = [_agreement(answer[0], right[0]) for answer, right in pairs]
         known = [one for one in same if one is not None]
-        return Judgement(max(errors), median(errors), fmean(errors), float(np.mean(known)) if known else None)
+        reached: Reached | None = None
+        if self._demand is not None:
+            named = [dict(zip(right, answer, strict=True)) for answer, right in zip(answers, self._right, strict=True)]
+            reached = self._demand.judged(named, self._right, self._samples)
+        return Judgement(
+            max(errors),
+            median(errors),
+            fmean(errors),
+            float(np.mean(known)) if known else None,
+            (self._limit is None or max(errors) <= self._limit) and (reached is None or reached.met),
+            reached,
+        )
 
 
 class SwitchedModel:

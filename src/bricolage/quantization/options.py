@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bricolage.errors import BadOption
+from bricolage.option_words import parse_accuracy
 from bricolage.options import BOUNDS, WEIGHTS, Weights
 
 Observer = Literal["minmax", "percentile", "mse", "entropy"]
@@ -38,13 +39,17 @@ class QuantizationOptions:
     """Whether a bias takes up the mean error that rounding makes."""
     sums: bool = False
     """Whether residual sums are quantised too, which runtimes compute faster and less accurately."""
-    float_results: bool = False
+    float_results: bool | None = None
     """Whether results of convolutions stay float where no product reads them as they are, in front of a HardSwish for example: more
-    accurate, and ONNX Runtime then computes these convolutions in float32. OpenVINO and the native engine multiply bytes."""
+    accurate, and ONNX Runtime then computes these convolutions in float32. OpenVINO and the native engine multiply bytes. None:
+    where that leaves more work in integers at the accuracy asked for."""
     keep_float: tuple[str, ...] = ()
     """Operators, or types of operators, that stay as they are."""
     max_error: float | None = BOUNDS["low"]
     """Relative, on held-back samples: operators that cost most stay float until it holds. None quantises all that can be."""
+    accuracy: str | None = None
+    """What must hold as well on held-back samples: `sqnr=DB`, `cosine=X`, `top1=SHARE`, or `FILE.py:FUNCTION>=X` (see
+    `bricolage.verify.accuracy`)."""
     errors_by_operator: bool = True
     """Whether the error of each operator is measured, also where all of them are quantised: an evaluation for each."""
     held_back: float = 0.25
@@ -93,3 +98,5 @@ class QuantizationOptions:
         for option, word, known in words:
             if word is not None and word not in known:
                 raise BadOption(option=option, value=word, advice=f"Use one of: {', '.join(known)}")
+        if self.accuracy is not None and parse_accuracy(self.accuracy).limit is None:
+            raise BadOption(option="--accuracy", value=self.accuracy, advice="--max-error limits the relative error")

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from bricolage.frontends.maps import restore
 from bricolage.graph.extract import write_whole
+from bricolage.verify.accuracy import Reached
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class QuantizationReport:
     bytes: tuple[int, int]
     """Of weights, before and after."""
     warnings: tuple[str, ...] = ()
+    reached: Reached | None = None
+    """By the measure that was asked for, on held-back samples; None where none was."""
 
     @property
     def quantised(self) -> tuple[OperatorOutcome, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -11,18 +12,19 @@ import onnx_ir as ir
 from bricolage.errors import NothingToQuantise
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
-from bricolage.quantization.bias import corrected_biases
+from bricolage.graph.work import flops
+from bricolage.quantization.bias import biases_in_order, corrected_biases
 from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
-from bricolage.quantization.judge import Judge, SwitchedModel
+from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
 from bricolage.quantization.migration import migrated
 from bricolage.quantization.observers import AffineScale, Function, observed, unchanged
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.outliers import apart, outlier_channels
 from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
-from bricolage.quantization.samples import doubts, require_telling, split
-from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
+from bricolage.quantization.samples import divided, doubts, inputs_of
+from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
 from bricolage.quantization.statistics import ActivationStatistics, collected
 from bricolage.quantization.weights import QuantisedWeights, quantised_weights
 from bricolage.verify.held_back import Sample
@@ -34,16 +36,22 @@ _GONE = 0.9
 _COMPARED = 4
 """Samples on which it is seen whether moving outliers helps. Their mean error decides: one answer that tips over says little."""
 _WORTH = 0.9
-"""What of the error is left at most where some channels are multiplied apart."""
+"""What of the error is left at most where some channels are multiplied apart, or biases fitted to samples in order."""
 _DEFAULT = QuantizationOptions()
 
 
-def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOptions = _DEFAULT) -> QuantizedModel:
+def quantized(
+    graph: Graph,
+    samples: Sequence[Sample],
+    options: QuantizationOptions = _DEFAULT,
+    held_back: Sequence[Sample] | None = None,
+) -> QuantizedModel:
     """Quantises what multiplies with constant weights: u8 activations with one scale each, s8 weights with one for each channel.
 
     Args:
         graph: simplified (see `bricolage.graph.prepare`), in opset 13 at least; its dimensions may be open. It is not changed.
-        samples: inputs by name, as the model will see them. A share of them is held back, to measure errors on.
+        samples: inputs by name, as the model will see them, and what else a measure of the user's reads.
+        held_back: samples to measure errors on; a share of `samples` where there are none.
 
     Raises:
         UnusableCalibration: samples are too few, constant or not finite.
@@ -51,10 +59,10 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
         NothingToQuantise: it has no product with constant weights, or none within the error that is allowed.
         UnknownOperatorName: there is no operator of a name that is to stay float.
         NoReference: the model cannot be evaluated.
+        MissingFile, MetricFails, UnusableSamples: the measure that is asked for cannot be taken.
     """
     require_float(graph.model)
-    require_telling(samples)
-    seen, held = split(samples, options.held_back)
+    seen, held = divided(graph.model, samples, held_back, options.held_back)
     able, refused = products(graph)
     require_names(options.keep_float, able, refused)
     if not list(chosen(able, options.keep_float)):
@@ -62,37 +70,133 @@ def quantized(graph: Graph, samples: Sequence[Sample], options: QuantizationOpti
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
             advice="Keep fewer operators float, or leave the model as it is",
         )
-    judge = Judge(graph.model, held)
-    graph, found = _better(graph, seen, options)
-    able, refused = products(graph)
-    float_results = options.float_results
-    paired = with_pairs(graph.model, found.products, found.scales, float_results=float_results, switched=True)
-    switched = SwitchedModel(paired, found.products)
-    kept = kept_float(switched, found.products, judge, options.max_error, each=options.errors_by_operator)
-    kept = KeptFloat({**found.useless, **kept.reasons}, kept.errors)
-    if not found.products:
-        raise NothingToQuantise(
-            reason=next(iter(found.useless.values())), advice="Look at what computes it, or try --observer percentile"
+    judge = Judge(graph.model, held, options)
+    best = _most_in_integers([_Form(graph, seen, judge, one) for one in _forms(graph, able, options)], judge)
+    told = doubts(seen, [inputs_of(graph.model, one) for one in held])
+    if best.options.float_results and options.float_results is None:
+        told.append(
+            "results in front of functions such as HardSwish stay float, which leaves more in integers: OpenVINO and bricolage "
+            "multiply bytes there, ONNX Runtime computes these convolutions in float32 (--no-float-results)"
         )
-
-    def make(taking: Sequence[WeightedProduct]) -> ir.Model:
-        return with_pairs(graph.model, taking, found.scales, sums=options.sums, float_results=float_results)
-
-    kept, taking, judged = confirmed(kept, found.products, judge, options.max_error, make)
-    model = make(taking)
-    weight_errors = {name: one.error for name, one in found.scales.weights.items()}
-    outcomes = kept.outcomes(graph, able, refused, weight_errors, options.keep_float)
+    weight_errors = {name: one.error for name, one in best.found.scales.weights.items()}
+    able, refused = products(best.graph)
     report = QuantizationReport(
-        outcomes,
-        judged.largest,
-        judged.typical,
-        judged.agreement,
+        best.kept.outcomes(best.graph, able, refused, weight_errors, options.keep_float),
+        best.judged.largest,
+        best.judged.typical,
+        best.judged.agreement,
         len(seen),
         len(held),
-        (weight_bytes(graph.model), weight_bytes(model)),
-        tuple(doubts(seen, held)),
+        (weight_bytes(graph.model), weight_bytes(best.model)),
+        tuple(told),
+        best.judged.reached,
     )
-    return QuantizedModel(model, report)
+    return QuantizedModel(best.model, report)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A model in QDQ form that is accurate enough."""
+
+    graph: Graph
+    found: _Scaled
+    kept: KeptFloat
+    judged: Judgement
+    model: ir.Model
+    work: float
+    """Of the products in integers, in operations."""
+    options: QuantizationOptions
+
+
+class _Form:
+    """One way to place pairs. Its scales are found when it has its first turn."""
+
+    def __init__(self, graph: Graph, seen: Sequence[Sample], judge: Judge, options: QuantizationOptions) -> None:
+        self._seen, self._judge, self._options = seen, judge, options
+        self._given = graph
+
+    @cached_property
+    def _scales(self) -> tuple[Graph, _Scaled]:
+        return _better(self._given, self._seen, self._options)
+
+    @cached_property
+    def _sensitivity(self) -> Sensitivity:
+        (graph, found), form = self._scales, bool(self._options.float_results)
+        paired = with_pairs(graph.model, found.products, found.scales, float_results=form, switched=True)
+        work = _work(graph, found.products, self._options)
+        return Sensitivity(SwitchedModel(paired, found.products), found.products, self._judge, work, self._made)
+
+    def _made(self, taking: Sequence[WeightedProduct]) -> ir.Model:
+        graph, found = self._scales
+        scales = found.scales
+        if found.in_order and len(taking) < len(found.products):
+            scales = _in_order(graph, self._seen, replace(found, products=list(taking)), self._options)
+        return _with_pairs(graph, taking, scales, self._options)
+
+    def made(self, most_float: int | None, least: float) -> _Made | None:
+        """The model with as few products in float as the accuracy asked for needs; None where it needs more than `most_float`, or
+        leaves no more than `least` operations in integers.
+
+        Raises:
+            NothingToQuantise: no activation is of any use in bytes.
+        """
+        graph, found = self._scales
+        if not found.products:
+            raise NothingToQuantise(
+                reason=next(iter(found.useless.values())),
+                advice="Look at what computes it, or try --observer percentile",
+            )
+        sensitivity = self._sensitivity
+        result = sensitivity.kept_float(most_float, least, each=self._options.errors_by_operator)
+        if result is None:
+            return None
+        kept = KeptFloat({**found.useless, **result.kept.reasons}, result.kept.errors)
+        model = self._made(result.taking)
+        return _Made(graph, found, kept, result.judged, model, sensitivity.work_of(result.taking), self._options)
+
+
+def _most_in_integers(forms: Sequence[_Form], judge: Judge) -> _Made:
+    """With everything in integers in the first of the forms that bears it, unless a form before it leaves more work in integers
+    with some products in float.
+
+    Raises:
+        NothingToQuantise: no form bears any.
+    """
+    best: _Made | None = None
+    tried: list[_Form] = []
+    for form in forms:
+        tried.append(form)
+        if (best := form.made(0, 0.0)) is not None:
+            tried.pop()
+            break
+    for form in tried:
+        best = form.made(None, best.work if best is not None else 0.0) or best
+    if best is None:
+        raise nothing_left(judge)
+    return best
+
+
+def _forms(
+    graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
+) -> tuple[QuantizationOptions, ...]:
+    """With results of convolutions in bytes, and in float, in the order in which that is tried."""
+    taking = list(chosen(able, options.keep_float))
+    both = {form: quantised_values(graph.model, taking, options.sums, form) for form in (False, True)}
+    given = options.float_results
+    forms = ((False, True) if both[False] != both[True] else (False,)) if given is None else (given,)
+    return tuple(replace(options, float_results=form) for form in forms)
+
+
+def _work(graph: Graph, taking_part: Sequence[WeightedProduct], options: QuantizationOptions) -> dict[str, float]:
+    """Operations that integers speed up of each product, by what it computes; of open sizes as if they were one. Half of a
+    convolution's, where its result stays float: not every runtime then multiplies bytes."""
+    paired = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
+    part = {one.output: 1.0 if one.op_type != "Conv" or one.end in paired else 0.5 for one in taking_part}
+    return {
+        name: part[name] * flops(operator)
+        for operator in graph.operators
+        if (name := operator.outputs[0].name or "") in part
+    }
 
 
 @dataclass(frozen=True)
@@ -105,20 +209,37 @@ class _Scaled:
     """Why products whose activation is of no use in bytes stay float, by what they compute."""
     outliers: dict[str, np.ndarray]
     """Channels that would gain from a product of their own, by name of the activation."""
+    in_order: bool = False
+    """Whether biases were measured behind the integers in front of them."""
+
+
+def _with_pairs(
+    graph: Graph, taking: Sequence[WeightedProduct], scales: Scales, options: QuantizationOptions
+) -> ir.Model:
+    return with_pairs(graph.model, taking, scales, sums=options.sums, float_results=bool(options.float_results))
+
+
+def _in_order(graph: Graph, seen: Sequence[Sample], found: _Scaled, options: QuantizationOptions) -> Scales:
+    """The scales with biases that were measured behind the integers in front of them."""
+
+    def make(scales: Scales) -> ir.Model:
+        return _with_pairs(graph, found.products, scales, options)
+
+    biases = biases_in_order(graph, seen, found.products, found.scales, make)
+    return replace(found.scales, biases={**found.scales.biases, **biases})
 
 
 def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
-    """The graph as it is, or with outliers moved into weights, or with some channels multiplied apart, whichever is nearest to
-    float on samples that calibration sees. Products of their own must make up for the time that they take."""
-    judge = Judge(graph.model, seen[:_COMPARED])
+    """The graph as it is, or with outliers moved into weights, or with some channels multiplied apart, and with biases measured
+    product by product or in order, whichever is nearest to float on samples that calibration sees. Products of their own must make
+    up for the time that they take."""
+    judge = Judge(graph.model, seen[:_COMPARED], replace(options, max_error=None, accuracy=None))
 
     def able(of: Graph) -> list[WeightedProduct]:
         return list(chosen(products(of)[0], options.keep_float))
 
     def error(of: Graph, found: _Scaled) -> float:
-        return judge.of(
-            with_pairs(of.model, found.products, found.scales, sums=options.sums, float_results=options.float_results)
-        ).mean
+        return judge.of(_with_pairs(of, found.products, found.scales, options)).mean
 
     best, found = graph, _scaled(graph, able(graph), seen, options)
     lowest: float | None = None
@@ -132,8 +253,13 @@ def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) 
         other = apart(best, able(best), found.outliers)
         split_up = _scaled(other, able(other), seen, options, found.outliers)
         lowest = error(best, found) if lowest is None else lowest
-        if len(split_up.useless) <= len(found.useless) and error(other, split_up) < _WORTH * lowest:
-            best, found = other, split_up
+        if len(split_up.useless) <= len(found.useless) and (apart_error := error(other, split_up)) < _WORTH * lowest:
+            best, found, lowest = other, split_up, apart_error
+    if options.correct_bias and len(found.products) > 1:
+        lowest = error(best, found) if lowest is None else lowest
+        settled = replace(found, scales=_in_order(best, seen, found, options), in_order=True)
+        if error(best, settled) < _WORTH * lowest:
+            found = settled
     return best, found
 
 
@@ -145,7 +271,7 @@ def _scaled(
     alone: Mapping[str, np.ndarray] | None = None,
 ) -> _Scaled:
     """`alone`: channels, by activation, that have products of their own."""
-    ranges = quantised_values(graph.model, taking_part, options.sums, options.float_results)
+    ranges = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
     channels = {one.activation: one.activation_axis for one in taking_part}
     wanted = {**dict.fromkeys(ranges, 1), **channels}
     statistics = collected(graph.model, seen, wanted, options.seed, alone)

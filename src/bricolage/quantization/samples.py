@@ -22,13 +22,13 @@ _WIDER = 2.0
 """Times the range that calibration saw, from which on a held-back sample is told."""
 
 
-def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
-    """Inputs by name, one mapping for each sample.
+def samples(model: ir.Model, arrays: Mapping[str, np.ndarray], *, more: bool = False) -> list[Sample]:
+    """Inputs by name, one mapping for each sample; with `more`, arrays that are no inputs go along, such as labels.
 
     Args:
         arrays: for each input either `name.0`, `name.1` and so on, each a whole input; or `name`, whose first axis is the sample.
             An array with the rank of the input itself is cut along its first axis into pieces of the input's size (of one where
-            that is open).
+            that is open). What is no input has a row, or some, for each sample.
 
     Raises:
         UnusableCalibration: inputs have different numbers of samples, or none.
@@ -37,8 +37,11 @@ def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
     inputs = {
         value.name or "": describe(value) for value in model.graph.inputs if value.name not in model.graph.initializers
     }
+    others = {one: np.asarray(array) for one, array in arrays.items() if more and not _is_input(one, inputs)}
     pieces: dict[str, list[np.ndarray]] = {}
     for name, array in arrays.items():
+        if name in others:
+            continue
         stem, _, number = name.rpartition(".")
         if name not in inputs and stem in inputs and number.isdecimal():
             pieces.setdefault(stem, [])
@@ -59,7 +62,18 @@ def samples(model: ir.Model, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
     found = [
         {**unread, **{name: one[number] for name, one in pieces.items()}} for number in range(max(counts.values()))
     ]
-    return [{name: np.asarray(value) for name, value in check(model, one).items()} for one in found]
+    checked = [{name: np.asarray(value) for name, value in check(model, one).items()} for one in found]
+    for name, array in others.items():
+        if not array.ndim or len(array) % len(checked):
+            told = f"'{name}' has not as many rows as there are samples ({len(checked)})"
+            raise UnusableCalibration(reason=told)
+        for sample, rows in zip(checked, np.split(array, len(checked)), strict=True):
+            sample[name] = rows
+    return list(checked)
+
+
+def _is_input(name: str, inputs: Collection[str]) -> bool:
+    return name in inputs or name.rpartition(".")[0] in inputs
 
 
 def _unread(model: ir.Model, given: Collection[str]) -> dict[str, np.ndarray]:
@@ -92,14 +106,14 @@ def _pieces(info: TensorInfo | None, array: np.ndarray) -> list[np.ndarray]:
     return np.split(array, array.shape[0] // size)
 
 
-def require_telling(found: Sequence[Sample]) -> None:
+def require_telling(found: Sequence[Sample], least: int = 2) -> None:
     """Refuses samples that say nothing of what the model will see.
 
     Raises:
-        UnusableCalibration: there are none or one; numbers are not finite; or an input of float numbers is the same everywhere in
-            all samples.
+        UnusableCalibration: there are fewer than `least`, of which one is held back where that is 2; numbers are not finite; or an
+            input of float numbers is the same everywhere in all samples.
     """
-    if len(found) < 2:
+    if len(found) < least:
         told = "1 sample, and one more is needed to measure errors on" if found else "no sample"
         raise UnusableCalibration(reason=f"it holds {told}")
     for name, arrays in _floats(found):
@@ -174,3 +188,22 @@ def split(samples: Sequence[Sample], held_back: float) -> tuple[list[Sample], li
     picked = {int((at + 0.5) * len(samples) / count) for at in range(count)}
     seen = [one for number, one in enumerate(samples) if number not in picked]
     return seen, [samples[number] for number in sorted(picked)]
+
+
+def inputs_of(model: ir.Model, sample: Sample) -> Sample:
+    """What of a sample the model takes: data may hold labels as well."""
+    own = {value.name for value in model.graph.inputs}
+    return {name: array for name, array in sample.items() if name in own}
+
+
+def divided(
+    model: ir.Model, samples: Sequence[Sample], held_back: Sequence[Sample] | None, share: float
+) -> tuple[list[Sample], list[Sample]]:
+    """What calibration sees, inputs alone; and what errors are measured on.
+
+    Raises:
+        UnusableCalibration: samples are too few, constant or not finite.
+    """
+    require_telling([inputs_of(model, one) for one in samples], least=2 if held_back is None else 1)
+    seen, held = split(samples, share) if held_back is None else (samples, list(held_back))
+    return [inputs_of(model, one) for one in seen], held

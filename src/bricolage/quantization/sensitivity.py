@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -13,7 +14,7 @@ from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
 from bricolage.quantization.outcome import OperatorOutcome
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen
 
-_SAMPLES = 2
+_SAMPLES = 4
 """On which each operator alone is measured where some must stay float, else one; all that are held back judge the whole."""
 
 
@@ -46,67 +47,100 @@ class KeptFloat:
         return tuple(sorted(made, key=lambda outcome: order[outcome.name]))
 
 
-def kept_float(
-    switched: SwitchedModel,
-    taking_part: Sequence[WeightedProduct],
-    judge: Judge,
-    limit: float | None,
-    *,
-    each: bool = True,
-) -> KeptFloat:
-    """Measures each product alone; those that cost most stay float, as many as bring the whole below the limit, by bisection.
-    Unless `each` is to be known, none is measured where the whole is below the limit."""
-    outputs = [one.output for one in taking_part]
-    fits = limit is None or not outputs or judge.error(switched, outputs) <= limit
-    if fits and not each:
-        return KeptFloat({}, {})
-    alone = {one: judge.error(switched, {one}, 1 if fits else _SAMPLES) for one in outputs}
-    if fits:
-        return KeptFloat({}, alone)
-    assert limit is not None
-    costly = sorted(outputs, key=lambda one: -alone[one])
-    low, high = 0, len(costly)  # this many float are too few, and this many enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        if judge.error(switched, costly[middle:]) <= limit:
-            high = middle
-        else:
-            low = middle
-    reasons = {one: _reason(alone[one], limit) for one in costly[:high]}
-    return KeptFloat(reasons, alone)
+@dataclass(frozen=True)
+class FloatChoice:
+    """Which products stay float."""
+
+    kept: KeptFloat
+    taking: list[WeightedProduct]
+    """The others."""
+    judged: Judgement
+    """Of the model with these in integers."""
 
 
-def confirmed(
-    kept: KeptFloat,
-    taking_part: Sequence[WeightedProduct],
-    judge: Judge,
-    limit: float | None,
-    make: Callable[[Sequence[WeightedProduct]], ir.Model],
-) -> tuple[KeptFloat, list[WeightedProduct], Judgement]:
-    """What stays float, what does not, and how good that is in float64: the search is in float32, where rounding falls otherwise,
-    so that an eighth more stays float as often as the limit is missed.
+class Sensitivity:
+    """What products in integers cost, and which of them stay float for it."""
 
-    Args:
-        make: gives the model with some products in integers.
+    def __init__(
+        self,
+        switched: SwitchedModel,
+        taking_part: Sequence[WeightedProduct],
+        judge: Judge,
+        work: Mapping[str, float],
+        make: Callable[[Sequence[WeightedProduct]], ir.Model],
+    ) -> None:
+        """
+        Args:
+            work: what each product does, by what it computes: operations, or bytes of weights where these bound it.
+            make: gives the model with some products in integers.
+        """
+        self._switched, self._products, self._judge = switched, taking_part, judge
+        self._work, self._make = work, make
+        self._outputs = [one.output for one in taking_part]
+        self._whole: Judgement | None = None
 
-    Raises:
-        NothingToQuantise: no product is left.
-    """
-    while True:
-        taking = [one for one in taking_part if one.output not in kept.reasons]
-        if not taking:
-            raise NothingToQuantise(
-                reason=f"with any operator in integers the error is above {limit}",
-                advice="Ask for a larger --max-error, give more and better calibration data, or for weights smaller blocks",
-            )
-        judged = judge.of(make(taking))
-        if limit is None or judged.largest <= limit:
-            return kept, taking, judged
-        costly = sorted(taking, key=lambda one: -kept.errors.get(one.output, 0.0))[: max(1, len(taking) // 8)]
-        more = {one.output: _reason(kept.errors.get(one.output), limit) for one in costly}
-        kept = KeptFloat({**kept.reasons, **more}, kept.errors)
+    def work_of(self, taking: Sequence[WeightedProduct]) -> float:
+        """Of these products together."""
+        return sum(self._work[one.output] for one in taking)
+
+    def kept_float(self, most: int | None = None, least: float = 0.0, *, each: bool = True) -> FloatChoice | None:
+        """As many products stay float as bring the whole to the accuracy asked for; None where these are more than `most`, or leave
+        no more than `least` work in integers.
+
+        Those come first that cost most for the time that they save. Errors of products that have nothing to do with each other
+        add up in squares, and what integers save of a product's time is a share of its work: so they are ordered by error² / work.
+        Numbers of them are tried from below, half as many more each time: shares of answers that are the same do not always grow
+        with that number, so that bisection would miss small ones. The search is in float32; what it finds is confirmed in float64,
+        where rounding falls otherwise.
+
+        Args:
+            each: whether the error of each is to be known also where the whole is accurate enough.
+        """
+        count = 0
+        while count < len(self._outputs) and (most is None or count <= most):
+            floats = self._costly[:count] if count else []
+            taking = [one for one in self._products if one.output not in floats]
+            if count and self.work_of(taking) <= least:
+                break
+            judged = self._judged(taking)
+            if judged.met:
+                alone = self._alone if floats else self._measured(1) if each else {}
+                return FloatChoice(KeptFloat({one: self._reason(one) for one in floats}, alone), taking, judged)
+            count += max(1, count // 2)
+        return None
+
+    def _judged(self, taking: Sequence[WeightedProduct]) -> Judgement:
+        is_whole = len(taking) == len(self._products)
+        if is_whole and self._whole is not None:
+            return self._whole
+        outputs = [one.output for one in taking]
+        found = self._judge.of_switched(self._switched, outputs) if self._judge.asks else None
+        if found is None or found.met:
+            found = self._judge.of(self._make(taking))
+        if is_whole:
+            self._whole = found
+        return found
+
+    @cached_property
+    def _alone(self) -> dict[str, float]:
+        return self._measured(_SAMPLES)
+
+    def _measured(self, samples: int) -> dict[str, float]:
+        """The error with each product alone in integers."""
+        return {one: self._judge.error(self._switched, {one}, samples) for one in self._outputs}
+
+    @cached_property
+    def _costly(self) -> list[str]:
+        """Those first that cost most for what integers save of them."""
+        return sorted(self._outputs, key=lambda one: -(self._alone[one] ** 2) / max(self._work[one], 1.0))
+
+    def _reason(self, output: str) -> str:
+        return f"it costs {self._alone[output]:.1e} by itself, and the whole would miss {self._judge.asked}"
 
 
-def _reason(error: float | None, limit: float) -> str:
-    alone = "" if error is None else f"it costs {error:.1e} by itself, and "
-    return f"{alone}the whole would miss {limit:g}"
+def nothing_left(judge: Judge) -> NothingToQuantise:
+    """That the accuracy asked for leaves no product in integers."""
+    return NothingToQuantise(
+        reason=f"with any operator in integers the model misses {judge.asked}",
+        advice="Ask for less accuracy, give more and better calibration data, or for weights smaller blocks",
+    )

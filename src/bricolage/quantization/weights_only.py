@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import NothingToQuantise
+from bricolage.errors import BadOption, NothingToQuantise
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.awq import activation_aware, salient_factors
@@ -19,8 +19,8 @@ from bricolage.quantization.migration import shared_activations, with_factors
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
-from bricolage.quantization.samples import doubts, require_telling, split
-from bricolage.quantization.sensitivity import KeptFloat, confirmed, kept_float
+from bricolage.quantization.samples import divided, doubts, inputs_of
+from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
 from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
@@ -34,23 +34,26 @@ _LARGEST_HESSIAN = 1 << 14
 
 
 def quantized_weights_only(
-    graph: Graph, samples: Sequence[Sample] | None, options: QuantizationOptions
+    graph: Graph,
+    samples: Sequence[Sample] | None,
+    options: QuantizationOptions,
+    held_back: Sequence[Sample] | None = None,
 ) -> QuantizedModel:
     """Quantises the constant weights of MatMul and Gemm in blocks.
 
     Args:
         graph: simplified, in opset 21 at least where the format is `blocks`. It is not changed.
         samples: inputs by name; None where there are none, so that no error is measured and nothing stays float for it.
+        held_back: as for `quantized`.
 
     Raises:
         UnusableCalibration: samples are too few, constant or not finite.
         AlreadyQuantised, UnknownOperatorName: as for `quantized`.
         NothingToQuantise: there is no MatMul or Gemm with constant weights, or none within the error that is allowed.
         NoReference: the model cannot be evaluated.
+        MissingFile, MetricFails, UnusableSamples: as for `quantized`.
     """
     require_float(graph.model)
-    if samples is not None:
-        require_telling(samples)
     able, refused = _able(graph, options)
     require_names(options.keep_float, able, refused)
     taking_part = list(chosen(able, options.keep_float))
@@ -59,24 +62,36 @@ def quantized_weights_only(
             reason="it has no MatMul or Gemm with constant weights that may take part, which blocks are for",
             advice="Leave --weights out: convolutions become bytes with calibration data",
         )
-    seen, held = split(samples, options.held_back) if samples is not None else ([], [])
+    seen: list[Sample] = []
+    held: list[Sample] = []
+    if samples is not None:
+        seen, held = divided(graph.model, samples, held_back, options.held_back)
+    elif options.accuracy is not None:
+        raise BadOption(
+            option="--accuracy", value=f"{options.accuracy} without data", advice="Give --calibrate DATA.npz"
+        )
     method = options.block_method or ("gptq" if seen else "hqq")
-    judge = Judge(graph.model, held) if held else None
+    judge = Judge(graph.model, held, options) if held else None
     if method == "awq" and seen:
         graph = _with_salient_weights(graph, taking_part, seen, options)
         able, refused = _able(graph, options)
         taking_part = list(chosen(able, options.keep_float))
     blocks = _rounded(graph, taking_part, seen, method, options)
     floats = {name: one.floats for name, one in blocks.items()}
-    kept = _kept(graph.model, taking_part, floats, judge, options)
-    taking, judged = taking_part, None
+    kept, taking, judged = KeptFloat({}, {}), taking_part, None
     if judge is not None:
-        kept, taking, judged = confirmed(
-            kept, taking_part, judge, options.max_error, lambda some: _with_floats(graph.model, some, floats)
+        switched = SwitchedModel(_with_floats(graph.model, taking_part, floats, switched=True), taking_part)
+        work = {name: float(one.size) for name, one in floats.items()}
+        sensitivity = Sensitivity(
+            switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats)
         )
+        choice = sensitivity.kept_float()
+        if choice is None:
+            raise nothing_left(judge)
+        kept, taking, judged = choice.kept, choice.taking, choice.judged
     model = _with_blocks(graph, taking, blocks, options)
     told = (
-        doubts(seen, held)
+        doubts(seen, [inputs_of(graph.model, one) for one in held])
         if held
         else ["no calibration data: the error was not measured, and nothing stayed float for it"]
     )
@@ -89,6 +104,7 @@ def quantized_weights_only(
         len(held),
         (weight_bytes(graph.model), weight_bytes(model)),
         tuple(told),
+        None if judged is None else judged.reached,
     )
     return QuantizedModel(model, report)
 
@@ -180,19 +196,6 @@ def _summed(
             array = np.asarray(values[name])
             found[name] = found.get(name, 0.0) + of_rows(array.reshape(-1, array.shape[-1]))
     return {name: one for name, one in found.items() if np.isfinite(one).all()}
-
-
-def _kept(
-    model: ir.Model,
-    taking_part: Sequence[WeightedProduct],
-    floats: Mapping[str, np.ndarray],
-    judge: Judge | None,
-    options: QuantizationOptions,
-) -> KeptFloat:
-    if judge is None:
-        return KeptFloat({}, {})
-    switched = SwitchedModel(_with_floats(model, taking_part, floats, switched=True), taking_part)
-    return kept_float(switched, taking_part, judge, options.max_error)
 
 
 def _with_floats(

@@ -51,6 +51,8 @@ def sentences(found: QuantizationReport) -> list[str]:
     if found.error is not None:
         samples = f"{words.count(found.held_back, 'sample')} that calibration has not seen"
         told.append(f"error on {samples}: {found.error:.2e} at most, {found.typical_error or 0.0:.2e} in the median")
+    if found.reached is not None:
+        told.append(found.reached.told)
     if found.agreement is not None:
         told.append(f"largest element at the same place in {found.agreement:.1%} of the rows of the first output")
     return [*told, *(f"note: {warning}" for warning in found.warnings)]

@@ -80,6 +80,11 @@ class AccuracyDemand:
         named = {"relative": "relative error", "sqnr": "SQNR (dB)", "cosine": "cosine", "top1": "top-1 agreement"}
         return named.get(self.measure, self._function)
 
+    @property
+    def asked(self) -> str:
+        """For people: "top-1 agreement of at least 0.99"."""
+        return f"{self.name} of at {'least' if self.at_least else 'most'} {_figure(self.limit)}"
+
     def judged(
         self,
         outputs: Sequence[Outputs],
