@@ -1,8 +1,9 @@
 """Attention as one kernel: a product, the softmax of its rows, and the product with that.
 
 A tile of rows goes through all three before the next, so that scores and probabilities never leave the thread's caches. Rows are
-whole, with no running maximum (unlike in FlashAttention, which cuts columns as well: Dao et al., NeurIPS 2022). Both right
-sides are packed once for each head.
+whole, with no running maximum (unlike in FlashAttention, which cuts columns as well: Dao et al., NeurIPS 2022). They end with
+-infinity, whose exponential is 0, as far as the last vector goes: of 18 columns, two would be computed one by one otherwise, which
+takes longer than the 16. Both right sides are packed once for each head.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.emit import indented
+from bricolage.backends.native.cpu.emit import VECTORISED, indented
 from bricolage.backends.native.cpu.gemm import GemmCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import ProductOperand
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
-from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
+from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials, reductions
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, PlannedKernel
 from bricolage.backends.native.ir.tensors import MatMul, Softmax
@@ -38,7 +39,7 @@ def attention(
     memory = FunctionMemory(weights)
     two = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
-    pitch = two.packing.depth if in_place else width
+    pitch = -(-width // target.lanes) * target.lanes
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = PlannedKernel(softmax.source, scores, first)
@@ -54,7 +55,7 @@ def attention(
     else:
         left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
     lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
-    probabilities = "rows" if in_place else "probabilities"
+    probabilities, apart = ("rows", pitch) if in_place else ("probabilities", two.packing.depth)
     if not in_place:
         at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
         lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
@@ -65,14 +66,15 @@ def attention(
                 f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
                 *pack_left,
                 f"float *const {local(scores)} = rows - start * {pitch};",
+                *_ends(width, pitch, target.lanes),
                 "{",
                 *indented([rights[0], *one.over_panels("first", "last", left, lda, origin)]),
                 "}",
                 "for (long r = 0; r < stop - start; r++) {",
-                *indented(_softened(two.packing, width, pitch, probabilities)),
+                *indented(_softened(two.packing, width, pitch, None if in_place else probabilities)),
                 "}",
                 "{",
-                *indented([rights[1], *two.over_panels("first", "last", probabilities, two.packing.depth, "start")]),
+                *indented([rights[1], *two.over_panels("first", "last", probabilities, apart, "start")]),
                 "}",
             ]
         ),
@@ -84,7 +86,7 @@ def attention(
         two.sharing.range(two.tiles if packing else 1),
         memory.operands,
         thread_scratch=scratch.bytes,
-        helpers={**one.helpers, **two.helpers},
+        helpers={**reductions(target.lanes), **one.helpers, **two.helpers},
     )
 
 
@@ -113,11 +115,26 @@ class _Scratch:
         return start
 
 
-def _softened(packing: Packing, width: int, pitch: int, probabilities: str) -> list[str]:
-    """From row `r` of scores to a row of probabilities, packed as the second product reads it."""
-    return [
+def _ends(width: int, pitch: int, lanes: int) -> list[str]:
+    """Fills the last vector of all rows before there are scores: a load of a vector waits for stores of parts of it that are under
+    way."""
+    if width == pitch:
+        return []
+    fill = f"for (long i = {pitch - lanes}; i < {pitch}; i++) rows[r * {pitch} + i] = -__builtin_inff();"
+    return ["for (long r = 0; r < stop - start; r++) {", f"  {fill}", "}"]
+
+
+def _softened(packing: Packing, width: int, pitch: int, probabilities: str | None) -> list[str]:
+    """From row `r` of scores to a row of probabilities, packed as the second product reads it; in place where `probabilities` is
+    None."""
+    lines = [
         f"float *const row = rows + r * {pitch};",
-        *exponentials(width),
+        *exponentials(pitch),
+    ]
+    if probabilities is None:
+        return [*lines, VECTORISED, f"for (long i = 0; i < {pitch}; i++) row[i] = {SOFTMAX};"]
+    return [
+        *lines,
         f"{packing.element} *const to = {probabilities} + r * {packing.depth};",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",

@@ -280,7 +280,7 @@ def _phases(
         case Normalise() if not kernel.root.in_rows:
             return [group_norm.group_norm(kernel, plan, weights)]
         case Softmax() | Normalise():
-            return [rows.rows(kernel, plan, weights)]
+            return [rows.rows(kernel, plan, weights, target.lanes)]
         case Reduce():
             return [reduction.reduction(kernel, plan, weights)]
         case _:
