@@ -19,6 +19,8 @@ CALIBRATION = range(100, 116)
 """Seeds of the samples that calibration sees."""
 HELD_BACK = range(200, 220)
 """Seeds of the samples that it does not see, which answers are compared on; the first is what is timed."""
+JUDGING = range(1000, 1064)
+"""Seeds of samples like those that calibration sees, on which it is found what stays float for a measure."""
 _MANY = range(200, 300)
 """As many as a share of 99 % asks for."""
 
@@ -119,7 +121,7 @@ _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def _drawn(name: str, draw: Callable[[np.random.Generator, bool], np.ndarray]) -> Callable[[int], Arrays]:
     """`draw`: from what calibration sees, or from what it does not."""
-    return lambda seed: {name: draw(np.random.default_rng(seed), seed in CALIBRATION)}
+    return lambda seed: {name: draw(np.random.default_rng(seed), seed in CALIBRATION or seed in JUDGING)}
 
 
 def _line(rng: np.random.Generator, seen: bool) -> np.ndarray:

@@ -12,6 +12,8 @@ from bricolage import quantize
 Arrays = Mapping[str, np.ndarray]
 Quantiser = Callable[[Path, Sequence[Arrays], Path, bool], None]
 """Given a float32 file, samples, where to write, and whether matrix products alone are to be quantised."""
+ASKED = "ours-asked"
+"""Ours with as many operators in float as the measure of the network's answers needs."""
 
 
 def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only: bool) -> None:
@@ -71,8 +73,28 @@ def ours(float32: Path, samples: Sequence[Arrays], to: Path, _products_only: boo
     quantize(float32, samples, max_error=None, errors_by_operator=False).save(to)
 
 
+def ours_asked(float32: Path, samples: Sequence[Arrays], to: Path, judging: Sequence[Arrays], accuracy: str) -> None:
+    """The same with what `--accuracy` asks for on samples of their own; results in front of functions stay float, as the native
+    engine and OpenVINO multiply bytes there."""
+    quantize(
+        float32,
+        samples,
+        evaluate=judging,
+        accuracy=accuracy,
+        max_error=None,
+        float_results=True,
+        errors_by_operator=False,
+    ).save(to)
+
+
+def ours_float(float32: Path, samples: Sequence[Arrays], to: Path, _products_only: bool) -> None:
+    """The same with `--float-results`, which `optimize` takes: what is in front of a HardSwish or the like is not rounded."""
+    quantize(float32, samples, max_error=None, errors_by_operator=False, float_results=True).save(to)
+
+
 PEERS: Mapping[str, Quantiser] = {
     "ours": ours,
+    "ours-float": ours_float,
     "ort-static": ort_static,
     "ort-dynamic": ort_dynamic,
     "nncf": nncf_static,

@@ -54,6 +54,8 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenS
     wanted = QuantizationOptions(
         max_error=accepted(options),
         accuracy=options.accuracy if calibration and options.accuracy != "relative" else None,
+        # Less is rounded so, and where bytes are multiplied nothing takes longer; ONNX Runtime multiplies floats there.
+        float_results=True if options.backends != ("onnxruntime",) else None,
         errors_by_operator=False,
         weights=options.weights if name != CALIBRATED else None,
         seed=abs(options.seed) % 2**31,
