@@ -10,8 +10,8 @@ what is `counted` on these inputs (largest outputs, boxes, lines of text, neighb
 whether it is as large as asked for. `in_integers` says how many of the network's `products` a file computes in integers.
 `ratio_to_best_float` is above 1 where it is faster than the fastest float32 of any tool. With `--errors` nothing is timed.
 `ours-float` is ours with `--float-results`, where that makes another file; `ours-asked`, of recognisers, has as many operators in
-float besides as the text of 98 % of some lines asks for, which nothing else sees. NNCF takes part where it can be imported (`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH). `--networks` takes names, and
-the groups of `networks.GROUPS`.
+float besides as the text of 98 % of some lines asks for, which nothing else sees. NNCF takes part where it can be imported
+(`pip install --target FOLDER nncf`, and FOLDER on PYTHONPATH). `--networks` takes names, and the groups of `networks.GROUPS`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only
 
     ready = to.with_suffix(".ready.onnx")
     try:
-        quant_pre_process(str(float32), str(ready))
+        with chdir(to.parent):  # it leaves a file of its own where it runs, when it fails
+            quant_pre_process(str(float32), str(ready))
     except Exception:  # its symbolic inference fails on some operators, in many ways; sizes are fixed anyway
         quant_pre_process(str(float32), str(ready), skip_symbolic_shape=True)
     quantize_static(

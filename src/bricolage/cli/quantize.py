@@ -162,8 +162,9 @@ def quantize(
 ) -> None:
     """Quantise MODEL to 8 bits, or its weights alone to 8 or 4, as a standard ONNX file for any runtime.
 
-    Scales follow from calibration data. Operators whose error is too large stay float: the report says which, and why. The error is
-    measured against the float model in float64, on samples that calibration has not seen.
+    Scales follow from calibration data. Operators stay float where the whole would miss --max-error or --accuracy, those first that
+    cost most for the time that they save: the report says which, and why. Both are measured against the float model in float64, on
+    samples that calibration has not seen.
     """
     from bricolage.cli import output
     from bricolage.quantization.options import QuantizationOptions
