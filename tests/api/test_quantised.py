@@ -142,19 +142,35 @@ def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[Decis
     state, bucket = decided
     assert decode(Bucket, encode(bucket)) == bucket
     graph, samples = state.oracle.graph, state.session.samples
-    made = variants.remade(graph, CALIBRATED, state.session.options, samples)
-    assert made is not None and made.key == state.profiles[CALIBRATED].variant.key
+    made = next(variants.remade(graph, CALIBRATED, state.session.options, samples))
+    assert made.key == state.profiles[CALIBRATED].variant.key
     shipped = replace(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
     again = variants.made_again(shipped, graph, state.session.options, samples)
     assert again is not None and again.quantised
     assert variants.made_again(shipped, graph) is None, "without the data nothing says its scales"
 
 
-def test_what_misses_the_accuracy_asked_for_is_told_and_does_not_race(opened: tuple[DecisionContext, Source]) -> None:
+def test_where_no_product_bears_the_accuracy_asked_for_that_is_told(opened: tuple[DecisionContext, Source]) -> None:
     state = prepared(opened, GivenData(data()), accuracy="sqnr=60")
     QuantisedGraphItem(CALIBRATED).run(state, Deadline(math.inf))
     (found,) = state.quantised
-    assert found.outcome == "too inaccurate" and "SQNR" in found.verdict and "60" in found.verdict
+    assert found.outcome == "not made" and "misses" in found.verdict and "SQNR (dB) of at least 60" in found.verdict
+    assert CALIBRATED not in state.profiles and not state.challengers
+
+
+def test_what_misses_the_accuracy_on_samples_held_back_is_told_and_does_not_race(
+    opened: tuple[DecisionContext, Source], tmp_path: Path
+) -> None:
+    """Although it reaches it on those by which it was found what stays float."""
+    (tmp_path / "metric.py").write_text(
+        "def near(outputs, reference):\n"
+        "    pairs = [(a[name], b[name]) for a, b in zip(outputs, reference) for name in b]\n"
+        "    return float(len(outputs) < 3 or max(abs(a - b).max() for a, b in pairs) < 1e-4)\n"
+    )
+    state = prepared(opened, GivenData(data()), accuracy=f"{tmp_path}/metric.py:near>=1")
+    QuantisedGraphItem(CALIBRATED).run(state, Deadline(math.inf))
+    (found,) = state.quantised
+    assert found.outcome == "too inaccurate" and "near 0 on 3 samples, at least 1 is asked for" in found.verdict
     assert CALIBRATED not in state.profiles and not state.challengers
     assert state.original.times, "float meets it"
 

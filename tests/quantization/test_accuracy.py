@@ -52,6 +52,8 @@ def test_a_function_reads_what_is_no_input_of_samples_that_are_given_to_judge(tm
     assert same.report == found.report
     with pytest.raises(UnusableCalibration, match="'label' has not as many rows"):
         quantize(model, samples, evaluate=judged | {"label": np.arange(4.0)}, accuracy=f"{tmp_path}/metric.py:right>=9")
+    with pytest.raises(UnusableCalibration, match="'x' of sample 0 to judge by holds NaN"):
+        quantize(model, samples, evaluate={"x": judged["x"] * np.float32(np.nan)})
     with pytest.raises(MetricFails, match="no such thing"):
         quantize(model, samples, accuracy=f"{tmp_path}/metric.py:broken>=1")
 

@@ -16,7 +16,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.profile import Profile
-from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, quantised_variant
+from bricolage.driver.quantised_variants import CALIBRATED, MadeQuantised, accepted, float_results, quantised_variant
 from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import whole_challengers, write
 from bricolage.errors import BricolageError, MetricFails
@@ -61,7 +61,8 @@ class QuantisedGraphItem(Item):
         session = state.session
         session.progress.start(self.name)
         try:
-            made = quantised_variant(state.oracle.graph, self._variant, session.options, session.samples)
+            floats = float_results(one.name for one in session.backends)
+            made = quantised_variant(state.oracle.graph, self._variant, session.options, session.samples, floats)
         except MetricFails:
             raise
         except BricolageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bricolage.errors import BricolageError
@@ -21,6 +22,9 @@ _LOG = logging.getLogger(__name__)
 
 CALIBRATED = "quantised"
 """Name of the variant whose scales come from samples."""
+_MULTIPLY_BYTES = frozenset({"native", "openvino"})
+"""Backends that do so also where the result stays float, which rounds less often and takes no longer; ONNX Runtime multiplies
+floats there."""
 QUANTISED_VARIANTS = frozenset([CALIBRATED, *(f"weights-{word}" for word in WEIGHTS)])
 
 
@@ -37,7 +41,14 @@ def variant_name(options: Options) -> str:
     return f"weights-{options.weights}"
 
 
-def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> MadeQuantised:
+def float_results(backends: Iterable[str]) -> bool | None:
+    """Whether results of convolutions stay float (see `QuantizationOptions`) where these backends take part."""
+    return True if _MULTIPLY_BYTES.intersection(backends) else None
+
+
+def quantised_variant(
+    graph: Graph, name: str, options: Options, samples: GivenSamples | None, floats: bool | None = None
+) -> MadeQuantised:
     """A quantised graph of a model. The same arguments give the same graph.
 
     Args:
@@ -45,6 +56,7 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenS
         name: `CALIBRATED`, or that of the graph whose weights alone are in fewer bits.
         options: of the decision.
         samples: to calibrate with; needed for `CALIBRATED`.
+        floats: as of `float_results`.
 
     Raises:
         NothingToQuantise, UnusableCalibration, AlreadyQuantised, OpsetOutOfReach, NoReference
@@ -54,8 +66,7 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenS
     wanted = QuantizationOptions(
         max_error=accepted(options),
         accuracy=options.accuracy if calibration and options.accuracy != "relative" else None,
-        # Less is rounded so, and where bytes are multiplied nothing takes longer; ONNX Runtime multiplies floats there.
-        float_results=True if options.backends != ("onnxruntime",) else None,
+        float_results=floats,
         errors_by_operator=False,
         weights=options.weights if name != CALIBRATED else None,
         seed=abs(options.seed) % 2**31,
@@ -68,13 +79,14 @@ def quantised_variant(graph: Graph, name: str, options: Options, samples: GivenS
     return MadeQuantised(GraphVariant(name, simplify(made.model), quantised=True), made.report)
 
 
-def remade(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> GraphVariant | None:
-    """A quantised graph of an earlier decision on the same data; None where it cannot be made any more."""
-    try:
-        return quantised_variant(graph, name, options, samples).variant
-    except BricolageError as error:
-        _LOG.info("a quantised graph is not made again: %s", error.sentence)
-        return None
+def remade(graph: Graph, name: str, options: Options, samples: GivenSamples | None) -> Iterator[GraphVariant]:
+    """What a quantised graph of an earlier decision on the same data may be: backends that took part decided its form. Nothing
+    where it cannot be made any more."""
+    for floats in (True, None) if name == CALIBRATED else (None,):
+        try:
+            yield quantised_variant(graph, name, options, samples, floats).variant
+        except BricolageError as error:
+            _LOG.info("a quantised graph is not made again: %s", error.sentence)
 
 
 def accepted(options: Options) -> float:

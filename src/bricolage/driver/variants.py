@@ -43,16 +43,20 @@ def made_again(
 ) -> GraphVariant | None:
     """The variant of a graph that a decision places, from its record; None where the rules do not make it any more. A quantised one
     needs the `options` and `samples` of the decision."""
-    variant: GraphVariant | None
-    if bucket.variant in QUANTISED_VARIANTS:
-        variant = None if options is None else remade(graph, bucket.variant, options, samples)
-    else:
+    if bucket.variant not in QUANTISED_VARIANTS:
         variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
-    if variant is None or len(variant.graph) != bucket.operators:
-        return None
+        return variant if variant is not None and _is_of(bucket, variant) else None
+    made = remade(graph, bucket.variant, options, samples) if options is not None else ()
+    return next((variant for variant in made if _is_of(bucket, variant)), None)
+
+
+def _is_of(bucket: Bucket, variant: GraphVariant) -> bool:
+    """Whether a decision places this very variant."""
+    if len(variant.graph) != bucket.operators:
+        return False
     identities = Identities(variant.graph)
     regions = [(Region(variant.graph, bitset.of(numbers(region.operators))), region.key) for region in bucket.regions]
-    return variant if all(identities.key(region) == key for region, key in regions) else None
+    return all(identities.key(region) == key for region, key in regions)
 
 
 def samples(profile: Profile) -> list[CalibrationSample]:

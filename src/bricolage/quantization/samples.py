@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.errors import UnusableCalibration
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.verify.held_back import Sample
-from bricolage.verify.inputs import check
+from bricolage.verify.inputs import check, not_finite
 
 FEW = 8
 """Samples below which scales may be of a few inputs' own."""
@@ -205,5 +205,8 @@ def divided(
         UnusableCalibration: samples are too few, constant or not finite.
     """
     require_telling([inputs_of(model, one) for one in samples], least=2 if held_back is None else 1)
+    for number, one in enumerate(held_back or ()):
+        if bad := not_finite(inputs_of(model, one)):
+            raise UnusableCalibration(reason=f"'{bad[0]}' of sample {number} to judge by holds NaN or infinite numbers")
     seen, held = split(samples, share) if held_back is None else (samples, list(held_back))
     return [inputs_of(model, one) for one in seen], held
