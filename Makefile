@@ -67,7 +67,7 @@ test-as: $(STAMP) ## what depends on the processor, as if this were a smaller on
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)
 	for processor in Nehalem EPYC-Rome-v2; do \
-		NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/backends/native tests/device -m "not slow" -n 0 || exit 1; \
+		env -u OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/backends/native tests/device -m "not slow" -n 0 || exit 1; \
 	done
 
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.

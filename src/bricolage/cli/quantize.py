@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.quantization.options import QuantizationOptions
 
 Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The quantised ONNX file.", show_default=False)
@@ -167,7 +171,6 @@ def quantize(
     samples that calibration has not seen.
     """
     from bricolage.cli import output
-    from bricolage.quantization.options import QuantizationOptions
 
     given = dict(locals())
     for file in (model, calibrate, evaluate):
@@ -175,12 +178,7 @@ def quantize(
             raise errors.MissingFile(path=file)
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
-    names = QuantizationOptions.__dataclass_fields__
-    options = QuantizationOptions(
-        **{name: value for name, value in given.items() if name in names and name not in ("keep_float", "max_error")},
-        keep_float=tuple(keep_float or ()),
-        max_error=None if max_error == float("inf") else max_error,
-    )
+    options = _options(given)
     output.check_writable(out, html)
     with output.stdout_kept():
         from bricolage.api.quantize import quantize as run
@@ -197,3 +195,13 @@ def quantize(
     else:
         output.show(quantization.result(found.report))
     output.note(f"wrote {out}")
+
+
+def _options(given: Mapping[str, object]) -> QuantizationOptions:
+    """The command's arguments, by name, as options."""
+    from bricolage.quantization.options import QuantizationOptions
+
+    own = {name: value for name, value in given.items() if name in QuantizationOptions.__dataclass_fields__}
+    own["keep_float"] = tuple(own["keep_float"] or ())  # type: ignore[arg-type]
+    own["max_error"] = None if own["max_error"] == float("inf") else own["max_error"]
+    return QuantizationOptions(**own)  # type: ignore[arg-type]  # which it checks itself

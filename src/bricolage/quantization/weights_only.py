@@ -20,7 +20,7 @@ from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
 from bricolage.quantization.samples import divided, doubts, inputs_of
-from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
+from bricolage.quantization.sensitivity import FloatChoice, KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
 from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator
@@ -62,14 +62,7 @@ def quantized_weights_only(
             reason="it has no MatMul or Gemm with constant weights that may take part, which blocks are for",
             advice="Leave --weights out: convolutions become bytes with calibration data",
         )
-    seen: list[Sample] = []
-    held: list[Sample] = []
-    if samples is not None:
-        seen, held = divided(graph.model, samples, held_back, options.held_back)
-    elif options.accuracy is not None:
-        raise BadOption(
-            option="--accuracy", value=f"{options.accuracy} without data", advice="Give --calibrate DATA.npz"
-        )
+    seen, held = _divided(graph, samples, held_back, options)
     method = options.block_method or ("gptq" if seen else "hqq")
     judge = Judge(graph.model, held, options) if held else None
     if method == "awq" and seen:
@@ -80,14 +73,7 @@ def quantized_weights_only(
     floats = {name: one.floats for name, one in blocks.items()}
     kept, taking, judged = KeptFloat({}, {}), taking_part, None
     if judge is not None:
-        switched = SwitchedModel(_with_floats(graph.model, taking_part, floats, switched=True), taking_part)
-        work = {name: float(one.size) for name, one in floats.items()}
-        sensitivity = Sensitivity(
-            switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats)
-        )
-        choice = sensitivity.kept_float()
-        if choice is None:
-            raise nothing_left(judge)
+        choice = _choice(graph, taking_part, floats, judge)
         kept, taking, judged = choice.kept, choice.taking, choice.judged
     model = _with_blocks(graph, taking, blocks, options)
     told = (
@@ -107,6 +93,32 @@ def quantized_weights_only(
         None if judged is None else judged.reached,
     )
     return QuantizedModel(model, report)
+
+
+def _divided(
+    graph: Graph, samples: Sequence[Sample] | None, held_back: Sequence[Sample] | None, options: QuantizationOptions
+) -> tuple[list[Sample], list[Sample]]:
+    """What rounding sees and what errors are measured on; nothing where there are no samples."""
+    if samples is not None:
+        return divided(graph.model, samples, held_back, options.held_back)
+    if options.accuracy is not None:
+        told = f"{options.accuracy} without data"
+        raise BadOption(option="--accuracy", value=told, advice="Give --calibrate DATA.npz")
+    return [], []
+
+
+def _choice(
+    graph: Graph, taking_part: Sequence[WeightedProduct], floats: Mapping[str, np.ndarray], judge: Judge
+) -> FloatChoice:
+    """Which products stay float; `floats`: what integers of weights mean."""
+    switched = SwitchedModel(_with_floats(graph.model, taking_part, floats, switched=True), taking_part)
+    work = {name: float(one.size) for name, one in floats.items()}
+    found = Sensitivity(
+        switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats)
+    ).kept_float()
+    if found is None:
+        raise nothing_left(judge)
+    return found
 
 
 def _able(graph: Graph, options: QuantizationOptions) -> tuple[list[WeightedProduct], list[Unquantised]]:

@@ -46,14 +46,7 @@ def attention(
     one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
     rights, packing = _rights((one, two), scratch, memory)
-    lines: list[str] = []
-    if one.packing.direct is None:
-        left, lda, origin = "block", one.packing.pitch, "start"
-        pack_left = one.packing.rows("start", "stop", "start", memory)
-        at = scratch.take(one.tile_rows * lda * operand.bytes)
-        lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")
-    else:
-        left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
+    lines, pack_left, first_product = _left(one, scratch, memory)
     lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
     probabilities, apart = ("rows", pitch) if in_place else ("probabilities", two.packing.depth)
     if not in_place:
@@ -68,7 +61,7 @@ def attention(
                 f"float *const {local(scores)} = rows - start * {pitch};",
                 *_ends(width, pitch, target.lanes),
                 "{",
-                *indented([rights[0], *one.over_panels("first", "last", left, lda, origin)]),
+                *indented([rights[0], *first_product]),
                 "}",
                 "for (long r = 0; r < stop - start; r++) {",
                 *indented(_softened(two.packing, width, pitch, None if in_place else probabilities)),
@@ -88,6 +81,17 @@ def attention(
         thread_scratch=scratch.bytes,
         helpers={**reductions(target.lanes), **one.helpers, **two.helpers},
     )
+
+
+def _left(writer: GemmCodegen, scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str], list[str]]:
+    """The left side of the first product: as a declaration, what packs it where it does not lie in rows, and the product."""
+    packing, element = writer.packing, writer.operand.element
+    if packing.direct is not None:
+        return [], [], writer.over_panels("first", "last", packing.direct.pointer(memory), packing.direct.lda, "0")
+    pack = packing.rows("start", "stop", "start", memory)
+    at = scratch.take(writer.tile_rows * packing.pitch * writer.operand.bytes)
+    declared = f"{element} *restrict block = ({element} *)(own + {at});"
+    return [declared], pack, writer.over_panels("first", "last", "block", packing.pitch, "start")
 
 
 def _rights(writers: Sequence[GemmCodegen], scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str]]:
