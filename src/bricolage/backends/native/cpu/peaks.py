@@ -58,10 +58,12 @@ static void stream(const uintptr_t *with, struct seat *seat) {
   (void)kept;
 }
 
-/* Seconds of the fastest of `runs` runs. */
+/* Seconds of the fastest of `runs` runs or more, until some time is over: a helper that wakes up late leaves its share of the first
+   ones to the caller, and half of the processor looks like all of it. */
 static double best(struct team *team, const struct run *run, long runs) {
   double found = 1e9;
-  for (long n = 0; n < runs; n++) {
+  const double least = now() + 0.05;
+  for (long n = 0; n < runs || now() < least; n++) {
     const double start = now();
     team_run(team, run);
     const double took = now() - start;
