@@ -156,20 +156,25 @@ INLINE float nat_whole(float x, float low, float high) {
   return nat_bits(i) - 12582912.0f;
 }
 
-/* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
-   results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. Below, nothing underflows on the way to 0:
-   that takes processors some hundred cycles, and masks of attention are full of it. */
-INLINE float nat_exp(float x) {
-  float c = x < -104.0f ? 0.0f : x > 89.0f ? 89.0f : x;
-  float n = __builtin_rintf(c * 1.44269504f);
-  float r = c - n * 0.693359375f;
+/* exp(x - n ln 2) - 1, by a polynomial of degree 6 on [-ln2/2, ln2/2]. */
+INLINE float nat_exp_rest(float x, float n) {
+  float r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   float p = 1.393373254e-3f;
   p = p * r + 8.363235385e-3f;
   p = p * r + 4.166646418e-2f;
   p = p * r + 1.666657664e-1f;
   p = p * r + 5.000000014e-1f;
-  p = p * (r * r) + r + 1.0f;
+  return p * (r * r) + r;
+}
+
+/* exp: 2^n times what is left of it; 1 ulp. The power of two is applied in two steps, so that
+   results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. Below, nothing underflows on the way to 0:
+   that takes processors some hundred cycles, and masks of attention are full of it. */
+INLINE float nat_exp(float x) {
+  float c = x < -104.0f ? 0.0f : x > 89.0f ? 89.0f : x;
+  float n = __builtin_rintf(c * 1.44269504f);
+  float p = nat_exp_rest(c, n) + 1.0f;
   int32_t i = (int32_t)n, half = i >> 1;
   float rest = x < -104.0f ? 0.0f : nat_bits((i - half + 127) << 23);
   return p * nat_bits((half + 127) << 23) * rest;
@@ -179,14 +184,7 @@ INLINE float nat_exp(float x) {
    nearest integer by adding a large number, it takes half the instructions. NaN stays NaN. */
 INLINE float nat_exp_below(float x) {
   float t = x * 1.44269504f + 12582912.0f, n = t - 12582912.0f;
-  float r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  float p = 1.393373254e-3f;
-  p = p * r + 8.363235385e-3f;
-  p = p * r + 4.166646418e-2f;
-  p = p * r + 1.666657664e-1f;
-  p = p * r + 5.000000014e-1f;
-  p = p * (r * r) + r + 1.0f;
+  float p = nat_exp_rest(x, n) + 1.0f;
   return x < -87.33654f ? 0.0f : p * nat_bits((int32_t)(((uint32_t)nat_int(t) + 127u) << 23));
 }
 
@@ -194,14 +192,7 @@ INLINE float nat_exp_below(float x) {
 INLINE float nat_expm1(float x) {
   float c = x < -18.0f ? -18.0f : x > 20.0f ? 20.0f : x;
   float n = __builtin_rintf(c * 1.44269504f);
-  float r = c - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  float p = 1.393373254e-3f;
-  p = p * r + 8.363235385e-3f;
-  p = p * r + 4.166646418e-2f;
-  p = p * r + 1.666657664e-1f;
-  p = p * r + 5.000000014e-1f;
-  p = p * (r * r) + r;
+  float p = nat_exp_rest(c, n);
   float s = nat_bits(((int32_t)n + 127) << 23);
   float small = p * s + (s - 1.0f);
   return x > 20.0f ? nat_exp(x) : x != x ? x : small;
