@@ -87,12 +87,6 @@ Accuracy = Annotated[
         help="What must hold as well: sqnr=DB, cosine=X, top1=SHARE, or FILE.py:FUNCTION>=X; operators stay float until it does.",
     ),
 ]
-Evaluate = Annotated[
-    Path | None,
-    typer.Option(
-        "--evaluate", metavar="FILE", help="Samples (.npz) to measure errors on; default: a part of --calibrate."
-    ),
-]
 HeldBack = Annotated[
     float, typer.Option("--held-back", metavar="SHARE", help="Share of the samples that calibration does not see.")
 ]
@@ -152,7 +146,7 @@ def quantize(
     keep_float: KeepFloat = None,
     max_error: MaxError = 0.1,
     accuracy: Accuracy = None,
-    evaluate: Evaluate = None,
+    evaluate: a.Evaluate = None,
     held_back: HeldBack = 0.25,
     pair_safe: PairSafe = True,
     smooth: Smooth = 0.5,

@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 _CHANCE = 0.5
 """That it gains, where nothing is on record."""
 _EVALUATIONS = 3.0
-"""Evaluations of one sample for each product with constant weights: how much it costs in accuracy is measured on two."""
+"""Evaluations of one sample for each product with constant weights: what it costs in accuracy is measured on some, where the
+whole is too inaccurate."""
 
 
 class QuantisedGraphItem(Item):

@@ -47,6 +47,7 @@ class GivenSamples:
     """Data of one graph: what scales are found with, and what accuracy is judged on."""
 
     calibration: tuple[Sample, ...]
+    """Inputs by name, and what else the user's function reads: a part of them says what stays float for it."""
     held_back: HeldBackData
 
     @property

@@ -33,8 +33,8 @@ def reductions(lanes: int) -> dict[str, str]:
 
     def folded(step: str) -> str:
         halves = [lanes >> bit for bit in range(1, lanes.bit_length())]
-        shuffles = [", ".join(str(lane ^ half) for lane in range(lanes)) for half in halves]
-        return "\n".join(f"  v = {step.format(f'nat_shuffle(v, {lanes})')};" for lanes in shuffles)
+        orders = [", ".join(str(lane ^ half) for lane in range(lanes)) for half in halves]
+        return "\n".join(f"  v = {step.format(f'nat_shuffle(v, {order})')};" for order in orders)
 
     return {
         "nat_most": """typedef __typeof__((vec){0} > (vec){0}) nat_mask;
