@@ -35,11 +35,14 @@ _MOST_COUNTED = 4_000
 
 Precision = Literal["highest", "high", "medium", "low"]
 Objective = Literal["latency", "throughput"]
+Pattern = Literal["steady", "sparse"]
+"""Call after call; or single calls after pauses."""
 Weights = Literal["int4", "int8"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2, "low": 1e-1}
@@ -130,6 +133,12 @@ class Options:
         metavar="WORD",
         help="latency (one call as fast as possible) or throughput (as many requests a second as possible).",
     )
+    pattern: Pattern = _option(
+        "steady",
+        flag="--pattern",
+        metavar="WORD",
+        help="Which calls decide: steady (call after call) or sparse (single calls after pauses). Both are timed.",
+    )
     latency_limit_ms: float | None = _option(
         None,
         flag="--latency-limit",
@@ -210,6 +219,8 @@ class Options:
             raise BadOption(option="effort", value=self.effort, advice="Use instant, quick or full")
         if self.objective not in OBJECTIVES:
             raise BadOption(option="objective", value=self.objective, advice="Use latency or throughput")
+        if self.pattern not in PATTERNS:
+            raise BadOption(option="pattern", value=self.pattern, advice="Use steady or sparse")
         if self.latency_limit_ms is not None and not 0 < self.latency_limit_ms < float("inf"):
             advice = "Give a positive time, for example 50ms"
             raise BadOption(option="latency limit", value=self.latency_limit_ms, advice=advice)

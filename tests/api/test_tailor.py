@@ -16,7 +16,7 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
 from bricolage.graph.extract import write_whole
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewriting import EnabledRule, RewriteConfig

@@ -16,7 +16,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.final_race import FinalRace, race_result, with_other_tool, within_reach
 from bricolage.driver.state import Challenger, DecisionState
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant

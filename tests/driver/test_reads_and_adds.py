@@ -25,7 +25,7 @@ from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewr
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.rewriting import RewriteConfig

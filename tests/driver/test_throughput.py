@@ -13,7 +13,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.serving import Batch, ServingCandidate
 from bricolage.driver.throughput import ThroughputSearch, TriedCandidate
 from bricolage.errors import LatencyLimit, NoBackend
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.measure.throughput import ServedLoad
 from bricolage.options import Options
 from bricolage.plan.throughput import Kind

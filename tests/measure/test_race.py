@@ -17,7 +17,8 @@ from bricolage.device.host import host
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.race import Race, _beaten, race
+from bricolage.measure.race import _beaten, race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec, Limits, Regime
 from bricolage.measure.worker_process import WorkerProcess
 from tests.measure.test_measurer import step

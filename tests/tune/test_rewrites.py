@@ -19,7 +19,7 @@ from bricolage.device.host import host
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.rewriting import EnabledRule, RewriteConfig

@@ -89,6 +89,7 @@ class DecisionContext:
             costs.title if costs is not None else "",
             findings=self.findings or ModelFindings(),
             then=self.then,
+            file=opened.file,
         )
 
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
@@ -126,7 +127,11 @@ def decide_bucket(
         if made.name != ORIGINAL:
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
-    session = replace(context.session(opened, bucket.graph, log), samples=samples)
+    session = replace(
+        context.session(opened, bucket.graph, log),
+        samples=samples,
+        plan_of=partial(_plan_of, context, opened, bucket),
+    )
     arrays, origin = context.inputs(opened, bucket.graph, session)
     found = decide(
         session,
@@ -148,6 +153,12 @@ def decide_bucket(
     return decision
 
 
+def _plan_of(context: DecisionContext, opened: Source, prepared: PreparedBucket, decided: Bucket) -> Plan:
+    """The plan of one decision for a bucket."""
+    bucket = replace(decided, sizes=dict(prepared.sizes), overridden=dict(prepared.overridden))
+    return make_plan(opened, [bucket], context.options, context.backends, context.device)
+
+
 def decision_key(
     opened: Source,
     bucket: PreparedBucket,
@@ -167,6 +178,7 @@ def decision_key(
         "sizes": bucket.sizes,
         "options": encode({**options.deciding(), "shapes": None}),  # of the shapes, this bucket's sizes alone
         "inputs": given,
+        "file": opened.file,
         "data": opened.data.digest,
         "metric": AccuracyDemand(options.accuracy, options.bound).digest,
         "versions": {backend.name: registry.version(backend.name) for backend in backends},

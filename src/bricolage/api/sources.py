@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.api.samples import NO_DATA, GivenData, first_inputs, first_rows
+from bricolage.api.user_file import keep_file
 from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
@@ -63,6 +64,8 @@ class Source:
     inputs_from: str = "given"
     data: GivenData = NO_DATA
     """To calibrate with, and to judge accuracy by."""
+    file: str = ""
+    """Hash of the user's own file, which lies in the folder (`plan.step.USER_FILE`); empty where there is none."""
     batch: str = ""
     """Where throughput is asked for: the symbolic dimension along which requests are put together; empty where there is none."""
 
@@ -115,7 +118,10 @@ def open_source(
     store, written = Store(directory), externalised(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
-    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin, data, batch)
+    digest = _digest(directory)
+    return Source(
+        name, model, digest, tuple(prepared), store, inputs, origin, data, keep_file(source, directory), batch
+    )
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any]:

@@ -219,6 +219,13 @@ class Backend(ABC):
         del precision, device
         return named("f32")
 
+    def file_configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        """Configurations in which it reads a user's ONNX file itself and sets itself up as it does for any user; their names begin
+        with `AS_IT_COMES`. `compile` gets the file as the region then, and its kernel has an `own_call`. None by default: it reads
+        no files. `precision`: float32 is asked for by name where the tool would take less and it accepts no less."""
+        del precision, device
+        return ()
+
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
         costs next to nothing; `compile` may refuse what it allowed."""

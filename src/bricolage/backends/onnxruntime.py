@@ -7,7 +7,7 @@ content of the weights, and hashing them takes as long as the optimisation that 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ from bricolage.graph.operator_kinds import ANCHORS
 from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, Scalar, named
+from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, named
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
@@ -97,6 +97,10 @@ class OnnxRuntime(Backend):
         own += [_BLOCKS_IN_BYTES] if precision == "low" else []
         return named(*own)
 
+    def file_configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named(AS_IT_COMES)
+
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Bytes are asked for where there are some."""
         if config.base.name == _EXACT:
@@ -114,6 +118,8 @@ class OnnxRuntime(Backend):
         return ConfigSpace.of(config, {name: own for name, own in _PARAMETERS.items() if several or name != _BLOCKS})
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        if config.as_it_comes:
+            return _Kernel(region, _own_session(region.path, resources.own_threads), resources.threads)
         if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model)):
             raise Refused(backend=self.title, reason="nothing in it could run at the same time")
         for info in (*region.inputs, *region.outputs):
@@ -140,11 +146,37 @@ def _branches(model: ir.Model) -> bool:
     return False
 
 
+def _declined() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises of a model that it does not take."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (
+        state.EPFail,
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+
+
+def _own_session(path: Path, threads: int | None) -> Any:
+    """A session as a user makes one: of the file, with defaults. `threads` where the user asks for a number of them."""
+    ort = library()
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except _declined() as error:
+        raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
+
+
 def _session(region: RegionModel, config: KernelConfig, resources: Resources, without: Sequence[str]) -> Any:
     """`without`: optimisations in quarantine."""
     ort = library()
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
     chosen = values_of(config, _PARAMETERS, OnnxRuntime.title)
     levels = ort.GraphOptimizationLevel
     known = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
@@ -165,15 +197,7 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
         options.add_session_config_entry("session.x64quantprecision", "1")
     # Waiting threads that spin are faster, but they steal the cores from the next runtime.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if resources.alone else "0")
-    declined = (
-        state.EPFail,
-        state.Fail,
-        state.InvalidArgument,
-        state.InvalidGraph,
-        state.InvalidProtobuf,
-        state.NotImplemented,
-        state.RuntimeException,
-    )
+    declined = _declined()
     path = _with_blocks_in_bytes(region) if config.name == _BLOCKS_IN_BYTES else region.path
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
     make = partial(
@@ -238,6 +262,15 @@ class _Kernel(Kernel):
         for info, array in zip(self._outputs, outputs, strict=True):
             binding.bind_output(info.name, "cpu", 0, _element_type(info), array.shape, array.ctypes.data)
         return partial(self._session.run_with_iobinding, binding, self._run_options)
+
+    def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
+        given = zip(self._inputs, inputs, strict=True)
+        if any(is_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
+            return partial(
+                self.run, inputs
+            )  # numpy has not these types, so users hand over values of ONNX Runtime's own
+        feeds = {info.name: value if info.dtype is None else np.asarray(value) for info, value in given}
+        return partial(self._session.run, None, feeds)
 
     def replica(self, resources: Resources) -> Kernel | None:
         # Without threads of its own a session runs in as many callers at a time as there are; with a pool they would share it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +37,7 @@ from bricolage.errors import ForkedProcess, Refused
 from bricolage.graph.graph import Graph, Operator, Region, TensorInfo
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, Scalar, named
+from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, named
 
 if TYPE_CHECKING:
     from openvino import CompiledModel, Core, InferRequest, Model, Tensor
@@ -63,6 +63,8 @@ _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
 _GROUP = 32
+_IN_FLOAT32 = f"{AS_IT_COMES}-f32"
+"""The file as it comes, and float32 asked for: by itself OpenVINO takes bfloat16 where the processor multiplies it."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -124,6 +126,10 @@ class OpenVino(Backend):
         narrow = ["bf16"] if precision in ("medium", "low") and device.bfloat16 else []
         return named("f32", *narrow, *([_BLOCKS_IN_BYTES] if precision == "low" else []))
 
+    def file_configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        narrow = device.bfloat16 and precision in ("highest", "high")  # what it takes by itself is too inaccurate then
+        return named(_IN_FLOAT32 if narrow else AS_IT_COMES)
+
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Bytes are asked for where weights are stored in blocks."""
         return config.base.name != _BLOCKS_IN_BYTES or any(_in_blocks(one.node) for one in region.operators)
@@ -138,7 +144,10 @@ class OpenVino(Backend):
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if any(threads == resources.threads and process != os.getpid() for process, threads in _freed):
             raise ForkedProcess(backend=self.title)
-        compiled, model = self._compiled(region, config, resources, _latency(resources))
+        if config.as_it_comes:
+            compiled, model = self._as_it_comes(region.path, config, resources)
+        else:
+            compiled, model = self._compiled(region, config, resources, _latency(resources))
         places = _places(region, model)
         if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
@@ -158,6 +167,17 @@ class OpenVino(Backend):
         if len(compiled.outputs) != len(region.outputs) or _unwritten(compiled):
             raise Refused(backend=self.title, reason="compilation changed the inputs or outputs")
         return _Queue(region, compiled, places)
+
+    def _as_it_comes(self, path: Path, config: KernelConfig, resources: Resources) -> tuple[CompiledModel, Model]:
+        """The compiled model of a user's file, with the defaults of OpenVINO, and the model as read."""
+        settings = {} if config.name != _IN_FLOAT32 else {"INFERENCE_PRECISION_HINT": "f32"}
+        if resources.own_threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = str(resources.own_threads)
+        try:
+            model = _core().read_model(str(path))
+            return _core().compile_model(model, "CPU", settings), model
+        except RuntimeError as error:
+            raise Refused(backend=self.title, reason=_reason(error)) from error
 
     def _compiled(
         self, region: RegionModel, config: KernelConfig, resources: Resources, asked: Mapping[str, str]
@@ -318,6 +338,15 @@ class _Kernel(Kernel):
         request = self._request(given)
         request.infer(None, False, True)
         return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
+
+    def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
+        request = self._compiled.create_infer_request()
+        given = {
+            place: _tensor(info, np.asarray(value)) if info.numpy.kind == "V" else np.asarray(value, order="C")
+            for place, info, value in zip(self._places, self._inputs, inputs, strict=True)
+            if place is not None
+        }
+        return partial(request.infer, given, True, True)
 
     def _request(self, inputs: Sequence[Array]) -> InferRequest:
         request = self._compiled.create_infer_request()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo, describe
+from bricolage.options import available_cores
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar
 
@@ -38,6 +39,46 @@ class RegionModel:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The same of the tensors that leave it."""
         return tuple(describe(value) for value in self.model.graph.outputs)
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """The outputs under the names that the program has for them."""
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class FileModel(RegionModel):
+    """A user's file in the place of a region."""
+
+    given: tuple[str, ...] = ()
+    """Its inputs that a call gives, in order. Others have defaults."""
+    called: tuple[str, ...] = ()
+    """What the program calls its outputs, in their order."""
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, types and sizes of the inputs that are given.
+
+        Raises:
+            Refused: the file has other ones.
+        """
+        own = {value.name: value for value in self.model.graph.inputs}
+        if missing := [name for name in self.given if name not in own]:
+            raise Refused(backend="the file as it comes", reason=f"it has no input '{missing[0]}'")
+        return tuple(describe(own[name]) for name in self.given)
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """The outputs under the names that the program has for them, of shapes that only a run tells: what a file states of them is
+        nobody's promise.
+
+        Raises:
+            Refused: there are more or fewer.
+        """
+        if len(self.outputs) != len(self.called):
+            reason = f"it has {len(self.outputs)} outputs, and {len(self.called)} are expected"
+            raise Refused(backend="the file as it comes", reason=reason)
+        return tuple(replace(info, name=name, shape=None) for info, name in zip(self.outputs, self.called, strict=True))
 
 
 def require_static(region: RegionModel, title: str) -> None:
@@ -75,3 +116,9 @@ class Resources:
     """True when no other runtime lives in the process: only then may threads spin while waiting."""
     cache: Path | None = None
     """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
+
+    @property
+    def own_threads(self) -> int | None:
+        """Threads to ask a tool for that sets itself up: None where it is to take as many as it takes by itself, since all of this
+        process are meant."""
+        return None if self.threads == available_cores() and not self.device.is_group else self.threads

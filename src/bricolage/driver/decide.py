@@ -109,6 +109,8 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         contestants=tuple(_on_samples(state, one) for one in result.contestants),
         best_baseline=result.best_baseline,
         best_other=result.best_other,
+        pattern=result.pattern,
+        other_pattern=result.other_pattern,
         speedup_vs_baseline=result.speedup.value,
         speedup_ci=(result.speedup.low, result.speedup.high),
         significant=result.significant,

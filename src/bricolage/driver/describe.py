@@ -62,7 +62,7 @@ def title(region: Region) -> str:
 def _alternatives(profile: Profile, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
     found: list[Alternative] = []
     whole = region.bits == profile.graph.everything.bits
-    costs = profile.whole if whole else profile.regions.of(key)
+    costs = profile.alone if whole else profile.regions.of(key)
     for implementation, cost in costs.items():
         latency = cost.latency
         found.append(

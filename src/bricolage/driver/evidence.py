@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.driver.profile import Profile
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, UncertainValue, pooled
 from bricolage.work.implementation import Implementation, Placement
 

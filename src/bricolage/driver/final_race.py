@@ -10,22 +10,35 @@ from typing import ClassVar
 
 from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
-from bricolage.driver.describe import whole_model
+from bricolage.driver.describe import planned_regions
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
+from bricolage.driver.race_table import (
+    ITSELF,
+    RaceDecision,
+    beside_other,
+    compare_other_pattern,
+    find_best_other,
+    make_table,
+    speedup_over_other,
+)
 from bricolage.driver.stage import Stage
-from bricolage.driver.state import Challenger, DecisionState
-from bricolage.measure.race import Race, race
-from bricolage.measure.specs import CandidateSpec, RegionTask
+from bricolage.driver.state import DecisionState
+from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
+from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
+from bricolage.options import Pattern
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
+from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, PatternLoss, Quality, other_tool
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.work.implementation import Implementation, Placement
 
 _OUT_OF_REACH = 1.5
 """A baseline that was clearly this many times slower than the best does not race again; its time, interleaved like
 any, is shown."""
+_SHORT_MS = 1.0
+"""Below this a call's own cost counts: contestants of ours race as the executables that a user would call."""
 _AT_LEAST = 3
 """Baselines that race in any case: on a busy machine the first measurement of one may say anything."""
 
@@ -50,17 +63,9 @@ class RaceResult:
     """Of the chosen one, with what it is faster than the best baseline."""
     starts_ms: tuple[float, ...] = ()
     """Of its regions."""
-
-
-@dataclass(frozen=True)
-class _Decision:
-    """Who ships, the best baseline, the speed-up of the first over the second, and on which grounds."""
-
-    chosen: str
-    best: str
-    speedup: Ratio
-    by: DecidedBy
-    evidence: Mapping[str, Evidence]
+    pattern: Pattern | None = None
+    """The pattern of calls that decided; None where both were not timed."""
+    other_pattern: PatternLoss | None = None
 
 
 class FinalRace(Stage[DecisionState]):
@@ -69,7 +74,8 @@ class FinalRace(Stage[DecisionState]):
     Rule: the fastest baseline is the incumbent: that of the lowest median, unless another is surely faster in the rounds that both
     had. The fastest challenger replaces it only if it wins by more than the
     interval and by more than 2 %. A challenger that did not race never ships. Tuned kernels for the whole original are a challenger
-    like any. The best other tool races in any case, however slow it is: what ships is compared with it, too.
+    like any. The best other tool races in any case, however slow it is, and so does the user's file as it comes in each tool that
+    reads it: what ships is compared with them, too. Each is called as a user calls it, in a process of its own.
 
     If load leaves the race inconclusive when the budget ends, its ratios are pooled with earlier measurements, weighted by
     inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
@@ -88,9 +94,9 @@ class FinalRace(Stage[DecisionState]):
         forgone = state.session.options.profile.forgone
         if forgone is not None and not state.challengers and _settled(original, forgone):
             return
-        baselines = {str(one): one for one in original.whole}
-        measured = {str(one): cost for one, cost in original.whole.items()}
-        racing = with_other_tool(within_reach(measured), measured, baselines)
+        baselines = {str(one): one for one in original.alone}
+        measured = {str(one): cost for one, cost in original.alone.items()}
+        racing = with_files(with_other_tool(within_reach(measured), measured, baselines), measured, baselines)
         if not racing:
             return
         incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
@@ -99,6 +105,8 @@ class FinalRace(Stage[DecisionState]):
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
         specs = {name: replace(spec, kept=True) for name, spec in specs.items()}  # each is loaded several times
+        if state.session.plan_of is not None and (state.incumbent_ms or math.inf) < _SHORT_MS:
+            specs = {name: replace(spec, call=_call_of(state, name, spec)) for name, spec in specs.items()}
         if len(specs) > 1 and not deadline.interrupted:
             tasks = {
                 c.name: state.profiles[c.variant].task([specs[c.name]])
@@ -118,13 +126,13 @@ def race_result(state: DecisionState) -> RaceResult | None:
     found = _decision(state, arrived)
     if found is None:
         return None
-    table = _table(state, found, arrived)
-    other = _best_other(table, found.best, arrived)
+    table = make_table(state, found, arrived)
+    other = find_best_other(table, found.best, arrived)
     if other:
-        over = {c.name: _over(c.name, other, found.by, ran, found.evidence) for c in table}
-        table = [_beside_other(c, over[c.name]) for c in table]
+        over = {c.name: speedup_over_other(c.name, other, found.by, ran, found.evidence) for c in table}
+        table = [beside_other(c, over[c.name]) for c in table]
     shipped = next((c for c in state.challengers if c.name == found.chosen), None)
-    baselines = {str(one): one for one in original.whole}
+    baselines = {str(one): one for one in original.alone}
     return RaceResult(
         chosen=found.chosen,
         variant=shipped.variant if shipped is not None else ORIGINAL,
@@ -137,14 +145,16 @@ def race_result(state: DecisionState) -> RaceResult | None:
         best_other=other,
         schedule=shipped.schedule if shipped is not None else None,
         starts_ms=shipped.starts_ms if shipped is not None else (),
+        pattern=ran.pattern if ran is not None and ran.others else None,
+        other_pattern=compare_other_pattern(table, found.chosen, ran),
     )
 
 
-def _decision(state: DecisionState, arrived: Mapping[str, float]) -> _Decision | None:
+def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecision | None:
     """Who ships. `arrived`: medians of all that the race timed, ms."""
     original, ran = state.original, state.race
-    by_name = {str(one): one for one in original.whole}
-    measured = {str(one): cost for one, cost in original.whole.items()}
+    by_name = {str(one): one for one in original.alone}
+    measured = {str(one): cost for one, cost in original.alone.items()}
     raced = {name: ms for name, ms in arrived.items() if name in by_name}
     held = ran is not None and bool(raced) and len(arrived) > 1
     raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
@@ -157,7 +167,7 @@ def _decision(state: DecisionState, arrived: Mapping[str, float]) -> _Decision |
     if ran is None or not held:
         usual = [one for name, one in evidence.items() if not by_name[name].tuned]
         by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
-        found = None if best is None else (best, best, _ITSELF)
+        found = None if best is None else (best, best, ITSELF)
     elif ran.inconclusive:
         by = "race and prior evidence"
         evidence |= {
@@ -168,70 +178,21 @@ def _decision(state: DecisionState, arrived: Mapping[str, float]) -> _Decision |
         found = _by_all(ran, raced, rivals, evidence)
     else:
         found = _by_race(ran, raced, rivals)
-    return None if found is None else _Decision(*found, by, evidence)
-
-
-def _table(state: DecisionState, found: _Decision, arrived: Mapping[str, float]) -> list[Contestant]:
-    """All contestants, the fastest first, and the baselines that were not measured."""
-    original, ran = state.original, state.race
-    by_name = {str(one): one for one in original.whole}
-    challengers = {c.name: c for c in state.challengers}
-    costs = {str(one): cost for one, cost in original.whole.items()}
-    for name, cost in (ran.costs if ran is not None else {}).items():  # where it raced, its code lay in the cache
-        first = costs[name].compile_s if name in costs else 0.0
-        costs[name] = replace(cost, compile_s=max(cost.compile_s, first))
-    known = {
-        name: weighed(name, found.best, ran, found.evidence)
-        for name in arrived
-        if ran is not None and found.by == "race and prior evidence" and name != found.best
-    }
-    dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
-    table = [
-        _contestant(
-            name,
-            cost,
-            challengers.get(name),
-            by_name.get(name),
-            ran,
-            found.chosen,
-            found.best,
-            dropped.get(name),
-            known.get(name),
-        )
-        for name, cost in costs.items()
-    ]
-    table += [
-        Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
-        for one in original.candidates.whole
-        if one not in original.whole
-    ]
-    return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
+    return None if found is None else RaceDecision(*found, by, evidence)
 
 
 def _settled(profile: Profile, forgone: float) -> bool:
     """Whether the fastest by what was measured already surely loses no more than this share to any other."""
     known = [
-        of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items() if cost.latency is not None
+        of_baseline(str(one), cost, profile, one) for one, cost in profile.alone.items() if cost.latency is not None
     ]
     best = min(known, key=lambda one: one.ms or math.inf, default=None)
     ratios = [best.speedup(one) for one in known if best is not None and one is not best]
     return bool(ratios) and all(ratio is not None and ratio.low > 1.0 - forgone for ratio in ratios)
 
 
-_ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 _Found = tuple[str, str, Ratio]
 """Who ships, the best baseline, and the speed-up of the first over the second."""
-
-
-def _unmeasured(state: DecisionState, one: Implementation) -> str:
-    """Why the whole graph was not measured on an implementation."""
-    for entry in state.agenda:
-        if entry.name == whole_model(one):
-            if entry.outcome == "left out":
-                return f"left out: it could save {100 * entry.most:.1f} % at most ({entry.because})"
-            if entry.outcome == "no time":
-                return f"not measured: it was expected to take {entry.expected_s:.0f} s, longer than was left"
-    return "not measured: the time was up"
 
 
 def _by_race(ran: Race, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
@@ -244,7 +205,7 @@ def _by_race(ran: Race, raced: Mapping[str, float], challengers: Sequence[str]) 
         ratio = ran.ratio(name, best, through=ran.incumbent)
         if ratio is not None and significant(ratio):
             return name, best, ratio
-    return best, best, _ITSELF
+    return best, best, ITSELF
 
 
 def _by_all(
@@ -255,7 +216,7 @@ def _by_all(
     def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
         ratios = {name: weighed(name, reference, ran, evidence) for name in names if name != reference}
         better = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio.value > least}
-        return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, _ITSELF))
+        return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, ITSELF))
 
     best, _ = fastest_of(list(raced), min(raced, key=raced.__getitem__), 1.0)
     chosen, speedup = fastest_of(challengers, best, 1.0 + THRESHOLD)
@@ -283,30 +244,10 @@ def with_other_tool(
     return [*racing, min(timed, key=lambda name: (timed[name], name))]
 
 
-def _best_other(table: Sequence[Contestant], best: str, arrived: Mapping[str, float]) -> str:
-    """The best baseline where it is another tool; else the fastest of those that arrived, else of those that have a time."""
-    others = [c for c in table if c.other_tool and c.accepted and c.median_ms is not None]
-    order = sorted(others, key=lambda c: (c.name != best, c.name not in arrived, c.median_ms or 0.0, c.name))
-    return order[0].name if order else ""
-
-
-def _over(
-    name: str, other: str, decided_by: DecidedBy, ran: Race | None, evidence: Mapping[str, Evidence]
-) -> Ratio | None:
-    """Speed-up over the best other tool by the evidence that decided; by what was known before where they did not meet."""
-    if name == other:
-        return _ITSELF
-    if ran is not None and decided_by == "race and prior evidence":
-        return weighed(name, other, ran, evidence)
-    raced = ran.ratio(name, other, through=ran.incumbent) if ran is not None and decided_by == "race" else None
-    known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
-    return raced or (Ratio(known.value, known.low, known.high, 0) if known is not None else None)
-
-
-def _beside_other(one: Contestant, ratio: Ratio | None) -> Contestant:
-    if ratio is None:
-        return one
-    return replace(one, over_other=ratio.value, over_other_ci=(ratio.low, ratio.high))
+def with_files(racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapping[str, Implementation]) -> list[str]:
+    """Those that race, with the user's file as it comes in every tool that runs it right."""
+    files = [name for name, one in baselines.items() if one.config.as_it_comes and costs[name].ms is not None]
+    return [*racing, *(name for name in files if name not in racing)]
 
 
 # --- the race -------------------------------------------------------------------------------------------------------
@@ -336,51 +277,40 @@ def _race(
         left=left,
         variations=profile.oracle.variations(),
         tasks=tasks,
+        pattern=session.options.pattern,
     )
     session.progress.finish()
     return ran
 
 
-def _contestant(
-    name: str,
-    cost: Cost,
-    challenger: Challenger | None,
-    baseline: Implementation | None,
-    ran: Race | None,
-    chosen: str,
-    best: str,
-    dropped_ms: float | None,
-    known: Ratio | None,
-) -> Contestant:
-    """Of the plan. `known`: its speed-up over the best baseline by all evidence, where that decided."""
-    latency, plan = cost.latency, challenger is not None or (baseline is not None and baseline.tuned)
-    ratio = ran.ratio(name, best) if ran is not None and latency is not None and name in ran.costs else None
-    over = known if known is not None else ratio
-    reason = cost.reason
-    if not reason and name != chosen:
-        if known is not None:
-            raced = f"{ratio} of {best} in the race, " if ratio is not None else ""
-            reason = f"{raced}{known} together with earlier measurements"
-        elif plan and ratio is None:
-            reason = "not raced"
-        elif plan and ratio is not None:
-            found = "behind the winner" if significant(ratio) else "not a significant gain"
-            reason = f"{ratio} of {best}: {found}"
-        elif ran is not None and name not in ran.costs:
-            reason = "out of reach in the first measurement"
-    return Contestant(
-        name=name,
-        kind="plan" if plan else "baseline",
-        median_ms=latency.median_ms if latency else None,
-        ci_ms=(latency.low_ms, latency.high_ms) if latency else None,
-        error=cost.error,
-        accepted=cost.outcome == "ok",
-        reason=f"{cost.outcome}: {reason}" if cost.outcome != "ok" else reason,
-        compile_s=cost.compile_s,
-        first_run_ms=ran.first_ms.get(name) if ran is not None else None,
-        regions=1 if challenger is None else len(challenger.placement),
-        implementation=baseline,
-        dropped_ms=dropped_ms,
-        speedup=over.value if over is not None else None,
-        speedup_ci=(over.low, over.high) if over is not None else None,
+def _call_of(state: DecisionState, name: str, spec: CandidateSpec) -> PlannedCall | None:
+    """A contestant as an executable would run it; None of a file as it comes, which its tool runs."""
+    if spec.is_file:
+        return None
+    challenger = next((c for c in state.challengers if c.name == name), None)
+    profile = state.original if challenger is None else state.profiles[challenger.variant]
+    if challenger is None:
+        placement = profile.placement_of(next(one for one in profile.whole if str(one) == name))
+    else:
+        placement = challenger.placement
+    session = state.session
+    assert session.plan_of is not None
+    bucket = Bucket(
+        sizes={},
+        graph=session.store.graph(profile.graph),
+        operators=len(profile.graph),
+        chosen=name,
+        regions=planned_regions(profile, placement, None, ()),
+        contestants=(),
+        best_baseline=name,
+        speedup_vs_baseline=1.0,
+        speedup_ci=(1.0, 1.0),
+        significant=False,
+        predicted_ms=None,
+        original_error=0.0,
+        bound=state.oracle.bound,
+        quality=Quality(None, None, 0.0),
+        variant=profile.variant.name,
+        schedule=challenger.schedule if challenger is not None else None,
     )
+    return PlannedCall(session.plan_of(bucket), session.store.directory)

@@ -18,7 +18,8 @@ from bricolage.measure.measurer import Event
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop
 from bricolage.perf.forecast import Forecast, Pair, forecast
-from bricolage.plan.step import Step, steps_of
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.step import USER_FILE, Step, file_step, steps_of
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import precision_of
@@ -41,6 +42,8 @@ class Profile:
     regions: Measurements = field(default_factory=Measurements)
     left_out: set[Pair] = field(default_factory=set)
     """What the forecast makes needless to measure: it is priced as predicted."""
+    files: dict[Implementation, Cost] = field(default_factory=dict)
+    """Of tools that read files: the user's own, as it comes."""
     dropped: dict[Implementation, Cost] = field(default_factory=dict)
     """Times of those that are too inaccurate as a whole."""
 
@@ -69,6 +72,24 @@ class Profile:
         backends = self_checked(self.session.backends, [variant.graph], self.session.progress)
         session = replace(self.session, backends=backends)
         return Profile.of(variant, self.oracle.of(variant.name, variant.graph), session)
+
+    @property
+    def alone(self) -> dict[Implementation, Cost]:
+        """Of everything that runs the whole by itself, files as they come too."""
+        return {**self.whole, **self.files}
+
+    @property
+    def file_implementations(self) -> tuple[Implementation, ...]:
+        """Tools that read the user's own file; none where there is none, or this is a variant of what it holds."""
+        session = self.session
+        if not session.file or self.variant.name != ORIGINAL:
+            return ()
+        precision, device = session.options.precision, session.device
+        return tuple(
+            Implementation(backend.name, config, device.name)
+            for backend in session.backends
+            for config in backend.file_configs(precision, device)
+        )
 
     @property
     def times(self) -> dict[Implementation, float]:
@@ -100,9 +121,12 @@ class Profile:
 
     def whole_spec(self, implementation: Implementation) -> CandidateSpec:
         """The whole graph on one implementation, alone in its process."""
+        options, device, outputs = self.session.options, self.session.device, self._outputs
+        if implementation.config.as_it_comes:
+            step = file_step(self.graph, implementation, self.session.store.directory / USER_FILE)
+            key = f"{self.key} of file {self.session.file}"  # two files may become one graph
+            return CandidateSpec(key, (step,), outputs, options.threads, alone=True, device=device, kept=True)
         step = Step(implementation, self.session.store.region(self._everything, self.key))
-        options = self.session.options
-        device, outputs = self.session.device, self._outputs
         return CandidateSpec(self.key, (step,), outputs, options.threads, alone=True, device=device, kept=True)
 
     def placement_spec(self, placement: Placement, cores: Sequence[tuple[int, ...]] = ()) -> CandidateSpec:
@@ -144,10 +168,11 @@ class Profile:
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def measure_whole(self, implementations: Sequence[Implementation], stop: Stop) -> None:
-        """Times the whole graph on some implementations, interleaved."""
+        """Times the whole graph on some implementations, interleaved, and the user's file as it comes on others."""
         specs = {self.whole_spec(one): one for one in implementations}
         costs = self.session.measurer.measure([self.task(list(specs))], self.note, stop)
-        self.whole.update({specs[spec]: cost for spec, cost in costs.items()})
+        for spec, cost in costs.items():
+            (self.files if specs[spec].config.as_it_comes else self.whole)[specs[spec]] = cost
 
     def placement_costs(self, placements: Sequence[Placement], stop: Stop) -> list[Cost | None]:
         """What placements cost end to end; None for what was not measured."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bricolage.backends.interface import Backend
@@ -13,6 +14,7 @@ from bricolage.measure.reference import ReferenceAnswers
 from bricolage.options import Options
 from bricolage.perf import track_record
 from bricolage.perf.track_record import TrackRecord
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress
 from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import KnownReferences
@@ -54,6 +56,10 @@ class Session:
     then: tuple[Setting, ...] = ()
     """Where the model is decided on next: what is measured there first is compiled meanwhile."""
 
+    plan_of: Callable[[Bucket], Plan] | None = None
+    """The plan of the model with one decision, as an artifact would have it: what a user calls. None where nothing will ship."""
+    file: str = ""
+    """Hash of the user's own file, where the store's folder holds it (`plan.step.USER_FILE`); else empty."""
     samples: GivenSamples | None = None
     """Data of the user's, to calibrate with and to judge by."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.graph.network_kind import NetworkKind, network_kind
-from bricolage.measure.race import Race
+from bricolage.measure.race_record import Race
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
 from bricolage.plan.quantised import QuantisedGraph
@@ -105,6 +105,7 @@ class DecisionState:
     def incumbent_ms(self) -> float | None:
         """The fastest that was measured so far, of what is right; None where nothing is."""
         wholes = [found[1] for profile in self.profiles.values() if (found := profile.fastest) is not None]
+        wholes += [cost.ms for cost in self.original.files.values() if cost.ms is not None] if self.profiles else []
         return min([*wholes, *self.mixtures_ms], default=None)
 
     @property

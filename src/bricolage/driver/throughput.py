@@ -15,7 +15,8 @@ from bricolage.driver.session import Session
 from bricolage.driver.stages.profiling import check_baselines
 from bricolage.driver.whole_models import measure_baselines
 from bricolage.errors import LatencyLimit, NoBackend
-from bricolage.measure.race import Race, race
+from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import TimingPolicy
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.measure.throughput import ServedLoad, serve

@@ -33,7 +33,10 @@ def measure_baselines(
     quick = [one for one in profile.candidates.whole if one.backend not in slowly]
     others = [one for one in profile.candidates.whole if one.backend in slowly]
     first = sorted(quick if every else first or profile.first_configurations, key=partial(_compile_s, profile))
-    profile.session.progress.start("whole model on each backend", len(first) + every * len(others))
+    files = profile.file_implementations
+    profile.session.progress.start("whole model on each backend", len(first) + len(files) + every * len(others))
+    if files:
+        profile.measure_whole(files, lambda: False)
     if first:
         profile.measure_whole(first, stop if not every else lambda: False)
         if not profile.whole:

@@ -13,6 +13,22 @@ from bricolage.frontends.objects import deserialise
 from bricolage.graph.interface import internalise
 
 
+def read_as_it_comes(path: Path) -> ir.Model:
+    """A user's file in whatever form it has, for other tools to run: its weights lie in its own folder.
+
+    Raises:
+        NotAModel: it is no ONNX file.
+        MissingExternalData, ExternalDataOutside: its weights are not where they should be.
+    """
+    try:
+        proto = onnx.ModelProto.FromString(path.read_bytes())
+    except Exception as error:  # protobuf's errors have no public base
+        raise NotAModel(path=path.name, reason=f"the protobuf is damaged ({checks.first_line(error)})") from error
+    model = deserialise(proto, path.name)
+    external.adopt(model, (path.parent,))
+    return model
+
+
 def read(path: Path, *, whole: bool = False) -> ir.Model:
     """A model that is said to be written by bricolage: a graph, or a `whole` model, whose interface stands there as in files. Its
     weights lie in its folder and are mapped.
@@ -23,12 +39,7 @@ def read(path: Path, *, whole: bool = False) -> ir.Model:
         UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph: `clean` would refuse it, or would have
             something to do.
     """
-    try:
-        proto = onnx.ModelProto.FromString(path.read_bytes())
-    except Exception as error:  # protobuf's errors have no public base
-        raise NotAModel(path=path.name, reason=f"the protobuf is damaged ({checks.first_line(error)})") from error
-    model = deserialise(proto, path.name)
-    external.adopt(model, (path.parent,))
+    model = read_as_it_comes(path)
     checks.check_strings(model)
     checks.check_opsets(model)
     checks.check_operators(model)

@@ -144,6 +144,7 @@ class Loader:
             ephemeral=not (self.pool.sharing or job.spec.kept),
             cores=[list(some) for some in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
+            **({} if job.spec.call is None else {"call": encode(job.spec.call)}),
         )
         return worker
 

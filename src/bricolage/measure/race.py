@@ -6,24 +6,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from bricolage.costs.entries import Cost
-from bricolage.costs.latency import Latency, enough
 from bricolage.device import memory
+from bricolage.measure.call_patterns import CallPatterns
 from bricolage.measure.job import Job
 from bricolage.measure.measurer import Measurer, cost_of
+from bricolage.measure.race_record import Race, join_parts, name_disturbed
 from bricolage.measure.rounds import latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
-from bricolage.measure.statistics import THRESHOLD, Ratio, paired_ratio
-from bricolage.measure.turns import Turns, take_turns
+from bricolage.measure.turns import take_turns
+from bricolage.options import Pattern
 from bricolage.verify.variations import Variation
 
 _LOG = logging.getLogger(__name__)
 _PROBE = 7
+_LONG_PROBE = 3
+"""The same where turns are long."""
 _HOPELESS = 1.25
 """After `_PROBE` rounds a contestant retires when even its best case is this much slower than the leader's worst."""
 _FIRST_NEED = 512 << 20
@@ -34,76 +36,14 @@ _BEATEN = 1.1
 same program up to a few percent faster than another."""
 
 
-@dataclass(frozen=True)
-class Race(Turns):
-    """What happened: raw samples of every round, and a cost for every contestant."""
-
-    costs: Mapping[str, Cost]
-    """Latency, error, compile time or reason. A contestant that never had its turn is absent."""
-    first_ms: Mapping[str, float]
-    """Duration of the very first run, milliseconds."""
-    processes: tuple[int, ...] = ()
-    """For each round, in which of their processes the contestants were; empty where all had one."""
-    disturbed: tuple[frozenset[str], ...] = ()
-    """For each round, whose turn others disturbed; empty where none was."""
-    served: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Of contestants that answer several requests at a time: milliseconds that single calls took."""
-    incumbent: str = ""
-    """Who was in every heat."""
-
-    def ratio(self, challenger: str, incumbent: str, through: str | None = None, seed: int = 0) -> Ratio | None:
-        """Speed-up of the challenger over the incumbent in the rounds that both took part in.
-
-        Where they never met, because memory allowed only some at a time, they are compared by way of `through`, which
-        met both. None where that is impossible, too.
-        """
-        shared = [i for i, round_ in enumerate(self.rounds) if challenger in round_ and incumbent in round_]
-        if shared:
-            before, after = ([self.rounds[i][name] for i in shared] for name in (incumbent, challenger))
-            owners = [self.processes[i] for i in shared] if self.processes else None
-            bad = [bool(self.disturbed[i] & {challenger, incumbent}) for i in shared] if self.disturbed else []
-            return paired_ratio(before, after, seed, owners, bad)
-        if through is None or through in (challenger, incumbent):
-            return None
-        first, second = self.ratio(challenger, through, seed=seed), self.ratio(through, incumbent, seed=seed)
-        return first.through(second) if first is not None and second is not None else None
-
-    def noisy(self, name: str) -> bool:
-        """Whether others disturbed too many rounds of a contestant that those without do not suffice."""
-        return (cost := self.costs.get(name)) is not None and cost.disturbed
-
-    @property
-    def undecided(self) -> tuple[str, ...]:
-        """Who may be the fastest, where others disturbed the race too much for it to say: the fastest, and everyone
-        whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
-        best, found = self.fastest, list[str]()
-        for name, cost in self.costs.items():
-            if best is None or name == best or cost.ms is None or not (self.noisy(name) or self.noisy(best)):
-                continue
-            ratio = self.ratio(best, name)
-            if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > THRESHOLD):
-                found.append(name)
-        return (best, *found) if best is not None and found else ()
-
-    @property
-    def inconclusive(self) -> bool:
-        """Whether others disturbed the fastest, or left open who it is: then the race should not decide alone."""
-        best = self.fastest
-        return best is not None and (self.noisy(best) or bool(self.undecided))
-
-    @property
-    def fastest(self) -> str | None:
-        """Contestant with the lowest median; None where none arrived."""
-        arrived = {name: cost.ms for name, cost in self.costs.items() if cost.ms is not None}
-        return min(arrived, key=lambda name: (arrived[name], name)) if arrived else None
-
-
 @dataclass
 class _Runner:
     name: str
     job: Job
     rounds: list[tuple[int, tuple[float, ...], bool]]
     """(number of the round, samples, whether others disturbed them)."""
+    others: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """By round, undisturbed samples of the pattern of calls that does not decide."""
 
 
 def race(
@@ -124,6 +64,7 @@ def race(
     files: Mapping[str, tuple[Path, Path]] | None = None,
     variations: Sequence[Variation] = (),
     tasks: Mapping[str, RegionTask] | None = None,
+    pattern: Pattern | None = None,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -137,7 +78,8 @@ def race(
     noise, does not start again. Where that leaves one, the race is over. Where others disturbed the race so
     much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
     and at most for as long again. `files` are inputs and expected outputs of contestants that have others; `variations`, other
-    inputs on which the rest must be right. `tasks` are what contestants are judged by that have a reference of their own.
+    inputs on which the rest must be right. `tasks` are what contestants are judged by that have a reference of their own. With a
+    `pattern`, contestants are called as users call them (`call_patterns`): steadily and after pauses, and that pattern decides.
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
@@ -155,9 +97,10 @@ def race(
         files=files or {},
         variations=tuple(variations),
         tasks=tasks or {},
+        patterns=None if pattern is None else CallPatterns(pattern),
     )
-    ran = _joined(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
-    return replace(ran, incumbent=leader or "")
+    ran = join_parts(_in_parts(once, contestants, leader, processes, part_s, left, should_stop))
+    return replace(ran, incumbent=leader or "", pattern=pattern or "steady")
 
 
 def _in_parts(
@@ -183,7 +126,7 @@ def _in_parts(
         }
     end = 2 * time.monotonic() - begun
     while not should_stop():
-        ran = _joined(parts)
+        ran = join_parts(parts)
         wanted = {*ran.undecided, leader} if ran.undecided else set()
         again = {name: spec for name, spec in again.items() if name in wanted}
         if len(again) < 2 or leader not in again or left() < part_s or time.monotonic() >= end:
@@ -194,7 +137,7 @@ def _in_parts(
 
 def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> set[str]:
     """Those that the fastest has left behind so far that another process cannot change it. The leader is none of them."""
-    ran = _joined(parts)
+    ran = join_parts(parts)
     best = ran.fastest
     found: set[str] = set()
     if best is None or ran.noisy(best):
@@ -204,28 +147,6 @@ def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> 
         if ratio is not None and ratio.low > _BEATEN and not ran.noisy(name):
             found.add(name)
     return found
-
-
-def _joined(parts: Sequence[Race]) -> Race:
-    """One race of several in which the contestants had other processes."""
-    if len(parts) == 1:
-        return parts[0]
-    rounds = tuple(round_ for part in parts for round_ in part.rounds)
-    disturbed = [names for part in parts for names in part.disturbed or [frozenset[str]()] * len(part.rounds)]
-    costs: dict[str, Cost] = {}
-    for name in dict.fromkeys(name for part in parts for name in part.costs):
-        own = [part.costs[name] for part in parts if name in part.costs]
-        own = [cost for cost in own if cost.outcome != "lost"] or own[:1]
-        failed = next((cost for cost in own if cost.outcome != "ok"), None)
-        samples = [round_[name] for round_ in rounds if name in round_]
-        bad = [name in names for round_, names in zip(rounds, disturbed, strict=True) if name in round_]
-        worst = max(own, key=lambda cost: cost.error if cost.error is not None else -1.0)
-        shaken = any(bad) and not enough(bad.count(False), len(bad))
-        costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples, bad), disturbed=shaken)
-    first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
-    owners = tuple(i for i, part in enumerate(parts) for _ in part.rounds)
-    served = {name: tuple(ms for part in parts for ms in part.served.get(name, ())) for name in costs}
-    return Race(rounds, costs, first, owners, _named(disturbed), {name: all_ for name, all_ in served.items() if all_})
 
 
 def _once(
@@ -242,6 +163,7 @@ def _once(
     files: Mapping[str, tuple[Path, Path]],
     variations: tuple[Variation, ...],
     tasks: Mapping[str, RegionTask],
+    patterns: CallPatterns | None,
 ) -> Race:
     """A race in which everyone has one process; with `fresh`, one whose memory lies otherwise than in the others."""
     ordered = sorted(contestants, key=lambda name: name != leader)
@@ -272,7 +194,7 @@ def _once(
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
                 own = replace(policy, seconds=share)
-                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop)
+                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop, patterns)
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)
@@ -314,6 +236,7 @@ def _run_heat(
     count: int,
     progress: Callable[[str, int], None] | None,
     should_stop: Stop,
+    patterns: CallPatterns | None,
 ) -> int:
     """Runs one heat and returns the number of rounds so far."""
     end = time.monotonic() + policy.seconds
@@ -324,14 +247,18 @@ def _run_heat(
         nonlocal number
         number = done
         going = [runner for runner in running if runner.job.ready] if done > count else running
-        if done - count >= _PROBE:
+        if done - count >= (_PROBE if patterns is None else _LONG_PROBE):
             going = _in_the_running(going, leader)
             if time.monotonic() > end:
                 return ()
         return () if done - count >= policy.rounds or should_stop() else going
 
     def turn(runner: _Runner) -> None:
-        if take_turn(pool, runner.job, log, policy):
+        if patterns is not None and runner.job.spec.serving is None:
+            done, runner.others[number] = patterns.take_turn(pool, runner.job, log, policy.run_s, runner.name)
+        else:
+            done = take_turn(pool, runner.job, log, policy)
+        if done:
             runner.rounds.append((number, tuple(runner.job.rounds[-1]), runner.job.disturbed[-1]))
             if progress is not None:
                 progress(runner.name, len(runner.rounds))
@@ -361,9 +288,11 @@ def _result(runners: Sequence[_Runner], count: int) -> Race:
             costs[runner.name] = cost_of(runner.job)
     first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}
     served = {runner.name: runner.job.served for runner in runners if runner.job.latencies}
-    return Race(tuple(rounds), costs, first, (), _named(disturbed), served)
-
-
-def _named(disturbed: Sequence[AbstractSet[str]]) -> tuple[frozenset[str], ...]:
-    """By round, who was disturbed; nothing where none ever was."""
-    return tuple(map(frozenset, disturbed)) if any(disturbed) else ()
+    others: list[dict[str, tuple[float, ...]]] = [{} for _ in range(count)]
+    for runner in runners:
+        for number, samples in runner.others.items():
+            if samples:
+                others[number][runner.name] = samples
+    return Race(
+        tuple(rounds), costs, first, (), name_disturbed(disturbed), served, others=tuple(others) if any(others) else ()
+    )

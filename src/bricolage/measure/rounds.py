@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import cast
 
 from bricolage.costs.latency import Latency, enough
@@ -77,16 +78,38 @@ def watched(tally: Tally, cores: Collection[int]) -> Iterator[None]:
     tally.add_interval(before, machine(cores), own_s, len(cores))
 
 
+@dataclass(frozen=True)
+class TurnTimes:
+    """What was timed in one turn: samples in ms, those alone that others did not disturb where there are such."""
+
+    samples: list[float]
+    disturbed: bool
+    """Whether others disturbed all of them."""
+    served: list[float] | None
+    """Latencies of single calls, ms, where several requests are answered at a time."""
+
+
 def take_turn(pool: Pool, job: Job, log: MeasurementLog, policy: TimingPolicy) -> bool:
     """Times a job once; whether it could. A job that dies gets its outcome; one whose worker was ended from outside is `lost`."""
-    if not job.ready or job.worker is None:
+    if not job.ready:
         return False
-    facts = {"id": job.id, "turns": 1, "warm_s": _warm_up(job, policy)}
-    answer = log.heard(pool.ask(job.worker, policy.run_s, "time", **facts))
+    times = ask_for_times(pool, job, log, policy.run_s, "time", turns=1, warm_s=_warm_up(job, policy))
+    if times is not None:
+        job.timed(times.samples, times.disturbed, times.served)
+    return times is not None
+
+
+def ask_for_times(
+    pool: Pool, job: Job, log: MeasurementLog, limit_s: float, command: str, **facts: object
+) -> TurnTimes | None:
+    """One turn of a ready job, by a command of its worker; None where there is nothing: a job that dies gets its outcome, one whose
+    worker was ended from outside is `lost`."""
+    assert job.worker is not None
+    answer = log.heard(pool.ask(job.worker, limit_s, command, id=job.id, **facts))
     if not answer.ok:
         if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
             job.fail(answer.outcome, answer.reason)
-        return False
+        return None
     (samples,) = cast(list[list[float]], answer.facts["rounds"])
     (shares,) = cast(list[list[float]], answer.facts["waited"])
     if log.tally.calm:
@@ -94,10 +117,10 @@ def take_turn(pool: Pool, job: Job, log: MeasurementLog, policy: TimingPolicy) -
     clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
     kept = clean or range(len(samples))
     served = cast(list[list[list[float]]], answer.facts.get("latencies", []))
-    job.timed([samples[i] for i in kept], not clean, [ms for i in kept for ms in served[0][i]] if served else None)
     repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
     log.tally.add_turn(shares, repeated, processor_s)
-    return True
+    calls = [ms for i in kept for ms in served[0][i]] if served else None
+    return TurnTimes([samples[i] for i in kept], not clean, calls)
 
 
 def _warm_up(job: Job, policy: TimingPolicy) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter, perf_counter_ns, process_time
+from time import perf_counter, perf_counter_ns, process_time, sleep
 
 import numpy as np
 
@@ -19,6 +19,8 @@ SAMPLE_MS = 0.3
 TURN_MS = 2.5
 """A turn takes as many samples (up to `_BURST`) as fit into this time."""
 _BURST = 5
+"""Samples in a turn of that time at most; longer turns have as many more."""
+_COURSE_CALLS = 4
 _MOST_REPEATS = 2000
 _SERVING_S = 0.1
 """Of a turn of a program that answers several requests at a time, unless its calls are longer."""
@@ -37,8 +39,10 @@ class LoadedProgram:
     """One call with other inputs of the same shapes; None where several requests are answered at a time."""
     repeats: int = 0
     """Calls in one sample; 0 until calibrated."""
-    burst: int = 1
-    """Samples in one turn."""
+    once_ms: float = 0.0
+    """Of one call, about."""
+    answer: Callable[[], dict[str, object]] | None = None
+    """Outputs by name, where `call` returns them otherwise: it is the call of another tool."""
     loop: ClosedLoop | None = None
     """Where several requests are answered at a time: what times them."""
 
@@ -48,6 +52,8 @@ class Sampler:
 
     def __init__(self) -> None:
         self._watch = DisturbanceWatch()
+        self._other_data: np.ndarray | None = None
+        """What is read between calls after pauses."""
         self._spent: float | None = None
         """Processor time of this process when the last timing ended; None where another command has come since."""
 
@@ -55,9 +61,12 @@ class Sampler:
         """Another command than `time` comes: what it takes is no part of the next timing."""
         self._spent = None
 
-    def time(self, loaded: LoadedProgram, turns: int, warm_s: float) -> dict[str, object]:
-        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
-        warm-up that is longer than a turn is made once, a shorter one before each.
+    def time(
+        self, loaded: LoadedProgram, turns: int, warm_s: float, turn_ms: float = TURN_MS, least: int = 1
+    ) -> dict[str, object]:
+        """Times `turns` turns of `turn_ms` milliseconds, and of `least` samples at least, after warming up: untimed calls for
+        `warm_s` seconds, one at least when that is above 0. The very first warm-up of a program is made once, where it is long;
+        later ones before each turn.
 
         Answers `rounds`, the samples of each turn in milliseconds a call; `waited`, for each sample the share of time lost to
         other processes; `repeated`, samples repeated because of load (at most as many as asked for, in at most the same time);
@@ -73,34 +82,78 @@ class Sampler:
         cores = available_cores()  # reads files: once for all turns
         gc.disable()  # and no collection before: with a framework loaded it takes longer than a turn
         try:
-            long = warm_s > TURN_MS / 1e3
-            if long:
+            first = not loaded.repeats and warm_s > TURN_MS / 1e3
+            if first:
                 _warm(call, warm_s)
             if not loaded.repeats:
                 _calibrate(loaded)
+            fitting = int(turn_ms // (loaded.repeats * loaded.once_ms))
+            burst = max(least, min(fitting, _BURST * max(1, round(turn_ms / TURN_MS))))
             for _ in range(turns):
-                samples, shares = self._turn(loaded, 0.0 if long else warm_s, cores)
+                samples, shares = self._turn(loaded, 0.0 if first else warm_s, cores, burst, turn_ms)
                 rounds.append(samples)
                 waited.append(shares)
         finally:
             gc.enable()
-        repeated = sum(len(samples) - loaded.burst for samples in rounds)
+        repeated = sum(len(samples) - burst for samples in rounds)
         self._spent = process_time()
         return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": self._spent - begun}
 
-    def _turn(self, loaded: LoadedProgram, warm_s: float, cores: int) -> tuple[list[float], list[float]]:
+    def _turn(
+        self, loaded: LoadedProgram, warm_s: float, cores: int, burst: int, turn_ms: float
+    ) -> tuple[list[float], list[float]]:
         """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
         sample: reading in between would give threads that wait for the next call the time to fall asleep, which no
         caller would see."""
         samples: list[float] = []
         shares: list[float] = []
-        end = perf_counter() + 2 * TURN_MS / 1e3
-        while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * loaded.burst and perf_counter() < end):
+        end = perf_counter() + warm_s + 2 * turn_ms / 1e3
+        while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * burst and perf_counter() < end):
             before = self._watch.read()
             _warm(loaded.call, warm_s)
-            samples += [_sample(loaded.call, loaded.repeats) for _ in range(loaded.burst)]
-            shares += [waited_share(before, self._watch.read(), cores)] * loaded.burst
+            samples += [_sample(loaded.call, loaded.repeats) for _ in range(burst)]
+            shares += [waited_share(before, self._watch.read(), cores)] * burst
         return samples, shares
+
+    def follow_course(self, loaded: LoadedProgram, seconds: float) -> dict[str, object]:
+        """Calls for some seconds, four at least, and says how they went: `course`, milliseconds since the first began and
+        milliseconds that it took, for each call. What came before, another program's turn say, is in the first ones."""
+        course: list[tuple[float, float]] = []
+        gc.disable()
+        try:
+            begun = perf_counter()
+            while len(course) < _COURSE_CALLS or perf_counter() - begun < seconds:
+                taken = _sample(loaded.call, 1)
+                course.append(((perf_counter() - begun) * 1e3, taken))
+        finally:
+            gc.enable()
+        return {"course": course}
+
+    def time_after_pauses(
+        self, loaded: LoadedProgram, calls: int, pause_s: float, cache_bytes: int
+    ) -> dict[str, object]:
+        """Times single calls, each after a pause of some seconds in which something else reads as many bytes as the caches hold.
+        Answers as `time` does, with one round."""
+        begun = process_time() if self._spent is None else self._spent
+        if self._other_data is None or self._other_data.nbytes != max(cache_bytes, 8):
+            self._other_data = np.ones(max(cache_bytes // 8, 1))
+        samples: list[float] = []
+        shares: list[float] = []
+        self._watch.follow()
+        cores = available_cores()
+        gc.disable()
+        try:
+            for _ in range(calls):
+                end = perf_counter() + pause_s
+                self._other_data.sum()
+                sleep(max(0.0, end - perf_counter()))
+                before = self._watch.read()
+                samples.append(_sample(loaded.call, 1))
+                shares.append(waited_share(before, self._watch.read(), cores))
+        finally:
+            gc.enable()
+        self._spent = process_time()
+        return {"rounds": [samples], "waited": [shares], "repeated": 0, "processor_s": self._spent - begun}
 
     def _serve(self, loop: ClosedLoop, turns: int, warm_s: float) -> dict[str, object]:
         """As `time`, of a program that answers several requests at a time: a turn is a closed loop of some length, a sample its
@@ -153,9 +206,9 @@ def _warm(call: Callable[[], object], seconds: float) -> None:
 
 
 def _calibrate(loaded: LoadedProgram) -> None:
-    """Chooses calls a sample and samples a turn from the fastest of a few calls."""
+    """Chooses calls a sample from the fastest of a few calls."""
     once = _sample(loaded.call, 1)
     if once < TURN_MS:
         once = max(min(once, *(_sample(loaded.call, 4) for _ in range(3))), 1e-6)
     loaded.repeats = min(max(1, round(SAMPLE_MS / once + 0.5)), _MOST_REPEATS) if once < SAMPLE_MS else 1
-    loaded.burst = int(min(max(1, TURN_MS // (loaded.repeats * once)), _BURST))
+    loaded.once_ms = once

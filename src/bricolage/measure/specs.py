@@ -8,8 +8,10 @@ from pathlib import Path
 
 from bricolage.device.device import Device
 from bricolage.measure.closed_loop import Serving
+from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
 from bricolage.verify.variations import Variation
+from bricolage.work.implementation import AS_IT_COMES
 from bricolage.work.workload import Workload
 
 Stop = Callable[[], bool]
@@ -36,6 +38,14 @@ class Regime:
 
 
 @dataclass(frozen=True)
+class PlannedCall:
+    """An executable: its plan, and the folder with the plan's graphs and weights."""
+
+    plan: Plan
+    directory: Path
+
+
+@dataclass(frozen=True)
 class CandidateSpec:
     """What is measured: a region (one step) or a whole placement (several, in executable order, wired by tensor
     names)."""
@@ -57,11 +67,19 @@ class CandidateSpec:
     """Whether its compiled code is kept in the cache however quickly it compiles: the race's processes and the artifact load it
     again."""
 
+    call: PlannedCall | None = field(default=None, compare=False)
+    """What a user would call to run it, where that is to be timed and not the bare program."""
+
     @property
     def regime(self) -> Regime:
         """The kind of worker process that it runs in."""
         backends = {step.implementation.backend for step in self.steps}
-        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device)
+        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device, AS_IT_COMES * self.is_file)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a user's file as it comes, in a tool that sets itself up: it has a process of its own."""
+        return self.steps[0].implementation.config.as_it_comes
 
     @property
     def is_region(self) -> bool:

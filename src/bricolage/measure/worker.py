@@ -24,19 +24,23 @@ from bricolage.errors import BricolageError, InvalidGraph, NoReference
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import Serving
 from bricolage.measure.loop import Command, Commands, Tell
-from bricolage.measure.sampling import LoadedProgram, Sampler
+from bricolage.measure.sampling import TURN_MS, LoadedProgram, Sampler
+from bricolage.measure.specs import PlannedCall
 from bricolage.plan.plan import Plan
 from bricolage.plan.step import Step
-from bricolage.runtime.compile import compile_program, compile_step
+from bricolage.runtime.compile import compile_program, compile_step, region_model
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.program import BoundProgram
+from bricolage.runtime.program import BoundProgram, Program
 from bricolage.verify.reference import Evaluator, Values, prepare_library
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
+from bricolage.work.values import ModelValue
 
 _MOST_TRIALS = 4
 """Regions whose trials stay ready, each with its weights in memory."""
 _REASON_LENGTH = 500
+_MOST_SWEPT = 64 << 20
+"""Bytes that others read during a pause at most: more would take longer than the pause."""
 
 
 class Worker:
@@ -66,10 +70,11 @@ class Worker:
         ephemeral: bool = True,
         cores: Sequence[list[int]] = (),
         serving: object = None,
+        call: object = None,
     ) -> dict[str, object]:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
-        `Serving`), for several requests at a time. `cores` are those of each step, where they run side by side; for `caching` and
-        `ephemeral` see `compile_step`."""
+        `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores` are
+        those of each step, where they run side by side; for `caching` and `ephemeral` see `compile_step`."""
         made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
         resources = Resources(threads, self._device, alone)
@@ -82,6 +87,9 @@ class Worker:
             loop = closed_loop.load(made, needed, outputs, arrays, resources, how, caching=caching)
             self._loaded[id] = LoadedProgram(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
             return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
+        if call is not None:
+            self._loaded[id] = _planned_call(decode(PlannedCall, call, "call"), values, outputs)
+            return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
         program = compile_program(
             made,
             needed,
@@ -92,7 +100,12 @@ class Worker:
             cores=[tuple(some) for some in cores] or None,
         )
         compiled = perf_counter()
-        if program.static:
+        if made[0].implementation.config.as_it_comes:
+            own = _own_call(program, values)
+            self._loaded[id] = LoadedProgram(
+                own, None, keep=(program, values), rerun=program.run, answer=partial(program.run, values)
+            )
+        elif program.static:
             bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
             self._loaded[id] = LoadedProgram(bound, bound.outputs, keep=(program, bound), rerun=partial(_rerun, bound))
         else:
@@ -139,6 +152,8 @@ class Worker:
         start = perf_counter()
         fresh = loaded.call()
         first_ms = (perf_counter() - start) * 1e3
+        if loaded.answer is not None:
+            fresh = loaded.answer()
         results = loaded.outputs if loaded.outputs is not None else fresh
         assert isinstance(results, dict)
         save_tensors(Path(path), results)
@@ -150,9 +165,18 @@ class Worker:
                     print(f"no answer to {given}: {error}", file=sys.stderr)
         return {"first_ms": first_ms}
 
-    def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
+    def time(self, id: str, turns: int, warm_s: float, turn_ms: float = TURN_MS, least: int = 1) -> dict[str, object]:
         """Times a program (`Sampler.time`)."""
-        return self.sampler.time(self._loaded[id], turns, warm_s)
+        return self.sampler.time(self._loaded[id], turns, warm_s, turn_ms, least)
+
+    def follow_course(self, id: str, seconds: float) -> dict[str, object]:
+        """Says how a program's calls go, one after another (`Sampler.follow_course`)."""
+        return self.sampler.follow_course(self._loaded[id], seconds)
+
+    def time_after_pauses(self, id: str, calls: int, pause_s: float) -> dict[str, object]:
+        """Times single calls of a program after pauses (`Sampler.time_after_pauses`)."""
+        caches = sum(cache.bytes for cache in self._device.caches.levels)
+        return self.sampler.time_after_pauses(self._loaded[id], calls, pause_s, min(caches, _MOST_SWEPT))
 
     def space(self, step: object, threads: int) -> dict[str, object]:
         """What a tuner may choose of the kernels of a step's region, and which other kernels it could have."""
@@ -253,7 +277,7 @@ def commands(device: Device, _tell: Tell) -> Commands:
     worker = Worker(device)
     between = (
         *(worker.load, worker.compile, worker.outputs, worker.space, worker.trial, worker.drop, worker.clear),
-        *(worker.attempt, worker.evaluate, worker.run_artifact),
+        *(worker.attempt, worker.evaluate, worker.run_artifact, worker.follow_course),
         *(worker.compile_ahead, worker.import_reference, worker.step_times),
     )
 
@@ -264,7 +288,8 @@ def commands(device: Device, _tell: Tell) -> Commands:
 
         return run
 
-    return {"time": worker.time, **{method.__name__: counted(method) for method in between}}
+    timing = (worker.time, worker.time_after_pauses)
+    return {**{one.__name__: one for one in timing}, **{method.__name__: counted(method) for method in between}}
 
 
 def _inputs_of(steps: list[Step]) -> list[str]:
@@ -272,12 +297,31 @@ def _inputs_of(steps: list[Step]) -> list[str]:
     computed: set[str] = set()
     needed: dict[str, None] = {}
     for step in steps:
-        region = RegionModel(step.path)
+        region = region_model(step)
         for info in region.inputs:
             if info.name not in computed:
                 needed.setdefault(info.name)
-        computed.update(info.name for info in region.outputs)
+        computed.update(info.name for info in region.results)
     return list(needed)
+
+
+def _planned_call(call: PlannedCall, values: Mapping[str, ModelValue], outputs: Sequence[str]) -> LoadedProgram:
+    """The executable of a plan, called as a user calls it. `outputs`: how what is compared calls them, in order."""
+    executable = Executable(call.plan, call.directory, lent=True)
+    executable.prepare()
+
+    def answer(given: Mapping[str, ModelValue]) -> dict[str, object]:
+        results = executable(**given)
+        return dict(zip(outputs, results if len(outputs) > 1 else (results,), strict=True))
+
+    timed = partial(executable, **values)
+    return LoadedProgram(timed, None, keep=(executable,), rerun=answer, answer=partial(answer, values))
+
+
+def _own_call(program: Program, values: Mapping[str, object]) -> Callable[[], object]:
+    """The call of a tool that reads the user's file, as its users make it."""
+    (stage,) = program.stages
+    return stage.kernel.own_call([values[info.name] for info in stage.inputs])
 
 
 def _rerun(bound: BoundProgram, values: dict[str, object]) -> dict[str, object]:

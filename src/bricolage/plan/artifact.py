@@ -43,6 +43,7 @@ from bricolage.graph.store import REGION
 from bricolage.plan import contents
 from bricolage.plan.pack import INDEX, Pack
 from bricolage.plan.plan import FORMAT, Plan
+from bricolage.plan.step import USER_FILE
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
@@ -89,6 +90,8 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
     """
     every = plans or (plan,)
     names = [MODEL, *dict.fromkeys(bucket.graph for one in every for bucket in one.buckets)]
+    if any(contents.hands_file_through(bucket) for one in every for bucket in one.buckets):
+        names.append(USER_FILE)
     names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
     files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
     texts = {at: json.dumps(encode(one), indent=1).encode() for at, one in zip(files, every, strict=True)}

@@ -12,6 +12,7 @@ from bricolage.frontends.limits import check_shapes
 from bricolage.graph.graph import Graph
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
+from bricolage.plan.step import USER_FILE
 
 MODEL = "model.onnx"
 
@@ -37,12 +38,34 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
             if name not in files:
                 raise WrongContents("it is missing")
             _check_graph(plan, bucket, folder)
+            if hands_file_through(bucket):
+                name = USER_FILE
+                if name not in files:
+                    raise WrongContents("it is missing")
+                _check_file(plan, bucket, folder)
     except WrongContents as error:
         raise WrongContents(f"{name}: {error}") from error
     except BricolageError as error:
         raise WrongContents(f"{name}: {error.sentence}") from error
     except Exception as error:  # what reads models assumes valid ones, and meets others with whatever comes
         raise WrongContents(f"{name}: it is damaged ({type(error).__name__})") from error
+
+
+def hands_file_through(bucket: Bucket) -> bool:
+    """Whether the user's own file is what runs."""
+    return any(region.implementation.config.as_it_comes for region in bucket.regions)
+
+
+def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
+    """The user's file takes what the plan's model takes, and returns as much; its sizes are its own."""
+    if len(bucket.regions) != 1:
+        raise WrongContents("it is one of several regions")
+    model = written.read_as_it_comes(folder / USER_FILE)
+    own = {value.name for value in model.graph.inputs}
+    if missing := [spec.name for spec in plan.inputs if spec.name not in own]:
+        raise WrongContents(f"it has no input '{missing[0]}'")
+    if len(model.graph.outputs) != len(plan.outputs):
+        raise WrongContents(f"it has {len(model.graph.outputs)} outputs, not {len(plan.outputs)}")
 
 
 def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from bricolage.codec import Length, Within
-from bricolage.options import Options
+from bricolage.options import Options, Pattern
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.field_types import (
     Amount,
@@ -134,12 +134,21 @@ class Contestant:
     there is no other tool, or nothing compares the two."""
     over_other_ci: tuple[Ratio, Ratio] | None = None
 
+    other_pattern_ms: Duration | None = None
+    """Median in the pattern of calls that did not decide (`Bucket.pattern`); None where it was not timed so ..."""
+    other_pattern_ci_ms: Interval | None = None
+    """... with its interval."""
     reached: Ratio | None = None
     """What it reached of the accuracy asked for (`Bucket.accuracy`), on samples that are held back; None where it did not answer
     them ..."""
     held_back_error: ErrorNumber | None = None
     """... and the largest relative error that it had on any of them. `error` is that of the inputs on which it was measured, and of
     a quantised graph against exact integers."""
+
+    @property
+    def as_it_comes(self) -> bool:
+        """Whether it is the user's own file, untouched, in a tool with the tool's own defaults."""
+        return self.implementation is not None and self.implementation.config.as_it_comes
 
     @property
     def other_tool(self) -> bool:
@@ -238,6 +247,17 @@ class Disturbance:
 
 
 @dataclass(frozen=True)
+class PatternLoss:
+    """What ships beside the best other tool in the pattern of calls that did not decide."""
+
+    other: str
+    """Name of that tool's contestant."""
+    speedup: Ratio
+    """Over it, in the rounds that both had."""
+    interval: tuple[Ratio, Ratio]
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
@@ -309,6 +329,11 @@ class Bucket:
     best_other: str = ""
     """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
     of before this was asked."""
+
+    pattern: Pattern | None = None
+    """The pattern of calls that decided; the times of contestants are of it. None where both were not timed."""
+    other_pattern: PatternLoss | None = None
+    """How what ships stands in the other pattern beside the best other tool there; None where that was not timed."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):

@@ -10,6 +10,9 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.work.implementation import Implementation, Placement
 
+USER_FILE = "as-it-comes.onnx"
+"""Name of the user's own file among those of a decision or an artifact, where it is kept."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -17,12 +20,23 @@ class Step:
 
     implementation: Implementation
     path: Path
+    ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """Of a user's file: which of its inputs are given, and what the program calls its outputs, in their order. None where those of
+    the model at `path` are meant."""
+
+
+def file_step(graph: Graph, implementation: Implementation, path: Path) -> Step:
+    """The user's file that `graph` was prepared from, in its place."""
+    names = tuple(info.name for info in graph.inputs), tuple(info.name for info in graph.outputs)
+    return Step(implementation, path, names)
 
 
 def steps_of(
     graph: Graph, placement: Placement, store: Store, identities: Identities | None = None
 ) -> tuple[Step, ...]:
     """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where they are known."""
+    if placement and placement[0].implementation.config.as_it_comes:
+        return (file_step(graph, placement[0].implementation, store.directory / USER_FILE),)
     known = identities or Identities(graph)
     regions = [Region(graph, one.region) for one in placement]
     return tuple(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
+from bricolage.backends.region_model import FileModel
 from bricolage.cache import compiled_directory
 from bricolage.device.host import bound_to
 from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
@@ -20,6 +21,11 @@ from bricolage.runtime.program import BoundStage, Program
 
 _LOG = logging.getLogger(__name__)
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+def region_model(step: Step) -> RegionModel:
+    """What a backend is given to compile."""
+    return RegionModel(step.path) if step.ends is None else FileModel(step.path, *step.ends)
 
 
 def compile_step(
@@ -34,7 +40,7 @@ def compile_step(
         ForkedProcess: it does not run in a process that was forked after it was loaded.
         BackendFailed: anything else went wrong in the backend.
     """
-    region = RegionModel(step.path)
+    region = region_model(step)
     name = step.implementation.backend
     backend = registry.get(name)
     forks.use(name)
@@ -95,7 +101,7 @@ def compile_program(
                 stages.append(BoundStage(kernel, twin.inputs, twin.outputs, own))
             else:
                 kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
-                stages.append(BoundStage(kernel, region.inputs, region.outputs, own))
+                stages.append(BoundStage(kernel, region.inputs, region.results, own))
         for info in stages[-1].inputs:
             known.setdefault(info.name, info)
     return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)

@@ -64,12 +64,13 @@ class Executable:
         ForkedProcess: this process was forked after the executable was made, and a backend of it does not live on.
     """
 
-    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
-        """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
+    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False, lent: bool = False) -> None:
+        """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable, one that is `lent` is
+        held by the process that lends it."""
         self.plan = plan
         self.choice: PackChoice | None = None
         """Of a pack: which of its plans this is, and why."""
-        self._source = PlanSource(plan, directory, temporary=temporary)
+        self._source = PlanSource(plan, directory, temporary=temporary, lent=lent)
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())

@@ -51,14 +51,14 @@ Known = weakref.WeakValueDictionary[Hashable, Program]
 class PlanSource:
     """A plan and the folder with its graphs and weights, which stays as long as this does."""
 
-    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
-        """A `temporary` folder is removed afterwards."""
+    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False, lent: bool = False) -> None:
+        """A `temporary` folder is removed afterwards; one that is `lent` stays as long as another process says."""
         self.plan, self.directory, self.store = plan, directory, Store(directory)
         self.tried = Tried(plan)
         self._defaults: Mapping[str, np.ndarray] | None = None
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
-        elif not scratch.owns(directory):
+        elif not (lent or scratch.owns(directory)):
             self._hold = Hold(directory)  # another process that trims the cache leaves it alone
 
     def graph(self, bucket: Bucket) -> Graph:
@@ -281,7 +281,8 @@ def first_implementation(backend: Backend, plan: Plan) -> Implementation:
 
 
 def ranked_baselines(bucket: Bucket) -> list[Implementation]:
-    """Implementations of accepted baselines, fastest first."""
-    timed = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
+    """Implementations of accepted baselines that run our graph, fastest first; the user's file is there only where it ships."""
+    accepted = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and not c.as_it_comes]
+    timed = [c for c in accepted if c.median_ms is not None]
     ordered = sorted(timed, key=lambda c: c.median_ms or 0.0)
     return [c.implementation for c in ordered if c.implementation is not None]

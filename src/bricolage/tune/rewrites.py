@@ -24,7 +24,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.race import Race, race
+from bricolage.measure.race import race
+from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options

@@ -20,6 +20,8 @@ HOST = "cpu"
 """Name of the device that is the whole processor of this machine."""
 OWN_ENGINE = "native"
 """Name of the backend that is bricolage's own engine."""
+AS_IT_COMES = "as-it-comes"
+"""How the names of configurations begin in which a tool reads the user's own file, untouched, with the tool's own defaults."""
 
 
 @dataclass(frozen=True, order=True)
@@ -50,6 +52,11 @@ class KernelConfig:
     def bfloat16(self) -> bool:
         """Whether its products are of bfloat16."""
         return self.name.startswith("bf16")
+
+    @property
+    def as_it_comes(self) -> bool:
+        """Whether it is the user's own file that is run, and no graph of ours."""
+        return self.name.startswith(AS_IT_COMES)
 
     @property
     def in_bytes(self) -> bool:

@@ -181,7 +181,7 @@ def check_baselines(profile: Profile) -> None:
         NoPlacement, NoBackend: nothing can run all of it.
         NotAccurate: nothing that can is accurate enough; AllWrong: not for any precision.
     """
-    if profile.times:
+    if profile.times or any(cost.ms is not None for cost in profile.files.values()):
         return
     judged = [
         cost.deviation for cost in profile.whole.values() if cost.outcome == "wrong" and cost.deviation is not None
