@@ -53,6 +53,8 @@ class EffortProfile:
     baselines: int | None = None
     """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
     of each backend that compiles quickly."""
+    teams: bool = True
+    """Whether small models are also measured on one thread, and on threads that do not spin."""
     shares: Shares = Shares()
 
 
@@ -76,6 +78,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         risk=0.5,
         baselines=2,
         forgone=0.05,
+        teams=False,
     ),
     "quick": EffortProfile(
         budget_s=60.0,

@@ -160,6 +160,11 @@ class Options:
         help="Number of threads; default: all cores.",
         factory=lambda: min(available_cores(), MOST_THREADS),
     )
+    shared: bool = _option(
+        False,
+        flag="--shared/--not-shared",
+        help="Other processes want the cores, too: threads that would spin while they wait step back.",
+    )
     backends: tuple[str, ...] | None = _option(
         None,
         flag="--backend",

@@ -29,7 +29,7 @@ from bricolage.errors import Refused
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.implementation import KernelConfig, Team, named
 
 __all__ = [
     "ANY",
@@ -180,6 +180,8 @@ class Backend(ABC):
     tries_whole: ClassVar[bool] = False
     """A graph that it does not claim may still be measured and checked on it as a whole: its claims are as narrow as the tests that
     they come from, and it refuses, when it compiles, what it cannot run."""
+    teams: ClassVar[tuple[Team, ...]] = ()
+    """Teams of threads other than the usual one that make a difference to it, and that `compile` decides by its resources."""
     self_check: SelfCheck | None = None
     """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 

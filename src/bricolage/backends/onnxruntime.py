@@ -36,7 +36,7 @@ from bricolage.graph.operator_kinds import ANCHORS
 from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, named
+from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
@@ -83,6 +83,7 @@ class OnnxRuntime(Backend):
     tries_whole: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
     after_fork: ClassVar[AfterFork] = "again"  # a lock that a thread of the pool holds then is held for ever
 
     def status(self) -> Status:

@@ -37,7 +37,7 @@ from bricolage.errors import ForkedProcess, Refused
 from bricolage.graph.graph import Graph, Operator, Region, TensorInfo
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, named
+from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
 
 if TYPE_CHECKING:
     from openvino import CompiledModel, Core, InferRequest, Model, Tensor
@@ -112,6 +112,7 @@ class OpenVino(Backend):
     dynamic: ClassVar[bool] = True
     queues: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
     after_fork: ClassVar[AfterFork] = "again"  # a request that was running stays busy for ever
 
     def status(self) -> Status:

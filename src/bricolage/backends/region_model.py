@@ -15,7 +15,7 @@ from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.options import available_cores
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, Scalar
+from bricolage.work.implementation import KernelConfig, Scalar, Team
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,12 @@ class Resources:
     """True when no other runtime lives in the process: only then may threads spin while waiting."""
     cache: Path | None = None
     """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
+
+    def of_team(self, team: Team) -> Resources:
+        """What of it the threads of a team use."""
+        if not team:
+            return self
+        return replace(self, threads=1) if team == "one-thread" else replace(self, alone=False)
 
     @property
     def own_threads(self) -> int | None:

@@ -14,7 +14,7 @@ from bricolage.backends.limits import library_limits
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.implementation import KernelConfig, Team, named
 
 _CHANNELS_LAST = "-nhwc"
 _SPINS = 2000
@@ -26,6 +26,7 @@ class Torch(Backend):
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "PyTorch eager"
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
     kind: ClassVar[Kind] = "kernels"
     tries_whole: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True

@@ -24,6 +24,7 @@ from bricolage.driver.race_table import (
 )
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
+from bricolage.driver.whole_models import is_shared
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
@@ -96,6 +97,9 @@ class FinalRace(Stage[DecisionState]):
             return
         baselines = {str(one): one for one in original.alone}
         measured = {str(one): cost for one, cost in original.alone.items()}
+        if is_shared(state.session):
+            baselines = without_spinning(baselines)
+            measured = {name: measured[name] for name in baselines}
         racing = with_files(with_other_tool(within_reach(measured), measured, baselines), measured, baselines)
         if not racing:
             return
@@ -242,6 +246,12 @@ def with_other_tool(
     if others.intersection(racing) or not timed:
         return list(racing)
     return [*racing, min(timed, key=lambda name: (timed[name], name))]
+
+
+def without_spinning(baselines: Mapping[str, Implementation]) -> dict[str, Implementation]:
+    """Baselines but those whose threads spin, where the same with threads that do not is among them. Files as they come stay."""
+    waiting = {replace(one, config=one.config.of_all) for one in baselines.values() if one.config.team == "waiting"}
+    return {name: one for name, one in baselines.items() if one not in waiting}
 
 
 def with_files(racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapping[str, Implementation]) -> list[str]:

@@ -88,9 +88,9 @@ def _beside_file(contestant: Contestant, table: Sequence[Contestant], ran: Race)
     if own is None or contestant.as_it_comes or not contestant.other_tool:
         return contestant
     file = next((c for c in table if c.as_it_comes and c.accepted and _backend(c) == own.backend), None)
-    if file is None:
+    if file is None or own.config.team:
         return contestant
-    if not contestant.accepted:
+    if not any(c.accepted and not c.as_it_comes and _backend(c) == own.backend for c in table):
         return replace(contestant, reason=f"{contestant.reason}; it runs the file as it comes")
     ratio = ran.ratio(file.name, contestant.name)
     if ratio is None or not significant(ratio):

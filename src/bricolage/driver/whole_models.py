@@ -9,12 +9,16 @@ from dataclasses import replace
 from functools import partial
 
 from bricolage.driver.profile import NEAR, Profile
+from bricolage.driver.session import Session
 from bricolage.measure.specs import Stop
 from bricolage.options import FAR, PRECISIONS
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 
+_SMALL_MS = 3.0
+_BUSY = 0.15
+"""Share of the processors that others take."""
 _WIDER = 10.0
 """Times the bound, within which a whole model that is too inaccurate is timed: divided among regions, its error may keep to it."""
 _WITHIN_REACH = 2.0
@@ -55,6 +59,32 @@ def measure_baselines(
         _doubt_variations(profile)
     profile.session.progress.finish()
     _measure_unclaimed(profile, stop)
+
+
+def is_shared(session: Session) -> bool:
+    """Whether others want the processors, too: the user says so, or it was seen until now."""
+    return session.options.shared or session.measurer.log.tally.found.others > _BUSY
+
+
+def measure_teams(profile: Profile, stop: Stop) -> None:
+    """Times those near the fastest with other teams of threads: where the model is small, since threads may cost more than they
+    save; and on a machine that is shared those that do not spin, since whoever spins there takes the time from himself, too."""
+    fastest = profile.fastest
+    if fastest is None or not profile.session.options.profile.teams:
+        return
+    small = fastest[1] < _SMALL_MS
+    shared = is_shared(profile.session)
+    usual = [one for one, ms in profile.times.items() if ms <= _WITHIN_REACH * fastest[1] and not one.config.team]
+    wanted = [
+        replace(one, config=replace(one.config, team=team))
+        for one in usual
+        for team in profile.session.backend(one.backend).teams
+        if (small and profile.session.options.threads > 1) or (shared and team == "waiting")
+    ]
+    if wanted and not stop():
+        profile.session.progress.start("whole model with other teams of threads", len(wanted))
+        profile.measure_whole(wanted, stop)
+        profile.session.progress.finish()
 
 
 def _measure_unclaimed(profile: Profile, stop: Stop) -> None:
@@ -172,7 +202,8 @@ def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) ->
     """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first."""
     fastest = min(baselines.values(), default=0.0)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
-    offered = (*profile.candidates.whole, *profile.candidates.unclaimed)
+    offered = [*profile.candidates.whole, *profile.candidates.unclaimed]
+    offered += [one for one in baselines if one.config.team and replace(one, config=one.config.of_all) in offered]
     reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
     return sorted(
         (one for one in reach if one in baselines and baselines[one] <= reach[one]), key=baselines.__getitem__

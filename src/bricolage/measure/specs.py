@@ -74,7 +74,10 @@ class CandidateSpec:
     def regime(self) -> Regime:
         """The kind of worker process that it runs in."""
         backends = {step.implementation.backend for step in self.steps}
-        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device, AS_IT_COMES * self.is_file)
+        config = self.steps[0].implementation.config
+        owner = AS_IT_COMES if config.as_it_comes else config.team if len(self.steps) == 1 else ""
+        threads = 1 if owner == "one-thread" else self.threads
+        return Regime(tuple(sorted(backends)), threads, self.alone and owner != "waiting", self.device, owner)
 
     @property
     def is_file(self) -> bool:

@@ -73,8 +73,8 @@ class Worker:
         call: object = None,
     ) -> dict[str, object]:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
-        `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores` are
-        those of each step, where they run side by side; for `caching` and `ephemeral` see `compile_step`."""
+        `Serving`), for several requests at a time; with `call` (an encoded `PlannedCall`), as the executable of that plan. `cores`
+        are those of each step, where they run side by side; for `caching` and `ephemeral` see `compile_step`."""
         made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
         resources = Resources(threads, self._device, alone)

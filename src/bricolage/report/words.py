@@ -222,11 +222,14 @@ def kept_float(bucket: Bucket) -> list[tuple[str, str, str]]:
 
 
 def ranked(bucket: Bucket) -> list[Contestant]:
-    """Contestants, fastest accepted first; then those that were refused, failed or wrong."""
-    return sorted(
-        bucket.contestants,
-        key=lambda c: (c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.chosen, c.name),
-    )
+    """Contestants: the user's file as it comes; then the fastest accepted ones first; then those that were refused, failed or
+    wrong."""
+
+    def order(c: Contestant) -> tuple[object, ...]:
+        timed = c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.chosen, c.name
+        return (not c.as_it_comes, *timed)
+
+    return sorted(bucket.contestants, key=order)
 
 
 def tick(ms: float) -> str:

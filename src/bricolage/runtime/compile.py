@@ -41,7 +41,8 @@ def compile_step(
         BackendFailed: anything else went wrong in the backend.
     """
     region = region_model(step)
-    name = step.implementation.backend
+    name, config = step.implementation.backend, step.implementation.config.of_all
+    resources = resources.of_team(step.implementation.config.team)
     backend = registry.get(name)
     forks.use(name)
     if caching and (backend.compiles_slowly or not ephemeral):
@@ -53,12 +54,12 @@ def compile_step(
             _not_kept(error)
     try:
         try:
-            return backend.compile(region, step.implementation.config, resources), region
+            return backend.compile(region, config, resources), region
         except OSError as error:
             if resources.cache is None or error.errno not in _UNWRITABLE:
                 raise
             _not_kept(error)
-            return backend.compile(region, step.implementation.config, replace(resources, cache=None)), region
+            return backend.compile(region, config, replace(resources, cache=None)), region
     except BricolageError:
         raise
     except Exception as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeAlias
 
 from bricolage.codec import Matching
 
@@ -16,6 +16,9 @@ Word: TypeAlias = Annotated[
 """Compiled code is kept under such names: none of them is a path."""
 DeviceName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9 ._+:,-]{0,999}", "name of a device")]
 Scalar: TypeAlias = bool | int | float | str
+Team: TypeAlias = Literal["", "one-thread", "waiting"]
+"""Who computes: all threads that there are, which spin while they wait where they may; the caller's alone; or all of them, and none
+spins."""
 HOST = "cpu"
 """Name of the device that is the whole processor of this machine."""
 OWN_ENGINE = "native"
@@ -33,6 +36,8 @@ class KernelConfig:
     name: Word = "f32"
     parameters: tuple[tuple[str, Scalar], ...] = ()
     """By name, ascending; the backend says which there are."""
+    team: Team = ""
+    """Worth a choice for small models, and on busy machines. Backends get it as resources."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.parameters]
@@ -47,6 +52,11 @@ class KernelConfig:
     def base(self) -> KernelConfig:
         """Without parameters."""
         return KernelConfig(self.name)
+
+    @property
+    def of_all(self) -> KernelConfig:
+        """The same of all threads, as backends get it."""
+        return replace(self, team="") if self.team else self
 
     @property
     def bfloat16(self) -> bool:
@@ -66,10 +76,12 @@ class KernelConfig:
     @property
     def text(self) -> str:
         """Canonical and whole, for keys: equal texts mean equal configurations."""
-        return self.name + (json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else "")
+        parameters = json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else ""
+        return self.name + parameters + (f" {self.team}" if self.team else "")
 
     def __str__(self) -> str:
-        return self.name + (f" tuned {hashlib.sha256(self.text.encode()).hexdigest()[:4]}" if self.parameters else "")
+        tuned = f" tuned {hashlib.sha256(self.text.encode()).hexdigest()[:4]}" if self.parameters else ""
+        return self.name + tuned + (f" {self.team}" if self.team else "")
 
 
 def named(*names: str) -> tuple[KernelConfig, ...]:

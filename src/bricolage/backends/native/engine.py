@@ -55,7 +55,7 @@ from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import PRECISIONS, Precision
 from bricolage.plan.ranges import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import KernelConfig, Team
 
 FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces one of the generator's own instruction sets (plain C, an emulated matrix unit), for tests of its
@@ -113,6 +113,7 @@ class Native(Backend):
     tunable: ClassVar[bool] = True
     structural: ClassVar[frozenset[str]] = frozenset([FUSED, LAYOUT, WAVES])
     travels: ClassVar[Travels] = "anywhere"
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
     after_fork: ClassVar[AfterFork] = "lives"  # the first call starts the threads again, see cpu/threads.py
 
     def status(self) -> Status:

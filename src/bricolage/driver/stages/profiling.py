@@ -21,7 +21,7 @@ from bricolage.driver.session import Session
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
 from bricolage.driver.variants import placed
-from bricolage.driver.whole_models import measure_baselines, measure_dropped
+from bricolage.driver.whole_models import measure_baselines, measure_dropped, measure_teams
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.measure.specs import Stop
@@ -131,6 +131,7 @@ class Baselines(Stage[DecisionState]):
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             if is_quantised(state.original.graph.model):
                 _check_bytes(state.original, given)
+            measure_teams(state.original, deadline)
             measure_dropped(state.original, deadline)
         except KeyboardInterrupt:
             if not state.original.times:
