@@ -15,7 +15,7 @@ import onnx
 
 from bricolage.errors import CacheNotWritable
 from bricolage.plan import artifact
-from bricolage.plan.step import USER_FILE
+from bricolage.plan.step import USER_DATA, USER_FILE
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".onnx"
@@ -65,7 +65,7 @@ def _keep_path(path: Path, target: Path) -> str:
     for tensor in outside:
         location = _data_of(tensor)
         if location not in names:
-            names[location] = f"{target.stem}-{len(names)}.data"
+            names[location] = USER_DATA.replace("*", str(len(names)))
             shutil.copyfile(path.parent / location, target.with_name(names[location]))
         for entry in tensor.external_data:
             if entry.key == "location":

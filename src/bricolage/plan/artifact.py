@@ -43,7 +43,7 @@ from bricolage.graph.store import REGION
 from bricolage.plan import contents
 from bricolage.plan.pack import INDEX, Pack
 from bricolage.plan.plan import FORMAT, Plan
-from bricolage.plan.step import USER_FILE
+from bricolage.plan.step import USER_DATA, USER_FILE
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
@@ -91,8 +91,10 @@ def save(plan: Plan, directory: Path, path: Path, pack: Pack | None = None, plan
     every = plans or (plan,)
     names = [MODEL, *dict.fromkeys(bucket.graph for one in every for bucket in one.buckets)]
     if any(contents.hands_file_through(bucket) for one in every for bucket in one.buckets):
-        names.append(USER_FILE)
-    names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
+        names += [USER_FILE, *sorted(one.name for one in directory.glob(USER_DATA))]
+    names += sorted(
+        set[str]().union(*(data_files(directory / name) for name in names if name.endswith(".onnx"))) - {*names}
+    )
     files = [_PLAN] if pack is None else [entry.plan for entry in pack.entries]
     texts = {at: json.dumps(encode(one), indent=1).encode() for at, one in zip(files, every, strict=True)}
     if pack is not None:

@@ -11,7 +11,9 @@ from bricolage.graph.store import Store
 from bricolage.work.implementation import Implementation, Placement
 
 USER_FILE = "as-it-comes.onnx"
-"""Name of the user's own file among those of a decision or an artifact, where it is kept."""
+"""Name of the user's own file among those of a decision or an artifact, where it is kept ..."""
+USER_DATA = "as-it-comes-*.data"
+"""... and of the files of its weights, where they lie in others."""
 
 
 @dataclass(frozen=True)

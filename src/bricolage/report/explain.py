@@ -71,6 +71,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
     decided = (words.disturbance(bucket), words.proof(bucket), words.predictions(bucket))
     integers = (words.accuracy(bucket), *words.quantised(bucket))
     found = (*integers, side_by_side, *attempts, words.rewriting(bucket))
+    decided = (*decided, words.other_pattern(bucket))
     parts += [Text(told) for told in (*decided, words.memory(bucket), *found) if told]
     parts += [Text(""), plain_table(heads, rows)]
     parts += [Text(""), measured(bucket)] if bucket.agenda else []

@@ -116,6 +116,8 @@ def _bucket(
         "raced": any(c.first_run_ms is not None for c in bucket.contestants),
         "race": Markup(charts.contestants(bucket, colours)),
         "front": Markup(accuracy_front.figure(bucket, colours)),
+        "other_pattern": words.other_pattern(bucket),
+        "other_title": words.other_title(bucket),
         "accuracy": words.accuracy(bucket),
         "quantised": words.quantised(bucket),
         "kept_float": words.kept_float(bucket),

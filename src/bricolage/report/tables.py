@@ -50,7 +50,7 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
-    told += [line for line in (words.accuracy(bucket), *words.quantised(bucket)) if line]
+    told += [line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised(bucket)) if line]
     hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
@@ -95,6 +95,7 @@ def contestants(bucket: Bucket, width: int) -> RenderableType:
     match and reason."""
     wide = width >= WIDE
     heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
+    heads += [(words.other_title(bucket).replace(" ", "\n", 1), "right")] if wide and bucket.pattern is not None else []
     heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
     ranked = words.ranked(bucket)
@@ -116,6 +117,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
         plain(("> " if ships else "  ") + contestant.name, style),
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
+        *([words.milliseconds(contestant.other_pattern_ms)] if wide and bucket.pattern is not None else []),
         *(words.MISSING if one is None else one.short for one in over),
         words.error(words.shown_error(contestant)),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"
+_LOSS = 0.95
+"""From this ratio down a loss in the pattern of calls that did not decide is told as one."""
 _QUIET = 0.05
 """Share of the cores, or of the samples, below which other processes are not mentioned: any machine has some."""
 
@@ -219,6 +221,33 @@ def kept_float(bucket: Bucket) -> list[tuple[str, str, str]]:
     """Name, type and reason of operators that the quantised graph which ships leaves in float."""
     shipped = next((one for one in bucket.quantised if one.variant == bucket.variant), None)
     return [] if shipped is None else [(one.name, one.op_type, one.reason) for one in shipped.floats]
+
+
+PATTERN_TITLES = {"steady": "call after call", "sparse": "after pauses"}
+
+
+def other_title(bucket: Bucket) -> str:
+    """Heading of the times in the pattern of calls that did not decide; empty where they were not taken."""
+    if bucket.pattern is None:
+        return ""
+    return PATTERN_TITLES["sparse" if bucket.pattern == "steady" else "steady"].capitalize()
+
+
+def other_pattern(bucket: Bucket) -> str:
+    """How what ships stands in the pattern of calls that did not decide; empty where that was not timed."""
+    loss, winner = bucket.other_pattern, next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    if loss is None or winner is None or winner.other_pattern_ms is None or bucket.pattern is None:
+        return ""
+    other = "sparse" if bucket.pattern == "steady" else "steady"
+    when = "called after pauses of 20 ms" if other == "sparse" else "called again and again"
+    took = f"{when}, {winner.name} takes {milliseconds(winner.other_pattern_ms)}"
+    best = next((c for c in bucket.contestants if c.name == loss.other), None)
+    if best is None or best.name == winner.name:
+        return took
+    against = f"{best.name}, the best other tool there, {milliseconds(best.other_pattern_ms)}"
+    if loss.speedup < _LOSS and loss.interval[1] < 1.0:
+        return f"{took}, {1 / loss.speedup:.2f} times as long as {against}: --pattern {other} decides by that"
+    return f"{took}; {against}"
 
 
 def ranked(bucket: Bucket) -> list[Contestant]:
