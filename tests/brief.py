@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bricolage.efforts import PROFILES
 
-FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1, "teams": False}
+FEW = {"rounds": 3, "race_rounds": 7, "pattern_rounds": 3, "race_seconds": 10.0, "race_processes": 1, "teams": False}
 
 
 def decide_briefly() -> None:

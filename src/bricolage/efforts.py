@@ -27,7 +27,9 @@ class EffortProfile:
     most_rounds: int
     """... and at most of those that nearly tie."""
     race_rounds: int
-    """Interleaved rounds of the final race."""
+    """Interleaved rounds of a race ..."""
+    pattern_rounds: int
+    """... and of the final one, whose turns are long, since everybody is called as a user calls him."""
     race_seconds: float
     """Upper bound on the final race, getting ready included."""
     race_processes: int
@@ -66,6 +68,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         rounds=5,
         most_rounds=5,
         race_rounds=15,
+        pattern_rounds=6,
         race_seconds=4.0,
         race_processes=1,
         generations=0,
@@ -87,6 +90,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         rounds=7,
         most_rounds=28,
         race_rounds=60,
+        pattern_rounds=18,
         race_seconds=35.0,
         race_processes=3,
         generations=2,
@@ -105,6 +109,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         rounds=15,
         most_rounds=28,
         race_rounds=150,
+        pattern_rounds=60,
         race_seconds=150.0,
         race_processes=3,
         generations=8,

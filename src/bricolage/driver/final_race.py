@@ -271,7 +271,7 @@ def _race(
     tasks: Mapping[str, RegionTask],
 ) -> Race:
     session, effort = profile.session, profile.session.options.profile
-    session.progress.start("final race", effort.race_rounds * len(specs))
+    session.progress.start("final race", effort.pattern_rounds * len(specs))
     inputs, expected, bound = profile.oracle.files(profile.graph.everything)
     ran = race(
         session.measurer,
@@ -279,7 +279,7 @@ def _race(
         inputs,
         expected,
         bound,
-        rounds=effort.race_rounds,
+        rounds=effort.pattern_rounds,
         seconds=session.options.race_seconds(len(profile.graph)),
         incumbent=incumbent,
         progress=lambda name, _: session.progress.advance(1, name),
