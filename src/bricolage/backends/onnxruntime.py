@@ -81,6 +81,7 @@ class OnnxRuntime(Backend):
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
     tries_whole: ClassVar[bool] = True
+    always_measured: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     after_fork: ClassVar[AfterFork] = "again"  # a lock that a thread of the pool holds then is held for ever
