@@ -58,6 +58,16 @@ def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
     assert sum(bucket.shares.values()) <= OPTIONS.budget(3)
 
 
+def test_what_others_took_is_given_back_and_the_plan_says_how_much(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 7.0)
+    bucket, _ = decided(tmp_path, model)
+    assert bucket.disturbance.given_back_s == 7.0
+    monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 1e9)
+    assert decided(tmp_path, model)[0].disturbance.given_back_s == OPTIONS.budget_s, "as much again at most"
+
+
 def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: Graph) -> None:
     state, measurer = made_up_state(tmp_path, model, [First(), Second()], Answers({"second": 0.5}), options=OPTIONS)
 

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 import report_samples as samples
 
+from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.plan import Disturbance, ModelUse, Proof
+from bricolage.plan.plan import ModelUse, Proof
 from bricolage.report import explain, html, tables, words
 
 
@@ -118,6 +119,13 @@ def test_a_quiet_machine_is_not_worth_a_word() -> None:
     assert words.disturbance(bucket) == ""
     little = Disturbance(others=0.03, pressure=0.4, samples=1000, disturbed=9, repeated=9)
     assert words.disturbance(dataclasses.replace(bucket, disturbance=little)) == ""
+
+
+def test_time_that_was_given_back_is_told_though_nothing_that_was_timed_was_disturbed() -> None:
+    bucket = dataclasses.replace(samples.small()[0].buckets[0], seconds={"baselines": 20.0, "race": 10.0})
+    told = words.disturbance(dataclasses.replace(bucket, disturbance=Disturbance(given_back_s=12.3)))
+    assert "12 s that others took were added to the budget" in told
+    assert words.disturbance(dataclasses.replace(bucket, disturbance=Disturbance(given_back_s=1.0))) == ""
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
+from bricolage.measure.time_taken import TimeTaken
 from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
 from bricolage.plan.quantised import JudgedAccuracy
 from bricolage.rewrite.variants import GraphVariant
@@ -73,12 +74,13 @@ def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
 
 
 def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
-    deadline = Deadline(state.budget_s)
+    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores))
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
-    return replace(_bucket(session, state, result, times), interrupted=deadline.interrupted)
+    disturbance = replace(session.measurer.log.tally.found, given_back_s=round(deadline.given_back, 3))
+    return replace(_bucket(session, state, result, times), disturbance=disturbance, interrupted=deadline.interrupted)
 
 
 def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
@@ -120,7 +122,6 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         transfers=search.transfers if search is not None else (),
         proof=search.proof if search is not None else None,
         decided_by=result.decided_by,
-        disturbance=session.measurer.log.tally.found,
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         seconds=seconds,
         shares={one.name: round(one.share, 3) for one in times},
