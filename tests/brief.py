@@ -1,5 +1,6 @@
 """Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one
-process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out."""
+process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out. Every decision is final: on a busy
+machine the next one would go on with it, and tests would take as long as the machine is busy."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 
 from bricolage.efforts import PROFILES
 
-FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
+FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1, "continued": 0}
 
 
 def decide_briefly() -> None:

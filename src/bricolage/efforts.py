@@ -53,6 +53,8 @@ class EffortProfile:
     baselines: int | None = None
     """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
     of each backend that compiles quickly."""
+    continued: int = 4
+    """How often a decision that is provisional is gone on with; 0 where every decision is final."""
     shares: Shares = Shares()
 
 

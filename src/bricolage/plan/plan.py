@@ -24,6 +24,7 @@ from bricolage.plan.field_types import (
     Hash,
     Interval,
     OperatorRanges,
+    ProvisionalReason,
     Ratio,
     Size,
 )
@@ -287,6 +288,11 @@ class Bucket:
     best_other: str = ""
     """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
     of before this was asked."""
+
+    provisional: tuple[ProvisionalReason, ...] = ()
+    """Why the next decision goes on with this one; empty where it is final."""
+    continued: Count = 0
+    """How often a provisional decision was gone on with until this one."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):

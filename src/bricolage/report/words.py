@@ -109,6 +109,19 @@ def disturbance(bucket: Bucket) -> str:
     return f"machine busy: {'; '.join([*taken, samples, did])}"
 
 
+def provisional(bucket: Bucket) -> str:
+    """Why the next decision goes on with this one; empty where it is final."""
+    late = [one.most for one in bucket.agenda if one.outcome == "no time"]
+    told = {
+        "no time": f"there was no time for what could save {percent(max(late, default=0.0))} at most",
+        "load": "it was made under load",
+    }
+    if not bucket.provisional:
+        return ""
+    why = " and ".join(told[reason] for reason in bucket.provisional)
+    return f"provisional, since {why}: the same command goes on from here; --provisional takes this decision as it is"
+
+
 def inputs(bucket: Bucket) -> list[str]:
     """Where the inputs came from, if there is more to say than that."""
     return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
