@@ -19,18 +19,22 @@ class Deadline:
     """Says when the time for searching is over."""
 
     def __init__(
-        self, seconds: float, clock: Callable[[], float] = time.monotonic, taken: Callable[[], float] = _nothing
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        taken: Callable[[], float] = _nothing,
+        most: float = 1.0,
     ) -> None:
         """`seconds`: from now on, by the clock given. `taken`: how many seconds others have taken since, which never become fewer.
-        They are given back, up to as many as there were."""
+        They are given back, up to `most` times as many as there were."""
         self.clock = clock
         self._end = clock() + seconds
-        self._most, self._taken = max(0.0, seconds), taken
+        self._most, self._taken = max(0.0, most * seconds), taken
         self.interrupted = False
 
     @property
     def given_back(self) -> float:
-        """Seconds that others took, and by which the end has moved: at most as many as there were."""
+        """Seconds that others took, and by which the end has moved."""
         return min(self._most, self._taken())
 
     @property

@@ -12,6 +12,7 @@ import pytest
 from bricolage.costs.entries import Cost
 from bricolage.driver.decide import compete, decide
 from bricolage.driver.whole_models import measure_baselines
+from bricolage.efforts import PROFILES
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
@@ -61,6 +62,8 @@ def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
 def test_what_others_took_is_given_back_and_the_plan_says_how_much(
     tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    quick = PROFILES["quick"]
+    monkeypatch.setitem(PROFILES, "quick", replace(quick, shares=replace(quick.shares, given_back=1.0)))  # type: ignore[arg-type]
     monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 7.0)
     bucket, _ = decided(tmp_path, model)
     assert bucket.disturbance.given_back_s == 7.0

@@ -55,7 +55,8 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
     if known is not None:
         return known
     # The decisions for streams within it have time given back, too: theirs is no more than this one's.
-    deadline = Deadline(options.budget(len(base.graph)), taken=TimeTaken(device.cores))
+    most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
+    deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
     session = context.session(opened, base.graph)
     model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)

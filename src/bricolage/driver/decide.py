@@ -83,7 +83,8 @@ def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
 
 
 def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
-    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores))
+    most = session.options.profile.shares.given_back
+    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores), most=most)
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
     if result is None:
