@@ -10,19 +10,37 @@ from contextlib import contextmanager
 _LOG = logging.getLogger(__name__)
 
 
+def _nothing() -> float:
+    """Nobody took any time."""
+    return 0.0
+
+
 class Deadline:
     """Says when the time for searching is over."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`seconds`: from now on, by the clock given."""
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        taken: Callable[[], float] = _nothing,
+        most: float = 1.0,
+    ) -> None:
+        """`seconds`: from now on, by the clock given. `taken`: how many seconds others have taken since, which never become fewer.
+        They are given back, up to `most` times as many as there were."""
         self.clock = clock
         self._end = clock() + seconds
+        self._most, self._taken = max(0.0, most * seconds), taken
         self.interrupted = False
+
+    @property
+    def given_back(self) -> float:
+        """Seconds that others took, and by which the end has moved."""
+        return min(self._most, self._taken())
 
     @property
     def left(self) -> float:
         """Seconds left; 0 after an interruption."""
-        return 0.0 if self.interrupted else max(0.0, self._end - self.clock())
+        return 0.0 if self.interrupted else max(0.0, self._end + self.given_back - self.clock())
 
     def __call__(self) -> bool:
         """Whether the time is over."""
@@ -72,6 +90,10 @@ class _Part(Deadline):
     @interrupted.setter
     def interrupted(self, value: bool) -> None:
         self._parent.interrupted = value
+
+    @property
+    def given_back(self) -> float:
+        return self._parent.given_back
 
     def grant(self, seconds: float) -> None:
         self._parent.grant(seconds)

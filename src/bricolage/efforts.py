@@ -57,6 +57,8 @@ class EffortProfile:
     of each backend that compiles quickly."""
     teams: bool = True
     """Whether small models are also measured on one thread, and on threads that do not spin."""
+    continued: int = 4
+    """How often a decision that is provisional is gone on with; 0 where every decision is final."""
     shares: Shares = Shares()
 
 

@@ -88,6 +88,11 @@ class Shares:
     """The largest part that the final race may take; it is kept free, whatever comes before."""
     baselines_s: float = 10.0
     """Seconds that the baselines have after the reference, however short the budget is."""
+    given_back: float = 1.0
+    """Times the budget, that is given back at most of the time that other processes took."""
+    turns_s: float = 10.0
+    """In a budget of that many seconds or more, those backends that read most models have their turn (`Backend.always_measured`),
+    whatever the clock says: what ships may be none but theirs on a busy machine."""
     kept: float = 0.85
     """What stages may keep free for themselves together; where they ask for more, all are cut alike: the first have some, too."""
     bound_s: float = 1.0

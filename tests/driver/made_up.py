@@ -73,6 +73,17 @@ class BoldSluggish(Partial):
     compiles_slowly = True
 
 
+class Read(Everything):
+    """One of those that read most models."""
+
+    name = "read"
+    always_measured = True
+
+
+class ReadToo(Read):
+    name = "read-too"
+
+
 class Sluggish(Everything):
     name = "sluggish"
     compiles_slowly = True
@@ -136,6 +147,8 @@ REFERENCES = {
         Partial,
         Bold,
         BoldSluggish,
+        Read,
+        ReadToo,
         Sluggish,
         Tuned,
         Untuned,

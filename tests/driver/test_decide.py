@@ -12,6 +12,7 @@ import pytest
 from bricolage.costs.entries import Cost
 from bricolage.driver.decide import compete, decide
 from bricolage.driver.whole_models import measure_baselines
+from bricolage.efforts import PROFILES
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
@@ -56,6 +57,18 @@ def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
     assert {"reference", "baselines", "agenda", "race"} == set(bucket.seconds)
     assert all(seconds >= 0 for seconds in bucket.seconds.values())
     assert sum(bucket.shares.values()) <= OPTIONS.budget(3)
+
+
+def test_what_others_took_is_given_back_and_the_plan_says_how_much(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = PROFILES["quick"]
+    monkeypatch.setitem(PROFILES, "quick", replace(quick, shares=replace(quick.shares, given_back=1.0)))  # type: ignore[arg-type]
+    monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 7.0)
+    bucket, _ = decided(tmp_path, model)
+    assert bucket.disturbance.given_back_s == 7.0
+    monkeypatch.setattr("bricolage.driver.decide.TimeTaken", lambda _: lambda: 1e9)
+    assert decided(tmp_path, model)[0].disturbance.given_back_s == OPTIONS.budget_s, "as much again at most"
 
 
 def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: Graph) -> None:

@@ -46,6 +46,8 @@ from tests.driver.made_up import (
     Dense,
     First,
     Partial,
+    Read,
+    ReadToo,
     Second,
     Sluggish,
     Third,
@@ -104,6 +106,33 @@ def test_without_time_for_one_measurement_who_compiles_fastest_is_measured(
     Baselines().run(state, Deadline(5.0, lambda: next(seconds)))
     assert whole_times(state.original) == {"second f32": 15.0}
     assert "the time was up before first f32, third f32 had their turn" in caplog.text
+
+
+@pytest.mark.parametrize(("budget_s", "in_time"), [(10.0, {"read f32", "read-too f32"}), (9.0, {"second f32"})])
+def test_those_that_read_most_have_a_turn_in_a_budget_of_some_seconds(
+    budget_s: float, in_time: set[str], tmp_path: Path, model: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the clock says, and although another compiles faster. In a shorter budget that one alone is measured."""
+    options = Options(threads=1, budget_s=budget_s)
+    state, _ = made_up_state(tmp_path, model, [Second(), Read(), ReadToo(), Sluggish()], options=options)
+    known = TrackRecord(compiling={"second": Compiling(0.5, 0.0), "read": Compiling(2.0, 0.0)})
+    state.session = state.original.session = replace(state.session, record=known)
+    seconds = itertools.count(0.0, 20.0)
+    Baselines().run(state, Deadline(budget_s, lambda: next(seconds)))
+    assert set(whole_times(state.original)) == in_time
+    left = {"second f32", "read f32", "read-too f32"} - in_time
+    assert all(name in caplog.text.partition("before ")[2] for name in left)
+
+
+def test_so_they_have_on_a_model_that_they_do_not_claim(tmp_path: Path, model: Graph) -> None:
+    class Eager(Bold):
+        always_measured = True
+
+    for backend, tried in ((Eager(), {"first f32", "bold f32"}), (Bold(), {"first f32"})):
+        state, _ = made_up_state(tmp_path, model, [First(), backend], options=Options(threads=1, budget_s=10.0))
+        seconds = itertools.count(0.0, 20.0)
+        Baselines().run(state, Deadline(10.0, lambda clock=seconds: next(clock)))  # type: ignore[misc]
+        assert set(whole_times(state.original)) == tried
 
 
 def test_slow_compilers_are_measured_late_where_there_are_no_others(tmp_path: Path, model: Graph) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion
+from bricolage.plan.disturbance import Disturbance
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion
 from bricolage.plan.ranges import ranges
 from bricolage.plan.rewriting import RewriteStep
 from bricolage.plan.schedules import PlannedSchedule

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Bucket, Contestant, Disturbance, Plan, Quality
+from bricolage.plan.disturbance import Disturbance
+from bricolage.plan.plan import Bucket, Contestant, Plan, Quality
 from bricolage.plan.ranges import numbers, ranges
 from bricolage.plan.schedules import PlannedSchedule
 from tests.plan.plans import plans

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 import report_samples as samples
 
+from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.plan import Disturbance, ModelUse, Proof
+from bricolage.plan.plan import ModelUse, Proof
 from bricolage.report import explain, html, tables, words
 
 
@@ -118,6 +120,26 @@ def test_a_quiet_machine_is_not_worth_a_word() -> None:
     assert words.disturbance(bucket) == ""
     little = Disturbance(others=0.03, pressure=0.4, samples=1000, disturbed=9, repeated=9)
     assert words.disturbance(dataclasses.replace(bucket, disturbance=little)) == ""
+
+
+def test_time_that_was_given_back_is_told_though_nothing_that_was_timed_was_disturbed() -> None:
+    bucket = dataclasses.replace(samples.small()[0].buckets[0], seconds={"baselines": 20.0, "race": 10.0})
+    told = words.disturbance(dataclasses.replace(bucket, disturbance=Disturbance(given_back_s=12.3)))
+    assert "12 s that others took were added to the budget" in told
+    assert words.disturbance(dataclasses.replace(bucket, disturbance=Disturbance(given_back_s=1.0))) == ""
+
+
+def test_a_provisional_decision_says_why_and_what_to_do() -> None:
+    bucket = samples.small()[0].buckets[0]
+    assert words.provisional(bucket) == ""
+    late = AgendaItem("kernel tuning", "no time", 0.63, "the test says so", 12.0)
+    shown = dataclasses.replace(bucket, agenda=(late,), provisional=("no time", "load"))
+    line = words.provisional(shown)
+    assert "no time for what could save 63.0 % at most and it was made under load" in line and "--provisional" in line
+    flat = " ".join(tables.text(tables.decision(shown, 100)).split())
+    assert flat.endswith(line), "the last lines of the table say so"
+    assert line in " ".join(tables.text(explain.overview(shown, None)).split())
+    assert "no time" not in words.provisional(dataclasses.replace(shown, provisional=("load",)))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.session import ModelFindings, Session
+from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Measurer
@@ -43,6 +44,8 @@ class DecisionContext:
     progress: Progress
     replan: bool = False
     """Whether decisions on record are made again, and what failed by bad luck is tried again."""
+    provisional: bool = False
+    """Whether a decision on record that is provisional is taken as it is."""
     findings: ModelFindings | None = None
     """Where several contexts decide on one model."""
     then: tuple[Setting, ...] = ()
@@ -97,6 +100,17 @@ class DecisionContext:
         return measuring_inputs(opened, graph, self.options, session.evaluate, session.samples)
 
 
+def check_again(replan: bool, provisional: bool) -> None:
+    """Whether it is clear what becomes of a decision on record.
+
+    Raises:
+        BadOption: it is to be made again, and to be taken as it is.
+    """
+    if replan and provisional:
+        advice = "It takes the decision on record, and --replan makes another one. Leave one of them out"
+        raise BadOption(option="--provisional", value="with --replan", advice=advice)
+
+
 @contextmanager
 def open_context(
     options: Options,
@@ -107,6 +121,7 @@ def open_context(
     database: Path | None = None,
     pool: Pool | None = None,
     replan: bool = False,
+    provisional: bool = False,
     findings: ModelFindings | None = None,
     then: tuple[Setting, ...] = (),
     reference_pool: Pool | None = None,
@@ -121,7 +136,7 @@ def open_context(
         nullcontext(pool) if pool is not None else open_pool(options) as workers,
     ):
         yield DecisionContext(
-            options, backends, device, costs, workers, progress, replan, findings, then, reference_pool
+            options, backends, device, costs, workers, progress, replan, provisional, findings, then, reference_pool
         )
 
 

@@ -22,9 +22,11 @@ from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.driver.decide import decide
 from bricolage.driver.describe import WHOLE, whole_model
+from bricolage.driver.provisional import Continuation, is_continued, provisional_reasons
 from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
 from bricolage.measure.log import MeasurementLog
+from bricolage.measure.time_taken import share_taken
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
 from bricolage.perf.track_record import shipped
@@ -32,6 +34,7 @@ from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.accuracy import AccuracyDemand
+from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import JUDGEMENT
 from bricolage.verify.tensors import digest
 from bricolage.work.implementation import Implementation
@@ -122,13 +125,16 @@ def decide_bucket(
     """
     samples = samples_of(bucket.graph, opened.data, context.options)
     key = start.key(decision_key(opened, bucket, context.options, context.backends, context.device))
-    known = None if context.replan else _known_decision(context.database, key)
-    if known is not None and (made := made_again(known, bucket.graph, context.options, samples)) is not None:
-        if made.name != ORIGINAL:
-            write(made, opened.store)
-        return replace(known, graph=opened.store.graph(made.graph))
+    earlier = None if context.replan else _recalled(context, key, bucket, samples)
+    if earlier is not None and not _goes_on(context, earlier.before):
+        return _as_stored(earlier, opened)
+    before = None if earlier is None else earlier.before
+    if before is not None:
+        context.progress.start("going on with a decision that is provisional")
+        context.progress.finish()
+    measuring = context if before is None else replace(context, replan=before.under_load)  # which tries failures again
     session = replace(
-        context.session(opened, bucket.graph, log),
+        measuring.session(opened, bucket.graph, log),
         samples=samples,
         plan_of=partial(_plan_of, context, opened, bucket),
     )
@@ -142,14 +148,25 @@ def decide_bucket(
         start.first,
         start.budget,
         spent_s,
+        earlier,
     )
-    decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
+    most = context.options.profile.continued
+    decision = replace(
+        found,
+        sizes=dict(bucket.sizes),
+        overridden=dict(bucket.overridden),
+        inputs_from=origin,
+        provisional=provisional_reasons(found, before, most),
+        continued=0 if before is None else before.continued + 1,
+    )
     if session.measurer.log.lost:
         _LOG.warning(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"
         )
     elif not decision.interrupted:
         context.database.put_race(key, encode(decision))
+    elif earlier is not None:  # it is no worse than what was found until now
+        return replace(_as_stored(earlier, opened), interrupted=True)
     return decision
 
 
@@ -157,6 +174,28 @@ def _plan_of(context: DecisionContext, opened: Source, prepared: PreparedBucket,
     """The plan of one decision for a bucket."""
     bucket = replace(decided, sizes=dict(prepared.sizes), overridden=dict(prepared.overridden))
     return make_plan(opened, [bucket], context.options, context.backends, context.device)
+
+
+def _recalled(
+    context: DecisionContext, key: str, bucket: PreparedBucket, samples: GivenSamples | None
+) -> Continuation | None:
+    """The decision on record, with the variant of the graph that it ships; None where there is none that holds."""
+    known = _known_decision(context.database, key)
+    made = None if known is None else made_again(known, bucket.graph, context.options, samples)
+    return None if known is None or made is None else Continuation(known, made)
+
+
+def _goes_on(context: DecisionContext, known: Bucket) -> bool:
+    """Whether a decision on record is gone on with."""
+    most, look = context.options.profile.continued, partial(share_taken, context.device.cores)
+    return not context.provisional and is_continued(known, most, look)
+
+
+def _as_stored(earlier: Continuation, opened: Source) -> Bucket:
+    """The decision on record, with the file of its graph."""
+    if earlier.variant.name != ORIGINAL:
+        write(earlier.variant, opened.store)
+    return replace(earlier.before, graph=opened.store.graph(earlier.variant.graph))
 
 
 def decision_key(

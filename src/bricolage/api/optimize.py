@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.context import DecisionContext, open_context
+from bricolage.api.context import DecisionContext, check_again, open_context
 from bricolage.api.deciding import decide_bucket, decision_key, make_plan
 from bricolage.api.samples import Data, GivenData
 from bricolage.api.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
@@ -43,6 +43,7 @@ def optimize(
     inputs: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
     replan: bool = False,
+    provisional: bool = False,
     progress: Progress | None = None,
     pool: Pool | None = None,
     output: str | Path | None = None,
@@ -63,6 +64,7 @@ def optimize(
             shape buckets. A batch takes 1 by default, which is told; every other open dimension needs a size, here or by `inputs`.
         replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
             were measured are used again, failures that may have been bad luck are not.
+        provisional: take a decision on record that is provisional (`Bucket.provisional`) as it is; by default it is gone on with.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
         pool: worker processes that stay for the next model, where many are decided in a row; by default there are own ones, which
             end with the decision.
@@ -73,7 +75,7 @@ def optimize(
         evaluate: likewise, to judge accuracy by; by default a quarter of `calibrate`. It may hold labels for the user's metric.
 
     Raises:
-        UsageError: bad model, input, data or option.
+        UsageError: bad model, input, data or option, or `replan` and `provisional` together.
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing reaches the accuracy asked for.
         LatencyLimit: for throughput, nothing answers within the limit.
@@ -86,13 +88,16 @@ def optimize(
     if shapes:
         options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
+    check_again(replan, provisional)
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     opening = partial(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
-    measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
+    measuring = partial(
+        open_context, options, backends, device, progress, pool=pool, replan=replan, provisional=provisional
+    )
     return _executable(opening, measuring, output)
 
 

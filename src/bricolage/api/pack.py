@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.context import open_context, open_pool
+from bricolage.api.context import check_again, open_context, open_pool
 from bricolage.api.deciding import Start, decide_bucket, decision_key, make_plan
 from bricolage.api.pack_nodes import PackNodes
 from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
@@ -89,6 +89,7 @@ def pack(
     *,
     inputs: Mapping[str, np.ndarray] | None = None,
     replan: bool = False,
+    provisional: bool = False,
     progress: Progress | None = None,
     shown: str | Path = "targets",
     ray: str | None = None,
@@ -101,17 +102,18 @@ def pack(
         output: where the pack goes.
         options: what all targets share: effort, budget (of each), backends, shapes. Precision, threads, instruction set and limit
             of memory are the targets'.
-        inputs, replan, progress: as for `optimize`.
+        inputs, replan, provisional, progress: as for `optimize`.
         shown: where the targets come from, for errors.
         ray: address of the Ray cluster, as `ray.init` takes it, whose nodes decide on the targets with `ray`.
 
     Raises:
         BadTargets: one asks for what this machine has not, or for a node where no cluster is named.
-        BadOption: a cluster is named, and no target is for a node.
+        BadOption: a cluster is named, and no target is for a node; or `replan` and `provisional` are given together.
         MissingLibrary, UnreachableCluster: the cluster cannot be used.
         PackNodeFailed: a node that a target needs is not there, or its decision came to nothing.
         As `optimize`, of any target.
     """
+    check_again(replan, provisional)
     options, progress = options or Options(), progress or Silent()
     own, afar = tuple(one for one in targets if not one.ray), tuple(one for one in targets if one.ray)
     _check_cluster(afar, ray, shown)
@@ -122,8 +124,9 @@ def pack(
             opened = open_source(source, options, directory, example_inputs=None, dynamic=None, given=inputs)
             seconds = {"model": time.monotonic() - began}
             if nodes is not None:
-                nodes.begin(opened, options, replan)
-            decided = _decided_here(_Shared(opened, pool, ModelFindings(), replan, progress), own, made)
+                nodes.begin(opened, options, replan, provisional)
+            shared = _Shared(opened, pool, ModelFindings(), replan, provisional, progress)
+            decided = _decided_here(shared, own, made)
             if nodes is not None:
                 progress.start("targets on Ray nodes")
                 decided |= {name: (one.plan, one.entry) for name, one in nodes.take(opened).items()}
@@ -214,6 +217,7 @@ class _Shared:
     pool: Pool
     findings: ModelFindings
     replan: bool
+    provisional: bool
     progress: Progress
 
 
@@ -229,7 +233,14 @@ def _decided(
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     opened, findings = shared.opened, shared.findings
     measuring = partial(
-        open_context, options, backends, device, shared.progress, replan=shared.replan, findings=findings
+        open_context,
+        options,
+        backends,
+        device,
+        shared.progress,
+        replan=shared.replan,
+        provisional=shared.provisional,
+        findings=findings,
     )
     workers = nullcontext(shared.pool) if target.memory_mb is None else open_pool(options)
     if target.memory_mb is not None:

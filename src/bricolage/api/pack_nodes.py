@@ -50,6 +50,7 @@ class NodeTask:
     targets: tuple[PackTarget, ...]
     options: Options
     replan: bool
+    provisional: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,15 @@ class PackStation:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
                 model, made = interface.read(directory / artifact.MODEL), directory / _PACK
-                self._decide(model, asked.targets, made, asked.options, inputs=inputs, replan=asked.replan)
+                self._decide(
+                    model,
+                    asked.targets,
+                    made,
+                    asked.options,
+                    inputs=inputs,
+                    replan=asked.replan,
+                    provisional=asked.provisional,
+                )
                 return made.read_bytes(), ""
             finally:
                 scratch.remove(directory)
@@ -127,7 +136,7 @@ class PackNodes:
         self._decide = decide
         self._groups: list[_Group] = []
         self._task: tuple[RayObject, ...] = ()
-        self._options, self._replan = Options(), False
+        self._asked = NodeTask((), Options(), False)
         try:
             for resource in dict.fromkeys(one.ray for one in targets):
                 some = [one for one in targets if one.ray == resource]
@@ -144,19 +153,19 @@ class PackNodes:
             self._end(group)
         self._session.close()
 
-    def begin(self, opened: Source, options: Options, replan: bool) -> None:
+    def begin(self, opened: Source, options: Options, replan: bool, provisional: bool = False) -> None:
         """Sends the model. Nodes decide from now on.
 
         Args:
             opened: the model, written in its folder.
             options: what all targets share.
-            replan: as for `optimize`.
+            replan, provisional: as for `optimize`.
         """
         directory = opened.store.directory
         names = [artifact.MODEL, *sorted(data_files(directory / artifact.MODEL))]
         files = {name: (directory / name).read_bytes() for name in names}
         inputs = None if opened.inputs is None else {name: np.asarray(one) for name, one in opened.inputs.items()}
-        self._options, self._replan = options, replan
+        self._asked = NodeTask((), options, replan, provisional)
         self._task = (self._ray.put(files), self._ray.put(inputs))
 
     def take(self, opened: Source) -> dict[str, DecidedElsewhere]:
@@ -235,7 +244,7 @@ class PackNodes:
                 return None
             group.host = host
             here = tuple(replace(one, ray="") for one in group.targets)
-            group.coming = group.actor.pack.remote(encode(NodeTask(here, self._options, self._replan)), *self._task)
+            group.coming = group.actor.pack.remote(encode(replace(self._asked, targets=here)), *self._task)
             return None
         content, reason = answer
         if reason:

@@ -24,6 +24,7 @@ from bricolage.driver.variants import made_again, write
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.measure.log import MeasurementLog
+from bricolage.measure.time_taken import TimeTaken
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
 from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
 from bricolage.plan.throughput import Throughput
@@ -53,7 +54,9 @@ def decide(context: DecisionContext, opened: Source) -> Decision:
     known = None if context.replan else _known(opened, context.database.get_race(key))
     if known is not None:
         return known
-    deadline = Deadline(options.budget(len(base.graph)))
+    # The decisions for streams within it have time given back, too: theirs is no more than this one's.
+    most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
+    deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
     session = context.session(opened, base.graph)
     model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)

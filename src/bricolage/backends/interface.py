@@ -163,6 +163,9 @@ class Backend(ABC):
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = False
     """Compiling a region takes seconds rather than milliseconds, so `quick` tries it on large regions only."""
+    always_measured: ClassVar[bool] = False
+    """It is one of those that read most models: the whole model has its turn on it in any decision of some seconds, however
+    busy the machine is (`Shares.turns_s`)."""
     tunable: ClassVar[bool] = False
     """It states a `space`: a tuner may find better parameters than rules of thumb."""
     structural: ClassVar[frozenset[str]] = frozenset()

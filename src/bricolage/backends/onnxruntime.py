@@ -81,6 +81,7 @@ class OnnxRuntime(Backend):
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
     tries_whole: ClassVar[bool] = True
+    always_measured: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")

@@ -109,6 +109,7 @@ class OpenVino(Backend):
     title: ClassVar[str] = "OpenVINO"
     kind: ClassVar[Kind] = "engine"
     tries_whole: ClassVar[bool] = True
+    always_measured: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
     queues: ClassVar[bool] = True
     tunable: ClassVar[bool] = True

@@ -28,6 +28,10 @@ Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Of a pack
 ModelOrArtifact = Annotated[
     Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2, .bricolage or .pack file.")
 ]
+Provisional = Annotated[
+    bool,
+    typer.Option("--provisional", help="Take a stored decision that is provisional as it is; do not go on with it."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")

@@ -14,7 +14,7 @@ import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.codec import JsonObject
+from bricolage.codec import JsonObject, encode
 from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def _explained(
             _write_sources(dump, prefix + f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
             told = [because.as_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
-            found.append({"sizes": dict(bucket.sizes), "regions": told})
+            kept = {"provisional": list(bucket.provisional), "disturbance": encode(bucket.disturbance)}
+            found.append({"sizes": dict(bucket.sizes), **kept, "regions": told})
             continue
         if bucket.sizes:
             output.show(plain(words.shape(bucket.sizes), "bold"))

@@ -31,6 +31,7 @@ def pack(
         typer.Option("--ray", metavar="ADDRESS", help="Ray cluster whose nodes decide on targets with `ray`."),
     ] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if stored decisions exist.")] = False,
+    provisional: a.Provisional = False,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -54,7 +55,16 @@ def pack(
     inputs = None if data is None else values.read_arrays(data)
     with output.stdout_kept(), progress.shown(lambda _: None) as shown:
         found = run(
-            model, wanted, target, options, inputs=inputs, replan=replan, progress=shown, shown=targets, ray=ray
+            model,
+            wanted,
+            target,
+            options,
+            inputs=inputs,
+            replan=replan,
+            provisional=provisional,
+            progress=shown,
+            shown=targets,
+            ray=ray,
         )
     if as_json:
         from bricolage.codec import encode

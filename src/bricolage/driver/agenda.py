@@ -45,6 +45,10 @@ class Item(ABC):
     asked: ClassVar[bool] = False
     """Whether the user asked for it by an option of its own: it has its turn before all others, and under an effort's own budget
     time of its own on top."""
+    searches: ClassVar[bool] = False
+    """Whether it tries things that no database knows, so that it takes all of its time whenever it runs."""
+    makes: ClassVar[str] = ""
+    """With what the names of the variants of the graph begin that it makes."""
 
     @abstractmethod
     def promise(self, state: DecisionState) -> Promise | None:

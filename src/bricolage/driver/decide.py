@@ -13,11 +13,14 @@ from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
 from bricolage.driver.items import items
+from bricolage.driver.provisional import Continuation
 from bricolage.driver.session import Session
 from bricolage.driver.stage import Runner, Stage, StageTime
+from bricolage.driver.stages.continuing import EarlierDecision
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
+from bricolage.measure.time_taken import TimeTaken
 from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
 from bricolage.plan.quantised import JudgedAccuracy
 from bricolage.rewrite.variants import GraphVariant
@@ -33,11 +36,12 @@ def decide(
     first: Sequence[Implementation] = (),
     share: float = 1.0,
     spent_s: float = 0.0,
+    earlier: Continuation | None = None,
 ) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Items of the agenda whose names are in `without` are not tried, and the
     baselines are `first` where there are several. It has this `share` of the budget, of which `spent_s` seconds are over already
-    (see `Options.budget_left`). Sizes and the origin of the inputs are the caller's to add.
+    (see `Options.budget_left`). `earlier`: what it goes on with. Sizes and the origin of the inputs are the caller's to add.
 
     Raises:
         NoBackend, NoPlacement: nothing installed can run it.
@@ -46,10 +50,16 @@ def decide(
     budget_s = share * session.options.budget_left(len(variants[0].graph), spent_s)
     state = DecisionState(session, list(variants), inputs, digest, budget_s)
 
-    def left(state: DecisionState) -> list[Item]:
-        return [item for item in items(state) if item.name not in without]
+    settled: set[str] = set()
 
-    return _conclude(session, [Reference(first=first), Baselines(first=first), Agenda(left)], state)
+    def left(state: DecisionState) -> list[Item]:
+        offered = [item for item in items(state) if item.name not in without]
+        settled.update(item.name for item in offered if earlier is not None and earlier.settles(item))
+        return [item for item in offered if item.name not in settled]
+
+    known = [EarlierDecision(earlier)] if earlier is not None else []
+    found = _conclude(session, [Reference(first=first), Baselines(first=first), *known, Agenda(left)], state)
+    return replace(found, agenda=(*earlier.settled(settled), *found.agenda)) if earlier is not None else found
 
 
 def compete(
@@ -73,12 +83,14 @@ def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
 
 
 def _conclude(session: Session, stages: Sequence[Stage[DecisionState]], state: DecisionState) -> Bucket:
-    deadline = Deadline(state.budget_s)
+    most = session.options.profile.shares.given_back
+    deadline = Deadline(state.budget_s, taken=TimeTaken(session.device.cores), most=most)
     times = Runner([*stages, FinalRace()]).run(state, deadline)
     result = race_result(state)
     if result is None:
         raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
-    return replace(_bucket(session, state, result, times), interrupted=deadline.interrupted)
+    disturbance = replace(session.measurer.log.tally.found, given_back_s=round(deadline.given_back, 3))
+    return replace(_bucket(session, state, result, times), disturbance=disturbance, interrupted=deadline.interrupted)
 
 
 def _bucket(session: Session, state: DecisionState, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
@@ -122,7 +134,6 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         transfers=search.transfers if search is not None else (),
         proof=search.proof if search is not None else None,
         decided_by=result.decided_by,
-        disturbance=session.measurer.log.tally.found,
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         seconds=seconds,
         shares={one.name: round(one.share, 3) for one in times},

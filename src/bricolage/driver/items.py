@@ -31,6 +31,7 @@ from bricolage.driver.whole_models import loosest, measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
 from bricolage.perf.track_record import Tries
+from bricolage.rewrite.variants import SEARCHED, TAILORED
 from bricolage.work.implementation import Implementation
 
 _COMPILE_S = 20.0
@@ -144,6 +145,8 @@ class TailoredRewrites(Item):
     """Which rules the fastest backend gains by, by racing variants."""
 
     name = "rules tailored to the fastest backend"
+    searches = True
+    makes = TAILORED
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained."""
@@ -160,6 +163,8 @@ class SearchedRewrites(Item):
     """Graphs that are cheaper by what was measured of the operators."""
 
     name = "search for rewrites"
+    searches = True
+    makes = SEARCHED
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained; once regions were measured."""
@@ -192,6 +197,7 @@ class KernelsItem(Item):
     """A search for better kernels, a slice of the time at a time: trials are kept, and the next slice goes on from them."""
 
     name = "kernel tuning"
+    searches = True
 
     def __init__(self) -> None:
         """Nothing is searched."""

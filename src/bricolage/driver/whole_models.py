@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,13 +26,20 @@ _WITHIN_REACH = 2.0
 
 
 def measure_baselines(
-    profile: Profile, stop: Stop, *, every: bool = False, first: Sequence[Implementation] = ()
+    profile: Profile,
+    stop: Stop,
+    *,
+    every: bool = False,
+    first: Sequence[Implementation] = (),
+    always: Collection[str] = (),
 ) -> None:
     """Times the whole graph, interleaved, on the `first`, or in the first configuration of every backend that takes it and
     compiles quickly, who compiles fastest first; with `every`, or where nothing is right, in all configurations of these
-    backends, whatever the clock says. Otherwise, where `stop` says so, what has been compiled by then is timed; where that is
-    nothing, who compiles fastest is measured all the same: else there is nothing to ship. Then, in these cases, some at a time
-    until `stop` says so, on backends that compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
+    backends, whatever the clock says. Otherwise backends named in `always` have their turn first, whatever the clock says: what
+    is being compiled when `stop` says so is given up. Of the others, where `stop` says so, what has been compiled by then is timed;
+    where that is nothing at all, who compiles fastest is measured all the same: else there is nothing to ship. Then, in these
+    cases, some at a time until `stop` says so, on backends that compile slowly; then on who does not claim all of it
+    (`_measure_unclaimed`)."""
     slowly = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     quick = [one for one in profile.candidates.whole if one.backend not in slowly]
     others = [one for one in profile.candidates.whole if one.backend in slowly]
@@ -42,7 +49,7 @@ def measure_baselines(
     if files:
         profile.measure_whole(files, lambda: False)
     if first:
-        profile.measure_whole(first, stop if not every else lambda: False)
+        _measure_in_turn(profile, first, always if not every else (), stop if not every else lambda: False)
         if not profile.whole:
             profile.measure_whole(first[:1], lambda: False)
         if missing := [one for one in first if one not in profile.whole]:
@@ -58,7 +65,7 @@ def measure_baselines(
     if not profile.times:
         _doubt_variations(profile)
     profile.session.progress.finish()
-    _measure_unclaimed(profile, stop)
+    _measure_unclaimed(profile, stop, always)
 
 
 def is_shared(session: Session) -> bool:
@@ -87,16 +94,26 @@ def measure_teams(profile: Profile, stop: Stop) -> None:
         profile.session.progress.finish()
 
 
-def _measure_unclaimed(profile: Profile, stop: Stop) -> None:
+def _measure_in_turn(profile: Profile, wanted: Sequence[Implementation], always: Collection[str], stop: Stop) -> None:
+    """Times the whole graph on those on backends that are `always` measured, then on the others until `stop` says so."""
+    if turns := [one for one in wanted if one.backend in always]:
+        profile.measure_whole(turns, lambda: False)
+    if others := [one for one in wanted if one.backend not in always]:
+        profile.measure_whole(others, stop)
+
+
+def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = ()) -> None:
     """Tries the whole graph on backends that do not claim all of it, each first in one configuration. Those that compile
-    slowly are tried only as long as nothing is right."""
+    slowly are tried only as long as nothing is right; those that are `always` measured, whatever the clock says."""
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     firsts = list({one.backend: one for one in reversed(profile.candidates.unclaimed)}.values())[::-1]
-    if not firsts or (stop() and profile.times):
+    if stop() and profile.times:
+        firsts = [one for one in firsts if one.backend in always]
+    if not firsts:
         return
     profile.session.progress.start("whole model on backends that do not claim all of it", None)
     if quick := [one for one in firsts if one.backend not in slow]:
-        profile.measure_whole(quick, stop if profile.times else lambda: False)
+        _measure_in_turn(profile, quick, always, stop if profile.times else lambda: False)
     for one in firsts:
         if one.backend in slow and not profile.times:
             profile.measure_whole([one], lambda: False)

@@ -36,13 +36,14 @@ def compile_graph(
         module: a graph of TorchDynamo's, not lowered any further.
         examples: its arguments.
         mode: of `torch.compile`: "max-autotune" is the effort "full".
-        options: fields of `bricolage.Options`, as those in `more`; and "replan", as for `optimize`.
+        options: fields of `bricolage.Options`, as those in `more`; and "replan" and "provisional", as for `optimize`.
 
     Raises:
         BadOption: there is no such option, or its value is bad.
     """
-    chosen, replan = _options(mode, {**(options or {}), **more})
-    made = CompiledGraph(module, chosen, replan=replan)
+    words = {**(options or {}), **more}
+    replan, provisional = bool(words.pop("replan", False)), bool(words.pop("provisional", False))
+    made = CompiledGraph(module, _options(mode, words), replan=replan, provisional=provisional)
     _made.add(made)
     try:
         wanted = [example for example in examples if isinstance(example, torch.Tensor) and example.requires_grad]
@@ -60,9 +61,8 @@ def graphs() -> tuple[GraphReport, ...]:
     return tuple(made.report for made in sorted(_made, key=lambda made: made.number))
 
 
-def _options(mode: str | None, given: Mapping[str, Any]) -> tuple[Options, bool]:
+def _options(mode: str | None, given: Mapping[str, Any]) -> Options:
     words = dict(given)
-    replan = bool(words.pop("replan", False))
     if mode not in (None, "default"):
         if mode not in _MODES:
             raise BadOption(option="mode", value=mode, advice=f"Use default, {', '.join(_MODES)}")
@@ -70,9 +70,11 @@ def _options(mode: str | None, given: Mapping[str, Any]) -> tuple[Options, bool]
     known = [one.name for one in fields(Options) if one.name != "accuracy"]  # which needs samples
     for name in words:
         if name not in known:
-            raise BadOption(option="options", value=name, advice=f"There are {', '.join([*known, 'replan'])}")
+            raise BadOption(
+                option="options", value=name, advice=f"There are {', '.join([*known, 'replan', 'provisional'])}"
+            )
     chosen = Options(**words)
     if chosen.objective != "latency":
         raise BadOption(option="objective", value=chosen.objective, advice="A call of a compiled module is one request")
     chosen.check_here()
-    return chosen, replan
+    return chosen

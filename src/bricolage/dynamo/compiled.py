@@ -55,10 +55,13 @@ class _Decided:
 class CompiledGraph:
     """Computes a graph. Arguments and results are those of the graph's module. Safe to call from several threads."""
 
-    def __init__(self, module: torch.fx.GraphModule, options: Options, *, replan: bool = False) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, options: Options, *, replan: bool = False, provisional: bool = False
+    ) -> None:
         self.arguments: Arguments | None = None
         self.number = next(_numbers)
-        self._module, self._options, self._replan = module, options, replan
+        self._module, self._options = module, options
+        self._replan, self._provisional = replan, provisional
         self._decided: dict[tuple[int, ...], _Decided] = {}
         calls = ("call_function", "call_method", "call_module")
         self.report = GraphReport(self.number, sum(node.op in calls for node in module.graph.nodes))
@@ -166,7 +169,7 @@ class CompiledGraph:
         if budget < _MEASURED_FROM_S or least_ms < _SMALL_MS:
             kept = by_learnt_costs(case, eager_ms, start + budget)
         else:
-            kept = by_measuring(case, self._replan)
+            kept = by_measuring(case, self._replan, self._provisional)
         key = tuple(map(id, weights))
         gone = Weights(weights, lambda: self._decided.pop(key, None))
         return _Decided(gone, kept, time.monotonic() - start, gains[-1])

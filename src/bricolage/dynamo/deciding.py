@@ -76,14 +76,21 @@ class Kept:
         return self(inputs)
 
 
-def by_measuring(case: GraphCall, replan: bool) -> Kept:
+def by_measuring(case: GraphCall, replan: bool, provisional: bool) -> Kept:
     """What `optimize` decides on, where it is right and faster than eager.
 
     Raises:
         LeftToPyTorch: it is not.
         and as `optimize`.
     """
-    executable = optimize(case.traced, case.options, example_inputs=case.examples, dynamic=case.dynamic, replan=replan)
+    executable = optimize(
+        case.traced,
+        case.options,
+        example_inputs=case.examples,
+        dynamic=case.dynamic,
+        replan=replan,
+        provisional=provisional,
+    )
     kept = _kept(case, executable)
     bucket = executable.plan.buckets[0]
     error = difference(kept(case.inputs), case.expected)

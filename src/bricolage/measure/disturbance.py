@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.plan.plan import Disturbance
+from bricolage.plan.disturbance import Disturbance
 
 _WAKING_NS = 150_000
 """That a thread may wait when it wakes, though no other wants a processor: a sleeping one has to wake, too."""
@@ -24,8 +24,8 @@ _SLICE_NS = 3_000_000
 DISTURBED = 0.02
 """Samples are disturbed from this share of their time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
 
-_CALM = 0.02
-_CALM_S = 0.02
+CALM = 0.02
+CALM_S = 0.02
 """Share of the processors, and seconds, that others may take of a calm machine: `/proc/stat` counts in ticks."""
 
 
@@ -168,7 +168,7 @@ class Tally:
     @property
     def calm(self) -> bool:
         """Whether others have done next to nothing until now, so that threads that waited have waited for each other."""
-        return self.counted and self.others_s + self.stolen_s <= _CALM * self.cores_s + _CALM_S
+        return self.counted and self.others_s + self.stolen_s <= CALM * self.cores_s + CALM_S
 
     def add_interval(self, before: MachineReading, after: MachineReading, own_s: float, cores: int) -> None:
         """An interval in which nothing but one program at a time was timed. `own_s`: processor time of this process and of

@@ -31,5 +31,7 @@ OperatorRanges: TypeAlias = Annotated[
 ]
 DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence", "learnt costs"]
 """Which evidence decided."""
+ProvisionalReason: TypeAlias = Literal["no time", "load"]
+"""Why a decision is provisional: there was no time for what could have gained, or other processes disturbed it."""
 Core: TypeAlias = Annotated[int, Within(0, 1_000_000)]
 """Number of a logical processor."""

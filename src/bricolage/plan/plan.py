@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from bricolage.codec import Length, Within
 from bricolage.options import Options, Pattern
 from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.field_types import (
     Amount,
     Count,
@@ -23,8 +24,8 @@ from bricolage.plan.field_types import (
     Hash,
     Interval,
     OperatorRanges,
+    ProvisionalReason,
     Ratio,
-    Share,
     Size,
 )
 from bricolage.plan.operating_point import OperatingPoint
@@ -225,28 +226,6 @@ class ModelUse:
 
 
 @dataclass(frozen=True)
-class Disturbance:
-    """What other processes did while the decision was measured."""
-
-    others: Share = 0.0
-    """Of the processor time that there was, what other processes took."""
-    stolen: Share = 0.0
-    """... and what a hypervisor gave to others."""
-    pressure: Share = 0.0
-    """Of the time, that in which a process waited for a processor; 0 where the kernel does not count it."""
-    samples: Count = 0
-    """That were timed ..."""
-    disturbed: Count = 0
-    """... those whose threads waited for a processor that others had ..."""
-    repeated: Count = 0
-    """... and those that replaced disturbed ones."""
-
-    def __post_init__(self) -> None:
-        if self.disturbed > self.samples or self.repeated > self.samples:
-            raise ValueError("more samples were disturbed or repeated than there are")
-
-
-@dataclass(frozen=True)
 class PatternLoss:
     """What ships beside the best other tool in the pattern of calls that did not decide."""
 
@@ -334,6 +313,10 @@ class Bucket:
     """The pattern of calls that decided; the times of contestants are of it. None where both were not timed."""
     other_pattern: PatternLoss | None = None
     """How what ships stands in the other pattern beside the best other tool there; None where that was not timed."""
+    provisional: tuple[ProvisionalReason, ...] = ()
+    """Why the next decision goes on with this one; empty where it is final."""
+    continued: Count = 0
+    """How often a provisional decision was gone on with until this one."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
@@ -349,6 +332,11 @@ class Bucket:
         for name in (self.chosen, self.best_baseline, *filter(None, [self.best_other])):
             if names and name not in names:
                 raise ValueError(f"'{name[:60]}' is none of its contestants")
+
+    @property
+    def under_load(self) -> bool:
+        """Whether other processes had a say in it: they were seen, or left the race inconclusive."""
+        return self.disturbance.busy or self.decided_by == "race and prior evidence"
 
     @property
     def winner(self) -> Contestant:

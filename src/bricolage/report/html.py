@@ -134,6 +134,7 @@ def _bucket(
         "rates": [words.rate(f.planned.flops, f.planned.cost_ms) for f in facts],
         "legend": _legend(bucket, colours),
         "disturbance": words.disturbance(bucket),
+        "provisional": words.provisional(bucket),
         "proof": words.proof(bucket),
         "agenda": agenda.rows(bucket),
         "predictions": words.predictions(bucket),

@@ -32,6 +32,8 @@ def bucket_summary(bucket: Bucket) -> JsonObject:
         "decided_by": bucket.decided_by,
         "disturbance": encode(bucket.disturbance),
         "interrupted": bucket.interrupted,
+        "provisional": list(bucket.provisional),
+        "continued": bucket.continued,
         "variant": bucket.variant,
         "rules": dict(bucket.rules),
         "accuracy": encode(bucket.accuracy),

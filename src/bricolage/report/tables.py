@@ -51,7 +51,8 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
     told += [line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised(bucket)) if line]
-    hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
+    told += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
+    hints = [*told, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
 

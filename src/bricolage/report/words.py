@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from bricolage.plan.disturbance import QUIET
 from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"
 _LOSS = 0.95
 """From this ratio down a loss in the pattern of calls that did not decide is told as one."""
-_QUIET = 0.05
-"""Share of the cores, or of the samples, below which other processes are not mentioned: any machine has some."""
 
 
 def milliseconds(value: float | None) -> str:
@@ -96,11 +95,12 @@ def match(contestant: Contestant) -> str:
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
     found = bucket.disturbance
-    shaken = bucket.decided_by == "race and prior evidence"
-    if not shaken and found.others <= _QUIET and found.stolen <= _QUIET and found.disturbed <= _QUIET * found.samples:
+    given = found.given_back_s > QUIET * sum(bucket.seconds.values())
+    if not bucket.under_load and not given:
         return ""
-    taken = [f"other processes took {percent(found.others)} of the cores"] if found.others > _QUIET else []
-    taken += [f"the hypervisor gave {percent(found.stolen)} of the cores to others"] if found.stolen > _QUIET else []
+    taken = [f"other processes took {percent(found.others)} of the cores"] if found.others > QUIET else []
+    taken += [f"the hypervisor gave {percent(found.stolen)} of the cores to others"] if found.stolen > QUIET else []
+    taken += [f"{seconds(found.given_back_s)} that others took were added to the budget"] if given else []
     samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
     did = {
         "race": "the race was still conclusive",
@@ -109,6 +109,19 @@ def disturbance(bucket: Bucket) -> str:
         "learnt costs": "learnt costs decided",
     }[bucket.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
+
+
+def provisional(bucket: Bucket) -> str:
+    """Why the next decision goes on with this one; empty where it is final."""
+    late = [one.most for one in bucket.agenda if one.outcome == "no time"]
+    told = {
+        "no time": f"there was no time for what could save {percent(max(late, default=0.0))} at most",
+        "load": "it was made under load",
+    }
+    if not bucket.provisional:
+        return ""
+    why = " and ".join(told[reason] for reason in bucket.provisional)
+    return f"provisional, since {why}: the same command goes on from here; --provisional takes this decision as it is"
 
 
 def inputs(bucket: Bucket) -> list[str]:

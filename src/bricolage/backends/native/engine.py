@@ -112,6 +112,7 @@ class Native(Backend):
     tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     structural: ClassVar[frozenset[str]] = frozenset([FUSED, LAYOUT, WAVES])
+    always_measured: ClassVar[bool] = True
     travels: ClassVar[Travels] = "anywhere"
     teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
     after_fork: ClassVar[AfterFork] = "lives"  # the first call starts the threads again, see cpu/threads.py

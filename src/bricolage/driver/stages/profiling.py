@@ -122,12 +122,19 @@ class Baselines(Stage[DecisionState]):
         self._every, self._first = every, tuple(first)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
-        """Measures them; for some seconds in any case, and one whatever the clock says."""
+        """Measures them; for some seconds in any case. Whatever the clock says, one is measured, and in a budget that is not very
+        short those that read most models."""
         began = deadline.clock()
         given = deadline.at_least(state.session.options.profile.shares.baselines_s)
         try:
             first = _given(self._first, state) or _few(state)
-            measure_baselines(state.original, given, every=self._every, first=first if not self._every else ())
+            measure_baselines(
+                state.original,
+                given,
+                every=self._every,
+                first=first if not self._every else (),
+                always=_always(state),
+            )
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             if is_quantised(state.original.graph.model):
                 _check_bytes(state.original, given)
@@ -144,6 +151,14 @@ def _given(first: Sequence[Implementation], state: DecisionState) -> Sequence[Im
     """Those of `first` that take the whole graph here, where there are several."""
     known = [one for one in first if one in state.original.candidates.whole]
     return known if len(known) > 1 else ()
+
+
+def _always(state: DecisionState) -> frozenset[str]:
+    """Backends that have their turn whatever the clock says; none in a shorter budget."""
+    session = state.session
+    if session.options.budget(len(state.original.graph)) < session.options.profile.shares.turns_s:
+        return frozenset()
+    return frozenset(backend.name for backend in session.backends if backend.always_measured)
 
 
 def _runs_on(implementation: Implementation, session: Session, device: Device) -> bool:

@@ -18,7 +18,13 @@ from bricolage.perf.calibrated import calibrate
 from bricolage.plan.rewriting import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.variants import GraphVariant, rewritten_variants, searched_variants, tailored_variant
+from bricolage.rewrite.variants import (
+    REWRITTEN,
+    GraphVariant,
+    rewritten_variants,
+    searched_variants,
+    tailored_variant,
+)
 from bricolage.tune.rewrites import RewriteTuner
 
 _LOG = logging.getLogger(__name__)
@@ -26,12 +32,13 @@ _LOG = logging.getLogger(__name__)
 
 def _add(state: DecisionState, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
-    profile = _written(state, variant)
+    profile = write_variant(state, variant)
     measure_near(profile, state.original.times, deadline)
     return profile
 
 
-def _written(state: DecisionState, variant: GraphVariant) -> Profile:
+def write_variant(state: DecisionState, variant: GraphVariant) -> Profile:
+    """Writes a variant's files and enters it into the state; nothing of it is measured."""
     write(variant, state.session.store)
     profile = state.original.profile_variant(variant)
     state.variants.append(variant)
@@ -48,10 +55,9 @@ class RewrittenVariants(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
-        equal = [one for one in state.variants if not one.quantised]
-        if len(equal) == 1 and state.session.options.rewrite and not deadline():
+        if all(one.name != REWRITTEN for one in state.variants) and state.session.options.rewrite and not deadline():
             for variant in rewritten_variants(state.oracle.graph):
-                _written(state, variant)
+                write_variant(state, variant)
         for profile in state.profiles.values():
             if profile is not state.original and not profile.variant.quantised:
                 measure_near(profile, state.original.times, deadline)

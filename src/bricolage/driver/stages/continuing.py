@@ -1,0 +1,62 @@
+"""The stage that takes over what a provisional decision has found."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bricolage.deadline import Deadline
+from bricolage.driver.provisional import Continuation
+from bricolage.driver.quantised_variants import QUANTISED_VARIANTS
+from bricolage.driver.stage import Stage
+from bricolage.driver.stages.rewriting import write_variant
+from bricolage.driver.state import Challenger, DecisionState
+from bricolage.driver.whole_models import measure_near
+from bricolage.plan.plan import ORIGINAL
+from bricolage.runtime.programs import placement_of
+from bricolage.work.implementation import Implementation
+
+
+class EarlierDecision(Stage[DecisionState]):
+    """Whole models that were measured for the decision before and are known, and the plan that it ships: it races again. A
+    quantised graph is made again by its own item, which the user asked for."""
+
+    name: ClassVar[str] = "earlier decision"
+    reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
+    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "mixtures_ms", "profiles", "tuned"})
+
+    def __init__(self, earlier: Continuation) -> None:
+        """`earlier`: what is gone on with."""
+        self._earlier = earlier
+
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
+        """Takes over what is known, which takes no time, and measures the plan where that is not known."""
+        known = self._known(state)
+        if known:
+            state.original.measure_whole(known, deadline)
+        state.tuned.update({one.implementation: one for one in self._earlier.before.tuned})
+        self._enter_plan(state, deadline)
+
+    def _known(self, state: DecisionState) -> list[Implementation]:
+        """Implementations of the whole original that need no measuring."""
+        profile, asked = state.original, [one.implementation for one in self._earlier.before.contestants]
+        wholes = [one for one in dict.fromkeys(asked) if one is not None and one not in profile.whole]
+        data = profile.oracle.data(profile.graph.everything)
+        specs = [(profile.whole_spec(one), data) for one in wholes]
+        costs = state.session.measurer.cached(specs, profile.oracle.accepted)
+        return [one for one, cost in zip(wholes, costs, strict=True) if cost is not None]
+
+    def _enter_plan(self, state: DecisionState, deadline: Deadline) -> None:
+        before, variant = self._earlier.before, self._earlier.variant
+        shipped = next((one for one in before.contestants if one.name == before.chosen), None)
+        if variant.name in QUANTISED_VARIANTS or shipped is None or shipped.implementation is not None:
+            return  # its item makes it again, or it is an implementation of the original
+        profile = state.original
+        if variant.name != ORIGINAL:
+            profile = write_variant(state, variant)
+            measure_near(profile, state.original.times, deadline)
+        placement, starts = placement_of(before), [region.start_ms for region in before.regions]
+        if len(placement) > 1 and before.schedule is None:
+            state.mixtures_ms += [ms for ms in profile.measure_placements([placement], deadline) if ms is not None]
+        known = tuple(start for start in starts if start is not None)
+        known = known if before.schedule is not None and len(known) == len(starts) else ()
+        state.challenge(Challenger(before.chosen, placement, before.predicted_ms, variant.name, before.schedule, known))
