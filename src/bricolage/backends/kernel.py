@@ -27,6 +27,10 @@ class Kernel(ABC):
     """Whether calls that are bound to arrays of their own may be made from several threads at a time, and run one after
     another all the same: then callers need not be kept apart, and the next one's work begins before its caller wakes up."""
 
+    direct: bool = False
+    """Whether `run` reads C-contiguous arrays where they lie and copies no output either: for large tensors it then takes less time
+    than copies into bound arrays and out of them do."""
+
     def replica(self, resources: Resources) -> Kernel | None:
         """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;
         None where the region has to be compiled again for that."""
@@ -44,8 +48,9 @@ class Kernel(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[object]) -> list[object]:
-        """One run on arrays of any shape that the region accepts, into fresh outputs. For models whose shapes are known
-        only at run time, and for types that have no buffers (strings, sequences)."""
+        """One run on arrays of any shape that the region accepts, into fresh outputs: the caller may write to them and keep
+        them, and no later run does. For models whose shapes are known only at run time, for types that have no buffers (strings,
+        sequences), and for large tensors where it is `direct`. What does not follow from the values is decided before."""
 
 
 class StaticKernel(Kernel):

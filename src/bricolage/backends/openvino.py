@@ -40,7 +40,7 @@ from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
 
 if TYPE_CHECKING:
-    from openvino import CompiledModel, Core, InferRequest, Model, Tensor
+    from openvino import CompiledModel, Core, InferRequest, Model, Tensor, Type
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",
@@ -63,6 +63,8 @@ _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
 _GROUP = 32
+_COPIED_BYTES = 1 << 15
+"""To copy a smaller output takes less time than to give a request another tensor."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -300,14 +302,23 @@ def _reason(error: RuntimeError) -> str:
 
 
 class _Kernel(Kernel):
+    direct = True
+
     def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
         self._compiled = compiled
-        self._places = places
-        self._inputs = region.inputs
+        self._read = [
+            (place, position, info)
+            for position, (place, info) in enumerate(zip(places, region.inputs, strict=True))
+            if place is not None
+        ]
         self._outputs = region.outputs
+        self._given = [_is_given(info) for info in region.outputs]
+        self._idle: InferRequest | None = None
+        """A request that `run` uses again: to make one takes longer than a small model does."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        request = self._request(inputs)
+        request = self._compiled.create_infer_request()
+        self._set(request, inputs)
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
             request.set_output_tensor(position, _tensor(info, array))
         # Without `share_outputs` every call copies the outputs once more into arrays without readers.
@@ -315,16 +326,28 @@ class _Kernel(Kernel):
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         given = [np.asarray(value, order="C") for value in inputs]  # must outlive the request's use of their memory
-        request = self._request(given)
+        request, self._idle = self._idle or self._compiled.create_infer_request(), None
+        self._set(request, given)
+        results: list[object] = []
+        for position, info in enumerate(self._outputs):
+            results.append(np.empty(info.sizes, info.numpy) if self._given[position] else None)
+            if self._given[position]:
+                request.set_output_tensor(position, _tensor(info, results[position]))
         request.infer(None, False, True)
-        return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
+        for position, info in enumerate(self._outputs):
+            if not self._given[position]:
+                results[position] = _array(info, request.get_output_tensor(position))
+        self._idle = request  # one that has failed may stay busy for ever
+        return results
 
-    def _request(self, inputs: Sequence[Array]) -> InferRequest:
-        request = self._compiled.create_infer_request()
-        for place, info, array in zip(self._places, self._inputs, inputs, strict=True):
-            if place is not None:
-                request.set_input_tensor(place, _tensor(info, array))
-        return request
+    def _set(self, request: InferRequest, inputs: Sequence[Array]) -> None:
+        for place, position, info in self._read:
+            request.set_input_tensor(place, _tensor(info, inputs[position]))
+
+
+def _is_given(info: TensorInfo) -> bool:
+    """Whether a run writes an output into an array of the caller's: where that takes less time than a copy of it does."""
+    return info.static and info.elements * info.numpy.itemsize >= _COPIED_BYTES
 
 
 class _Queue(RequestQueue):
@@ -376,11 +399,18 @@ class _Copy(Kernel):
 
 def _tensor(info: TensorInfo, array: Array) -> Tensor:
     """An OpenVINO tensor over the array's own memory."""
-    openvino = library()
     assert info.dtype is not None
     if array.dtype.kind == "V":  # a type that numpy itself lacks: hand over the bits
         array = array.view(np.dtype(f"u{array.itemsize}"))
-    return openvino.Tensor(array, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))
+    make, kind = _maker(info.dtype)
+    return make(array, list(array.shape), kind)
+
+
+@cache
+def _maker(dtype: ir.DataType) -> tuple[type[Tensor], Type]:
+    """What makes tensors, and what OpenVINO calls a type: looked up once, since a call waits for it."""
+    openvino = library()
+    return openvino.Tensor, getattr(openvino.Type, _TYPES[dtype])
 
 
 def _array(info: TensorInfo, tensor: Tensor) -> Array:

@@ -25,6 +25,14 @@ from bricolage.runtime.streams import Placed, RegionStreams
 from bricolage.schedule.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
+from bricolage.work.values import ModelValue
+
+
+Direct = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
+"""A run on arrays in the order of a program's inputs, into fresh ones in the order of its outputs."""
+_COPIED_BYTES = 1 << 16
+"""At the ends of a program together: so much is copied into bound arrays and out of them in less time than a framework needs to look
+at arrays that it has not seen before."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,19 @@ class Program:
     def static(self) -> bool:
         """Whether every tensor between regions has a size, so that the program can be bound."""
         return all(info.static for info in (*self.inputs, *self._computed.values()))
+
+    def direct(self) -> Direct | None:
+        """Runs of a program of one region on the caller's own arrays, which are C-contiguous, aligned and in the machine's byte
+        order. None where there are several regions, or where shapes are known and bound arrays take less time."""
+        if len(self.stages) != 1 or self.scheduled:
+            return None
+        (stage,) = self.stages
+        if self.static:
+            moved = sum(info.elements * info.numpy.itemsize for info in (*self.inputs, *self.outputs))
+            if not stage.kernel.direct or moved <= _COPIED_BYTES:
+                return None
+        run = _reordered(stage.kernel.run, _places(self.inputs, stage.inputs), _places(stage.outputs, self.outputs))
+        return _on_cores(run, self.device) if self.device.is_group else run
 
     def bind(
         self,
@@ -225,6 +246,35 @@ class Program:
                 results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
                 tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
         return {info.name: tensors[info.name] for info in self.outputs}
+
+
+def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[int, ...] | None:
+    """Where what is wanted stands among what is given; None where it is the same in the same order."""
+    names = [info.name for info in given]
+    places = tuple(names.index(info.name) for info in wanted)
+    return None if places == tuple(range(len(names))) else places
+
+
+def _reordered(run: Direct, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> Direct:
+    """A run that takes and gives values in another order."""
+    if reads is None and writes is None:
+        return run
+
+    def reordered(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        results = run(values if reads is None else [values[place] for place in reads])
+        return results if writes is None else [results[place] for place in writes]
+
+    return reordered
+
+
+def _on_cores(run: Direct, device: Device) -> Direct:
+    """A run on a group of cores, in which the caller's thread takes part."""
+
+    def on_cores(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        with bound_to(device):
+            return run(values)
+
+    return on_cores
 
 
 def _check_memory(wanted: int) -> None:
