@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
-from bricolage.backends.torch import bound, lowered, openmp, tensor_of
+from bricolage.backends.torch import bound, lowered, openmp, tensor_of, unbound
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
@@ -153,6 +153,8 @@ def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
 class _InductorKernel(StaticKernel):
     """A loaded package. It takes its arguments as they come, whatever their shapes and strides."""
 
+    direct = True
+
     def __init__(self, region: RegionModel, package: Path) -> None:
         import torch
 
@@ -161,3 +163,7 @@ class _InductorKernel(StaticKernel):
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        given = [np.asarray(array, order="C") for array in self.checked(inputs)]
+        return [np.array(result) for result in unbound(self._function, given)]  # it may hand out a constant of its own

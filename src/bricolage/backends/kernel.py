@@ -68,14 +68,24 @@ class StaticKernel(Kernel):
         Raises:
             Refused: a shape or a type is not the one compiled for.
         """
-        given = [aligned(info.sizes, info.numpy) for info in self.inputs]
-        for info, target, value in zip(self.inputs, given, inputs, strict=True):
-            array = np.asarray(value)
-            if array.shape != target.shape:
-                raise Refused(backend=self.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
-            if array.dtype != target.dtype:
-                raise Refused(backend=self.title, reason=f"'{info.name}' is {target.dtype}, got {array.dtype}")
-            target[...] = array
+        given = []
+        for info, array in zip(self.inputs, self.checked(inputs), strict=True):
+            given.append(aligned(info.sizes, info.numpy))
+            given[-1][...] = array
         results = [aligned(info.sizes, info.numpy) for info in self.outputs]
         self.bind(given, results)()
         return list(results)
+
+    def checked(self, inputs: Sequence[object]) -> list[Array]:
+        """Inputs as arrays.
+
+        Raises:
+            Refused: a shape or a type is not the one compiled for.
+        """
+        arrays = [np.asarray(value) for value in inputs]
+        for info, array in zip(self.inputs, arrays, strict=True):
+            if array.shape != info.shape:
+                raise Refused(backend=self.title, reason=f"compiled for the shape {info.sizes}, got {array.shape}")
+            if array.dtype != info.numpy:
+                raise Refused(backend=self.title, reason=f"'{info.name}' is {info.numpy}, got {array.dtype}")
+        return arrays

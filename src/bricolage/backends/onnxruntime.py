@@ -228,7 +228,6 @@ class _Kernel(Kernel):
         self._outputs = region.outputs
         self._read, self._written = ([info.name for info in ends] for ends in (region.inputs, region.outputs))
         self._foreign = any(is_foreign(info.dtype) for info in (*region.inputs, *region.outputs))
-        self._arrays = all(info.dtype is not None for info in region.inputs)
         self.direct = not self._foreign
         self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
         self._run_options.log_severity_level = _FATAL_ONLY
@@ -249,9 +248,11 @@ class _Kernel(Kernel):
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         if not self._foreign:
-            given = map(np.asarray, inputs) if self._arrays else map(_as_read, self._inputs, inputs)
-            feeds = dict(zip(self._read, given, strict=True))
-            results: list[object] = self._session.run(self._written, feeds, self._run_options)
+            for value in inputs:
+                if type(value) is not np.ndarray:
+                    inputs = list(map(_as_read, self._inputs, inputs))
+                    break
+            results: list[object] = self._session.run(self._written, dict(zip(self._read, inputs)), self._run_options)  # noqa: B905
             return results
         pairs = zip(self._inputs, inputs, strict=True)
         values = {info.name: to_value(info.dtype, value) for info, value in pairs}

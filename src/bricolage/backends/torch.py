@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +20,10 @@ from bricolage.work.implementation import KernelConfig, named
 _CHANNELS_LAST = "-nhwc"
 _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
+
+
+Extent = tuple[int, int]
+"""First address of a contiguous tensor, and the one behind its last byte."""
 
 
 class Torch(Backend):
@@ -83,10 +88,14 @@ def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
 
 
 class _TorchKernel(Kernel):
-    """A callable on torch tensors that returns a tuple of tensors."""
+    """A module that takes torch tensors and returns a tuple of tensors."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    direct = True
+
+    def __init__(self, module: Any) -> None:
+        self._function = module
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in module.buffers()}
+        self._constants = sorted((first, first + storage.nbytes()) for first, storage in storages.items())
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
@@ -98,12 +107,37 @@ class _TorchKernel(Kernel):
         return self
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        import torch
+        return list(unbound(self._function, [np.asarray(value, order="C") for value in inputs], self._constants))
 
-        # Copies, since a result may be a view of an input.
-        with torch.inference_mode():
-            results = self._function(*[tensor_of(np.array(value, order="C")) for value in inputs])
-        return [array_of(result) for result in results]
+
+def unbound(function: Callable[..., Any], inputs: Sequence[Array], kept: Sequence[Extent] = ()) -> list[Array]:
+    """Fresh results of a function on arrays, which it reads where they lie. Results may be views of inputs, of each other and of what
+    the function keeps, whose memory is `kept`, in the order of addresses: those are copied."""
+    import torch
+
+    with torch.inference_mode():
+        arguments = [tensor_of(array) for array in map(_writable, inputs)]
+        taken = [_extent(tensor) for tensor in arguments]
+        results = []
+        for result in map(torch.Tensor.contiguous, function(*arguments)):
+            first, end = extent = _extent(result)
+            before = bisect_left(kept, (end, 0)) - 1  # the last of what is kept that begins before the result ends
+            if before >= 0 and kept[before][1] > first or any(a < end and first < b for a, b in taken):
+                result = result.clone()
+            else:
+                taken.append(extent)
+            results.append(array_of(result))
+    return results
+
+
+def _extent(tensor: Any) -> Extent:
+    first: int = tensor.data_ptr()
+    return first, first + tensor.nbytes
+
+
+def _writable(array: Array) -> Array:
+    """The array, or a copy of one that is read-only: PyTorch warns of those."""
+    return array if array.flags.writeable else array.copy()
 
 
 def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:

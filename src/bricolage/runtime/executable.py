@@ -120,9 +120,10 @@ class Executable:
         """Outputs for inputs, by position or by name; see the class."""
         ready = self._ready.find(args, named)
         if ready is not None:
-            results = ready.prepared.run_in_order(ready.arrays)
-            if self._maps or ready.torch:
-                return _answer(results, self.plan.outputs, ready.torch)
+            prepared, values, torch = ready
+            results = prepared.run_in_order(values)
+            if torch or self._maps:
+                return _answer(results, self.plan.outputs, torch)
             return results[0] if len(results) == 1 else tuple(results)
         arrays, deliver = self._request(args, named)
         return deliver(self._run(arrays))
@@ -131,7 +132,8 @@ class Executable:
         """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         ready = self._ready.find((inputs,), {})
         if ready is not None:
-            return self._named(ready.prepared.run_in_order(ready.arrays))
+            prepared, values, _ = ready
+            return self._named(prepared.run_in_order(values))
         return self._named(self._run(self._collect(inputs)).values())
 
     def backends(self, inputs: Mapping[str, ModelValue]) -> frozenset[str]:

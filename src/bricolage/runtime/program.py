@@ -28,7 +28,7 @@ from bricolage.work.liveness import Lifetime
 from bricolage.work.values import ModelValue
 
 
-Direct = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
+UnboundRun = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
 """A run on arrays in the order of a program's inputs, into fresh ones in the order of its outputs."""
 _COPIED_BYTES = 1 << 16
 """At the ends of a program together: so much is copied into bound arrays and out of them in less time than a framework needs to look
@@ -132,16 +132,17 @@ class Program:
         """Whether every tensor between regions has a size, so that the program can be bound."""
         return all(info.static for info in (*self.inputs, *self._computed.values()))
 
-    def direct(self) -> Direct | None:
-        """Runs of a program of one region on the caller's own arrays, which are C-contiguous, aligned and in the machine's byte
-        order. None where there are several regions, or where shapes are known and bound arrays take less time."""
-        if len(self.stages) != 1 or self.scheduled:
-            return None
-        (stage,) = self.stages
+    def unbound(self) -> UnboundRun | None:
+        """Runs on the caller's own arrays, which are C-contiguous, aligned and in the machine's byte order. None where shapes are
+        known and runs on bound arrays take less time."""
+        single = len(self.stages) == 1 and not self.scheduled
         if self.static:
             moved = sum(info.elements * info.numpy.itemsize for info in (*self.inputs, *self.outputs))
-            if not stage.kernel.direct or moved <= _COPIED_BYTES:
+            if not (single and self.stages[0].kernel.direct and moved > _COPIED_BYTES):
                 return None
+        if not single:
+            return self._run_in_order
+        (stage,) = self.stages
         run = _reordered(stage.kernel.run, _places(self.inputs, stage.inputs), _places(stage.outputs, self.outputs))
         return _on_cores(run, self.device) if self.device.is_group else run
 
@@ -247,6 +248,9 @@ class Program:
                 tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
         return {info.name: tensors[info.name] for info in self.outputs}
 
+    def _run_in_order(self, values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        return list(self.run(dict(zip((info.name for info in self.inputs), values, strict=True))).values())
+
 
 def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[int, ...] | None:
     """Where what is wanted stands among what is given; None where it is the same in the same order."""
@@ -255,7 +259,7 @@ def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[
     return None if places == tuple(range(len(names))) else places
 
 
-def _reordered(run: Direct, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> Direct:
+def _reordered(run: UnboundRun, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> UnboundRun:
     """A run that takes and gives values in another order."""
     if reads is None and writes is None:
         return run
@@ -267,7 +271,7 @@ def _reordered(run: Direct, reads: tuple[int, ...] | None, writes: tuple[int, ..
     return reordered
 
 
-def _on_cores(run: Direct, device: Device) -> Direct:
+def _on_cores(run: UnboundRun, device: Device) -> UnboundRun:
     """A run on a group of cores, in which the caller's thread takes part."""
 
     def on_cores(values: Sequence[ModelValue]) -> Sequence[ModelValue]:

@@ -26,14 +26,8 @@ _TEXT = "U"
 Signature = tuple[Hashable, ...]
 
 
-class ReadyCall(NamedTuple):
-    """A call that needs no more checks."""
-
-    prepared: Prepared
-    arrays: Sequence[ModelValue]
-    """In the order of the program's inputs."""
-    torch: bool
-    """Whether an argument is a torch tensor, and so are the answers to be."""
+ReadyCall = tuple[Prepared, Sequence[ModelValue], bool]
+"""A program, the arrays that it takes, in its order, and whether an argument was a torch tensor, as the answers are to be then."""
 
 
 class _Known(NamedTuple):
@@ -81,13 +75,23 @@ class Ready:
             if type(value) is not np.ndarray:
                 return self._of_others(values)
         known = self._known.get(tuple([(value.dtype, value.shape) for value in values]))
-        return self._of_others(values) if known is None else _call(known, values, torch=False)
+        if known is None:
+            return self._of_others(values)
+        reference, places, more = known
+        prepared = reference()
+        if prepared is None:
+            return None
+        return prepared, values if places is None else _placed(values, more, places), False
 
     def _of_others(self, values: Sequence[ModelValue]) -> ReadyCall | None:
         """The same of values that are not all arrays of the model's types and shapes, and may yet become such."""
         arrays = [_as_array(spec, value) for spec, value in zip(self._inputs, values, strict=True)]
         known = self._known.get(_signature(arrays))
-        return known and _call(known, arrays, any(signature.is_torch(value) for value in values))
+        prepared = None if known is None else known.prepared()
+        if known is None or prepared is None:
+            return None
+        torch = any(signature.is_torch(value) for value in values)
+        return prepared, arrays if known.places is None else _placed(arrays, known.more, known.places), torch
 
     def add(self, arrays: Mapping[str, ModelValue], prepared: Prepared) -> None:
         """Remembers the program that runs checked values, given by name: those of the inputs, and defaults as they are."""
@@ -105,14 +109,11 @@ class Ready:
         self._known = {}
 
 
-def _call(known: _Known, values: Sequence[ModelValue], torch: bool) -> ReadyCall | None:
-    prepared = known.prepared()
-    if prepared is None:
-        return None
-    if known.places is not None:
-        ends = (*values, *known.more)
-        values = [ends[place] for place in known.places]
-    return ReadyCall(prepared, values, torch)
+def _placed(
+    values: Sequence[ModelValue], more: Sequence[ModelValue], places: Sequence[int]
+) -> Sequence[ModelValue]:
+    ends = (*values, *more)
+    return [ends[place] for place in places]
 
 
 def _signature(values: Sequence[ModelValue]) -> Signature:
