@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
-from bricolage.backends.torch import bound, lowered, openmp, tensor_of, unbound
+from bricolage.backends.torch import DIRECT_BYTES, bound, lowered, openmp, tensor_of, unbound
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
@@ -153,7 +153,7 @@ def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
 class _InductorKernel(StaticKernel):
     """A loaded package. It takes its arguments as they come, whatever their shapes and strides."""
 
-    direct = True
+    direct_bytes = DIRECT_BYTES
 
     def __init__(self, region: RegionModel, package: Path) -> None:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -27,9 +28,9 @@ class Kernel(ABC):
     """Whether calls that are bound to arrays of their own may be made from several threads at a time, and run one after
     another all the same: then callers need not be kept apart, and the next one's work begins before its caller wakes up."""
 
-    direct: bool = False
-    """Whether `run` reads C-contiguous arrays where they lie and copies no output either: for large tensors it then takes less time
-    than copies into bound arrays and out of them do."""
+    direct_bytes: float = math.inf
+    """From this size on, of inputs and outputs together, `run` takes less time than copies into bound arrays and out of them: it
+    reads C-contiguous arrays where they lie."""
 
     def replica(self, resources: Resources) -> Kernel | None:
         """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;
@@ -50,7 +51,7 @@ class Kernel(ABC):
     def run(self, inputs: Sequence[object]) -> list[object]:
         """One run on arrays of any shape that the region accepts, into fresh outputs: the caller may write to them and keep
         them, and no later run does. For models whose shapes are known only at run time, for types that have no buffers (strings,
-        sequences), and for large tensors where it is `direct`. What does not follow from the values is decided before."""
+        sequences), and for large tensors (`direct_bytes`). What does not follow from the values is decided before."""
 
 
 class StaticKernel(Kernel):

@@ -6,6 +6,7 @@ content of the weights, and hashing them takes as long as the optimisation that 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -52,6 +53,7 @@ _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks (MatMulNBits), activations are multiplied as bytes: accuracy level 4, whatever the model
 says."""
 _SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_DIRECT_BYTES = 1 << 16
 _IN_BYTES = 4
 _WIDTH = 2
 """Operators that run at a time in parallel execution; the threads are divided among them."""
@@ -228,7 +230,7 @@ class _Kernel(Kernel):
         self._outputs = region.outputs
         self._read, self._written = ([info.name for info in ends] for ends in (region.inputs, region.outputs))
         self._foreign = any(is_foreign(info.dtype) for info in (*region.inputs, *region.outputs))
-        self.direct = not self._foreign
+        self.direct_bytes = math.inf if self._foreign else _DIRECT_BYTES
         self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
         self._run_options.log_severity_level = _FATAL_ONLY
         # Each call asks for this entry, which only GPUs use; where it is missing, an exception within costs 70 µs (1.31.1).

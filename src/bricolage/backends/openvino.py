@@ -40,7 +40,7 @@ from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
 
 if TYPE_CHECKING:
-    from openvino import CompiledModel, Core, InferRequest, Model, Tensor, Type
+    from openvino import CompiledModel, Core, InferRequest, Model, Tensor
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",
@@ -63,8 +63,8 @@ _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
 _GROUP = 32
-_COPIED_BYTES = 1 << 15
-"""To copy a smaller output takes less time than to give a request another tensor."""
+_COPIED_BYTES = 1 << 20
+"""To copy a smaller tensor takes less time than to give a request another one."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -279,6 +279,7 @@ def _unwritten(compiled: CompiledModel) -> list[int]:
     return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]
 
 
+@cache
 def library() -> ModuleType:
     """The `openvino` module, loaded with its telemetry off."""
     telemetry.disable()
@@ -302,7 +303,7 @@ def _reason(error: RuntimeError) -> str:
 
 
 class _Kernel(Kernel):
-    direct = True
+    direct_bytes = 2 * _COPIED_BYTES
 
     def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
         self._compiled = compiled
@@ -312,41 +313,49 @@ class _Kernel(Kernel):
             if place is not None
         ]
         self._outputs = region.outputs
-        self._given = [_is_given(info) for info in region.outputs]
-        self._idle: InferRequest | None = None
-        """A request that `run` uses again: to make one takes longer than a small model does."""
+        self._types = [info.numpy for info in region.outputs]
+        self._given = [info.sizes if _is_given(info) else None for info in region.outputs]
+        self._idle: tuple[InferRequest, list[Array | None]] | None = None
+        """A request that `run` uses again, since to make one takes longer than a small model does, and its own arrays for small
+        inputs: to give it another tensor takes longer than to fill one that it has."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         request = self._compiled.create_infer_request()
-        self._set(request, inputs)
+        for place, position, info in self._read:
+            request.set_input_tensor(place, _tensor(info, inputs[position]))
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
             request.set_output_tensor(position, _tensor(info, array))
         # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
+        request, held = self._idle or (self._compiled.create_infer_request(), [None] * len(self._read))
+        self._idle = None  # one that has failed may stay busy for ever
         given = [np.asarray(value, order="C") for value in inputs]  # must outlive the request's use of their memory
-        request, self._idle = self._idle or self._compiled.create_infer_request(), None
-        self._set(request, given)
-        results: list[object] = []
-        for position, info in enumerate(self._outputs):
-            results.append(np.empty(info.sizes, info.numpy) if self._given[position] else None)
-            if self._given[position]:
-                request.set_output_tensor(position, _tensor(info, results[position]))
-        request.infer(None, False, True)
-        for position, info in enumerate(self._outputs):
-            if not self._given[position]:
-                results[position] = _array(info, request.get_output_tensor(position))
-        self._idle = request  # one that has failed may stay busy for ever
+        for number, (place, position, info) in enumerate(self._read):
+            array, buffer = given[position], held[number]
+            if buffer is not None and buffer.shape == array.shape:
+                buffer[...] = array
+                continue
+            held[number] = array.copy() if array.nbytes < _COPIED_BYTES else None
+            request.set_input_tensor(place, _tensor(info, array if held[number] is None else held[number]))
+        results: list[object] = [None] * len(self._given)
+        for position, sizes in enumerate(self._given):
+            if sizes is not None:
+                results[position] = array = np.empty(sizes, self._types[position])
+                request.set_output_tensor(position, _tensor(self._outputs[position], array))
+        views = list(request.infer(None, False, True).values())
+        if len(views) != len(results):  # two outputs are one of its own
+            views = [request.get_output_tensor(position).data for position in range(len(results))]
+        for position, (view, dtype) in enumerate(zip(views, self._types, strict=True)):
+            if results[position] is None:
+                results[position] = view.copy() if view.dtype == dtype else view.copy().view(dtype)
+        self._idle = request, held
         return results
-
-    def _set(self, request: InferRequest, inputs: Sequence[Array]) -> None:
-        for place, position, info in self._read:
-            request.set_input_tensor(place, _tensor(info, inputs[position]))
 
 
 def _is_given(info: TensorInfo) -> bool:
-    """Whether a run writes an output into an array of the caller's: where that takes less time than a copy of it does."""
+    """Whether a run writes an output into a fresh array: where that takes less time than a copy of it does."""
     return info.static and info.elements * info.numpy.itemsize >= _COPIED_BYTES
 
 
@@ -399,21 +408,9 @@ class _Copy(Kernel):
 
 def _tensor(info: TensorInfo, array: Array) -> Tensor:
     """An OpenVINO tensor over the array's own memory."""
-    assert info.dtype is not None
-    if array.dtype.kind == "V":  # a type that numpy itself lacks: hand over the bits
-        array = array.view(np.dtype(f"u{array.itemsize}"))
-    make, kind = _maker(info.dtype)
-    return make(array, list(array.shape), kind)
-
-
-@cache
-def _maker(dtype: ir.DataType) -> tuple[type[Tensor], Type]:
-    """What makes tensors, and what OpenVINO calls a type: looked up once, since a call waits for it."""
     openvino = library()
-    return openvino.Tensor, getattr(openvino.Type, _TYPES[dtype])
-
-
-def _array(info: TensorInfo, tensor: Tensor) -> Array:
-    """A copy of an OpenVINO tensor."""
-    data = np.array(tensor.data)
-    return data if data.dtype == info.numpy else data.view(info.numpy)
+    if array.dtype.kind != "V":
+        return openvino.Tensor(array, shared_memory=True)
+    assert info.dtype is not None  # a type that numpy itself lacks: hand over the bits
+    bits = array.view(np.dtype(f"u{array.itemsize}"))
+    return openvino.Tensor(bits, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))

@@ -22,6 +22,7 @@ _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
 
 
+DIRECT_BYTES = 1 << 16
 Extent = tuple[int, int]
 """First address of a contiguous tensor, and the one behind its last byte."""
 
@@ -90,7 +91,7 @@ def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
 class _TorchKernel(Kernel):
     """A module that takes torch tensors and returns a tuple of tensors."""
 
-    direct = True
+    direct_bytes = DIRECT_BYTES
 
     def __init__(self, module: Any) -> None:
         self._function = module

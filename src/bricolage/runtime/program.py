@@ -30,9 +30,6 @@ from bricolage.work.values import ModelValue
 
 UnboundRun = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
 """A run on arrays in the order of a program's inputs, into fresh ones in the order of its outputs."""
-_COPIED_BYTES = 1 << 16
-"""At the ends of a program together: so much is copied into bound arrays and out of them in less time than a framework needs to look
-at arrays that it has not seen before."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class Program:
         single = len(self.stages) == 1 and not self.scheduled
         if self.static:
             moved = sum(info.elements * info.numpy.itemsize for info in (*self.inputs, *self.outputs))
-            if not (single and self.stages[0].kernel.direct and moved > _COPIED_BYTES):
+            if not (single and moved >= self.stages[0].kernel.direct_bytes):
                 return None
         if not single:
             return self._run_in_order
