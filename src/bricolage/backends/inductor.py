@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
-from bricolage.backends.torch import DIRECT_BYTES, bound, lowered, openmp, tensor_of, unbound
+from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
@@ -160,10 +160,10 @@ class _InductorKernel(StaticKernel):
 
         super().__init__(Inductor.title, region.inputs, region.outputs)
         self._function = torch._inductor.aoti_load_package(str(package))
+        self._unbound = UnboundFunction(self._function, ())
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        given = [np.asarray(array, order="C") for array in self.checked(inputs)]
-        return [np.array(result) for result in unbound(self._function, given)]  # it may hand out a constant of its own
+        return [np.array(result) for result in self._unbound(self.checked(inputs))]  # it may be a constant of its own

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -23,8 +22,10 @@ _SPINS = 2000
 
 
 DIRECT_BYTES = 1 << 16
+"""Of inputs and outputs together: copying less takes less time than making tensors of arrays that were not seen before."""
 Extent = tuple[int, int]
-"""First address of a contiguous tensor, and the one behind its last byte."""
+"""First address of a tensor's memory, and the one behind its last byte."""
+_MOST_SHAPES = 64
 
 
 class Torch(Backend):
@@ -95,8 +96,7 @@ class _TorchKernel(Kernel):
 
     def __init__(self, module: Any) -> None:
         self._function = module
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in module.buffers()}
-        self._constants = sorted((first, first + storage.nbytes()) for first, storage in storages.items())
+        self._unbound = UnboundFunction(module, list(module.buffers()), branches=any(module.children()))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
@@ -108,37 +108,70 @@ class _TorchKernel(Kernel):
         return self
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        return list(unbound(self._function, [np.asarray(value, order="C") for value in inputs], self._constants))
+        return self._unbound(inputs)
 
 
-def unbound(function: Callable[..., Any], inputs: Sequence[Array], kept: Sequence[Extent] = ()) -> list[Array]:
-    """Fresh results of a function on arrays, which it reads where they lie. Results may be views of inputs, of each other and of what
-    the function keeps, whose memory is `kept`, in the order of addresses: those are copied."""
-    import torch
+class UnboundFunction:
+    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns may
+    be a view of an input, of another result or of what it keeps; such a result is copied."""
 
-    with torch.inference_mode():
-        arguments = [tensor_of(array) for array in map(_writable, inputs)]
-        taken = [_extent(tensor) for tensor in arguments]
-        results = []
-        for result in map(torch.Tensor.contiguous, function(*arguments)):
-            first, end = extent = _extent(result)
-            before = bisect_left(kept, (end, 0)) - 1  # the last of what is kept that begins before the result ends
-            if before >= 0 and kept[before][1] > first or any(a < end and first < b for a, b in taken):
-                result = result.clone()
-            else:
-                taken.append(extent)
-            results.append(array_of(result))
-    return results
+    def __init__(self, function: Callable[..., Any], kept: Sequence[Any], *, branches: bool = False) -> None:
+        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at once
+        for each, unless the function `branches`."""
+        import torch
+
+        self._function, self._branches = function, branches
+        self._kept = [_held(tensor) for tensor in kept]
+        self._fresh: set[tuple[tuple[int, ...], ...]] = set()
+        """Shapes of inputs whose results are no views."""
+        self._enter, self._tensor = torch.inference_mode, torch.from_numpy
+        self._contiguous, self._array = torch.Tensor.contiguous, torch.Tensor.numpy
+
+    def __call__(self, inputs: Sequence[object]) -> list[object]:
+        for value in inputs:
+            if not (type(value) is np.ndarray and value.flags.carray and value.dtype.kind != "V"):
+                return self._checked(inputs)
+        shapes = tuple([value.shape for value in inputs])  # type: ignore[attr-defined]  # arrays, all of them
+        if shapes not in self._fresh:
+            return self._checked(inputs)
+        with self._enter():
+            results = map(self._contiguous, self._function(*map(self._tensor, inputs)))
+            try:
+                return list(map(self._array, results))
+            except TypeError:  # a type that numpy lacks
+                return self._checked(inputs)
+
+    def _checked(self, inputs: Sequence[object]) -> list[object]:
+        """The same of any inputs; what is found of the results is remembered."""
+        arrays = [np.asarray(value, order="C") for value in inputs]
+        with self._enter():
+            # PyTorch warns of read-only arrays.
+            arguments = [tensor_of(array if array.flags.writeable else array.copy()) for array in arrays]
+            results = list(map(self._contiguous, self._function(*arguments)))
+            views = _views(results, [*self._kept, *map(_held, arguments)])
+            if not (any(views) or self._branches) and len(self._fresh) < _MOST_SHAPES:
+                self._fresh.add(tuple(array.shape for array in arrays))
+            results = [result.clone() if view else result for result, view in zip(results, views, strict=True)]
+        return [array_of(result) for result in results]
 
 
-def _extent(tensor: Any) -> Extent:
-    first: int = tensor.data_ptr()
-    return first, first + tensor.nbytes
+def _views(results: Sequence[Any], taken: list[Extent]) -> list[bool]:
+    """Which contiguous tensors lie in memory that is taken, by one of them too. An empty one lies nowhere, and may do so with other
+    values."""
+    views = []
+    for result in results:
+        first = result.data_ptr()
+        end = first + result.nbytes
+        views.append(first == end or any(start < end and first < last for start, last in taken))
+        taken.append((first, end))
+    return views
 
 
-def _writable(array: Array) -> Array:
-    """The array, or a copy of one that is read-only: PyTorch warns of those."""
-    return array if array.flags.writeable else array.copy()
+def _held(tensor: Any) -> Extent:
+    """All the memory that a tensor holds, which may be more than it shows."""
+    storage = tensor.untyped_storage()
+    first: int = storage.data_ptr()
+    return first, first + storage.nbytes()
 
 
 def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
