@@ -36,7 +36,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
-from bricolage.backends.torch import bound, lowered, openmp, tensor_of
+from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
@@ -153,11 +153,17 @@ def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
 class _InductorKernel(StaticKernel):
     """A loaded package. It takes its arguments as they come, whatever their shapes and strides."""
 
+    direct_bytes = DIRECT_BYTES
+
     def __init__(self, region: RegionModel, package: Path) -> None:
         import torch
 
         super().__init__(Inductor.title, region.inputs, region.outputs)
         self._function = torch._inductor.aoti_load_package(str(package))
+        self._unbound = UnboundFunction(self._function, ())
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        return [np.array(result) for result in self._unbound(self.checked(inputs))]  # it may be a constant of its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,6 +29,10 @@ class Kernel(ABC):
     """Whether calls that are bound to arrays of their own may be made from several threads at a time, and run one after
     another all the same: then callers need not be kept apart, and the next one's work begins before its caller wakes up."""
 
+    direct_bytes: float = math.inf
+    """From this size on, of inputs and outputs together, `run` takes less time than copies into bound arrays and out of them: it
+    reads C-contiguous arrays where they lie."""
+
     def replica(self, resources: Resources) -> Kernel | None:
         """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;
         None where the region has to be compiled again for that."""
@@ -49,8 +54,9 @@ class Kernel(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[object]) -> list[object]:
-        """One run on arrays of any shape that the region accepts, into fresh outputs. For models whose shapes are known
-        only at run time, and for types that have no buffers (strings, sequences)."""
+        """One run on arrays of any shape that the region accepts, into fresh outputs: the caller may write to them and keep
+        them, and no later run does. For models whose shapes are known only at run time, for types that have no buffers (strings,
+        sequences), and for large tensors (`direct_bytes`). What does not follow from the values is decided before."""
 
 
 class StaticKernel(Kernel):
@@ -68,14 +74,24 @@ class StaticKernel(Kernel):
         Raises:
             Refused: a shape or a type is not the one compiled for.
         """
-        given = [aligned(info.sizes, info.numpy) for info in self.inputs]
-        for info, target, value in zip(self.inputs, given, inputs, strict=True):
-            array = np.asarray(value)
-            if array.shape != target.shape:
-                raise Refused(backend=self.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
-            if array.dtype != target.dtype:
-                raise Refused(backend=self.title, reason=f"'{info.name}' is {target.dtype}, got {array.dtype}")
-            target[...] = array
+        given = []
+        for info, array in zip(self.inputs, self.checked(inputs), strict=True):
+            given.append(aligned(info.sizes, info.numpy))
+            given[-1][...] = array
         results = [aligned(info.sizes, info.numpy) for info in self.outputs]
         self.bind(given, results)()
         return list(results)
+
+    def checked(self, inputs: Sequence[object]) -> list[Array]:
+        """Inputs as arrays.
+
+        Raises:
+            Refused: a shape or a type is not the one compiled for.
+        """
+        arrays = [np.asarray(value) for value in inputs]
+        for info, array in zip(self.inputs, arrays, strict=True):
+            if array.shape != info.shape:
+                raise Refused(backend=self.title, reason=f"compiled for the shape {info.sizes}, got {array.shape}")
+            if array.dtype != info.numpy:
+                raise Refused(backend=self.title, reason=f"'{info.name}' is {info.numpy}, got {array.dtype}")
+        return arrays

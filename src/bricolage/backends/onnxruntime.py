@@ -6,6 +6,7 @@ content of the weights, and hashing them takes as long as the optimisation that 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -52,6 +53,7 @@ _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks (MatMulNBits), activations are multiplied as bytes: accuracy level 4, whatever the model
 says."""
 _SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_DIRECT_BYTES = 1 << 16
 _IN_BYTES = 4
 _WIDTH = 2
 """Operators that run at a time in parallel execution; the threads are divided among them."""
@@ -252,6 +254,9 @@ class _Kernel(Kernel):
         self._threads = threads
         self._inputs = region.inputs
         self._outputs = region.outputs
+        self._read, self._written = ([info.name for info in ends] for ends in (region.inputs, region.outputs))
+        self._foreign = any(is_foreign(info.dtype) for info in (*region.inputs, *region.outputs))
+        self.direct_bytes = math.inf if self._foreign else _DIRECT_BYTES
         self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
         self._run_options.log_severity_level = _FATAL_ONLY
         # Each call asks for this entry, which only GPUs use; where it is missing, an exception within costs 70 µs (1.31.1).
@@ -279,14 +284,22 @@ class _Kernel(Kernel):
         return self if resources.threads == self._threads == 1 else None
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        given = list(zip(self._inputs, inputs, strict=True))
-        names = [info.name for info in self._outputs]
-        if not any(is_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
-            feeds = {info.name: value if info.dtype is None else np.asarray(value) for info, value in given}
-            return list(self._session.run(names, feeds, self._run_options))
-        values = {info.name: to_value(info.dtype, value) for info, value in given}
-        results = self._session.run_with_ort_values(names, values, self._run_options)
-        return [from_value(value, info.dtype) for info, value in zip(self._outputs, results, strict=True)]
+        if not self._foreign:
+            for value in inputs:
+                if type(value) is not np.ndarray:
+                    inputs = list(map(_as_read, self._inputs, inputs))
+                    break
+            results: list[object] = self._session.run(self._written, dict(zip(self._read, inputs)), self._run_options)  # noqa: B905
+            return results
+        pairs = zip(self._inputs, inputs, strict=True)
+        values = {info.name: to_value(info.dtype, value) for info, value in pairs}
+        found = self._session.run_with_ort_values(self._written, values, self._run_options)
+        return [from_value(value, info.dtype) for info, value in zip(self._outputs, found, strict=True)]
+
+
+def _as_read(info: TensorInfo, value: object) -> object:
+    """A tensor as an array; a sequence, a map or an optional as it is."""
+    return value if info.dtype is None else np.asarray(value)
 
 
 def _element_type(info: TensorInfo) -> int:

@@ -65,6 +65,8 @@ _BLOCKS_IN_BYTES = "int8-blocks"
 _GROUP = 32
 _IN_FLOAT32 = f"{AS_IT_COMES}-f32"
 """The file as it comes, and float32 asked for: by itself OpenVINO takes bfloat16 where the processor multiplies it."""
+_COPIED_BYTES = 1 << 20
+"""To copy a smaller tensor takes less time than to give a request another one."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -299,6 +301,7 @@ def _unwritten(compiled: CompiledModel) -> list[int]:
     return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]
 
 
+@cache
 def library() -> ModuleType:
     """The `openvino` module, loaded with its telemetry off."""
     telemetry.disable()
@@ -322,40 +325,69 @@ def _reason(error: RuntimeError) -> str:
 
 
 class _Kernel(Kernel):
+    direct_bytes = 2 * _COPIED_BYTES
+
     def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
         self._compiled = compiled
-        self._places = places
-        self._inputs = region.inputs
+        self._read = [
+            (place, position, info)
+            for position, (place, info) in enumerate(zip(places, region.inputs, strict=True))
+            if place is not None
+        ]
         self._outputs = region.outputs
+        self._types = [info.numpy for info in region.outputs]
+        self._given = [info.sizes if _is_given(info) else None for info in region.outputs]
+        self._idle: tuple[InferRequest, list[Array | None]] | None = None
+        """A request that `run` uses again, since to make one takes longer than a small model does, and its own arrays for small
+        inputs: to give it another tensor takes longer than to fill one that it has."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        request = self._request(inputs)
+        request = self._compiled.create_infer_request()
+        for place, position, info in self._read:
+            request.set_input_tensor(place, _tensor(info, inputs[position]))
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
             request.set_output_tensor(position, _tensor(info, array))
         # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
+        request, held = self._idle or (self._compiled.create_infer_request(), [None] * len(self._read))
+        self._idle = None  # one that has failed may stay busy for ever
         given = [np.asarray(value, order="C") for value in inputs]  # must outlive the request's use of their memory
-        request = self._request(given)
-        request.infer(None, False, True)
-        return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
+        for number, (place, position, info) in enumerate(self._read):
+            array, buffer = given[position], held[number]
+            if buffer is not None and buffer.shape == array.shape:
+                buffer[...] = array
+                continue
+            held[number] = array.copy() if array.nbytes < _COPIED_BYTES else None
+            request.set_input_tensor(place, _tensor(info, array if held[number] is None else held[number]))
+        results: list[object] = [None] * len(self._given)
+        for position, sizes in enumerate(self._given):
+            if sizes is not None:
+                results[position] = array = np.empty(sizes, self._types[position])
+                request.set_output_tensor(position, _tensor(self._outputs[position], array))
+        views = list(request.infer(None, False, True).values())
+        if len(views) != len(results):  # two outputs are one of its own
+            views = [request.get_output_tensor(position).data for position in range(len(results))]
+        for position, (view, dtype) in enumerate(zip(views, self._types, strict=True)):
+            if results[position] is None:
+                results[position] = view.copy() if view.dtype == dtype else view.copy().view(dtype)
+        self._idle = request, held
+        return results
 
     def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
         request = self._compiled.create_infer_request()
         given = {
-            place: _tensor(info, np.asarray(value)) if info.numpy.kind == "V" else np.asarray(value, order="C")
-            for place, info, value in zip(self._places, self._inputs, inputs, strict=True)
-            if place is not None
+            place: _tensor(info, array) if array.dtype.kind == "V" else array
+            for place, position, info in self._read
+            for array in [np.asarray(inputs[position], order="C")]
         }
         return partial(request.infer, given, True, True)
 
-    def _request(self, inputs: Sequence[Array]) -> InferRequest:
-        request = self._compiled.create_infer_request()
-        for place, info, array in zip(self._places, self._inputs, inputs, strict=True):
-            if place is not None:
-                request.set_input_tensor(place, _tensor(info, array))
-        return request
+
+def _is_given(info: TensorInfo) -> bool:
+    """Whether a run writes an output into a fresh array: where that takes less time than a copy of it does."""
+    return info.static and info.elements * info.numpy.itemsize >= _COPIED_BYTES
 
 
 class _Queue(RequestQueue):
@@ -408,13 +440,8 @@ class _Copy(Kernel):
 def _tensor(info: TensorInfo, array: Array) -> Tensor:
     """An OpenVINO tensor over the array's own memory."""
     openvino = library()
-    assert info.dtype is not None
-    if array.dtype.kind == "V":  # a type that numpy itself lacks: hand over the bits
-        array = array.view(np.dtype(f"u{array.itemsize}"))
-    return openvino.Tensor(array, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))
-
-
-def _array(info: TensorInfo, tensor: Tensor) -> Array:
-    """A copy of an OpenVINO tensor."""
-    data = np.array(tensor.data)
-    return data if data.dtype == info.numpy else data.view(info.numpy)
+    if array.dtype.kind != "V":
+        return openvino.Tensor(array, shared_memory=True)
+    assert info.dtype is not None  # a type that numpy itself lacks: hand over the bits
+    bits = array.view(np.dtype(f"u{array.itemsize}"))
+    return openvino.Tensor(bits, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))

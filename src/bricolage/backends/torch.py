@@ -21,6 +21,13 @@ _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
 
 
+DIRECT_BYTES = 1 << 16
+"""Of inputs and outputs together: copying less takes less time than making tensors of arrays that were not seen before."""
+Extent = tuple[int, int]
+"""First address of a tensor's memory, and the one behind its last byte."""
+_MOST_SHAPES = 64
+
+
 class Torch(Backend):
     """Eager execution of the lowered graph, in the layout as exported or channels-last."""
 
@@ -84,10 +91,13 @@ def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
 
 
 class _TorchKernel(Kernel):
-    """A callable on torch tensors that returns a tuple of tensors."""
+    """A module that takes torch tensors and returns a tuple of tensors."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    direct_bytes = DIRECT_BYTES
+
+    def __init__(self, module: Any) -> None:
+        self._function = module
+        self._unbound = UnboundFunction(module, list(module.buffers()), branches=any(module.children()))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
@@ -99,12 +109,70 @@ class _TorchKernel(Kernel):
         return self
 
     def run(self, inputs: Sequence[object]) -> list[object]:
+        return self._unbound(inputs)
+
+
+class UnboundFunction:
+    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns may
+    be a view of an input, of another result or of what it keeps; such a result is copied."""
+
+    def __init__(self, function: Callable[..., Any], kept: Sequence[Any], *, branches: bool = False) -> None:
+        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at once
+        for each, unless the function `branches`."""
         import torch
 
-        # Copies, since a result may be a view of an input.
-        with torch.inference_mode():
-            results = self._function(*[tensor_of(np.array(value, order="C")) for value in inputs])
+        self._function, self._branches = function, branches
+        self._kept = [_held(tensor) for tensor in kept]
+        self._fresh: set[tuple[tuple[int, ...], ...]] = set()
+        """Shapes of inputs whose results are no views."""
+        self._enter, self._tensor = torch.inference_mode, torch.from_numpy
+        self._contiguous, self._array = torch.Tensor.contiguous, torch.Tensor.numpy
+
+    def __call__(self, inputs: Sequence[object]) -> list[object]:
+        for value in inputs:
+            if not (type(value) is np.ndarray and value.flags.carray and value.dtype.kind != "V"):
+                return self._checked(inputs)
+        shapes = tuple([value.shape for value in inputs])  # type: ignore[attr-defined]  # arrays, all of them
+        if shapes not in self._fresh:
+            return self._checked(inputs)
+        with self._enter():
+            results = map(self._contiguous, self._function(*map(self._tensor, inputs)))
+            try:
+                return list(map(self._array, results))
+            except TypeError:  # a type that numpy lacks
+                return self._checked(inputs)
+
+    def _checked(self, inputs: Sequence[object]) -> list[object]:
+        """The same of any inputs; what is found of the results is remembered."""
+        arrays = [np.asarray(value, order="C") for value in inputs]
+        with self._enter():
+            # PyTorch warns of read-only arrays.
+            arguments = [tensor_of(array if array.flags.writeable else array.copy()) for array in arrays]
+            results = list(map(self._contiguous, self._function(*arguments)))
+            views = _views(results, [*self._kept, *map(_held, arguments)])
+            if not (any(views) or self._branches) and len(self._fresh) < _MOST_SHAPES:
+                self._fresh.add(tuple(array.shape for array in arrays))
+            results = [result.clone() if view else result for result, view in zip(results, views, strict=True)]
         return [array_of(result) for result in results]
+
+
+def _views(results: Sequence[Any], taken: list[Extent]) -> list[bool]:
+    """Which contiguous tensors lie in memory that is taken, by one of them too. An empty one lies nowhere, and may do so with other
+    values."""
+    views = []
+    for result in results:
+        first = result.data_ptr()
+        end = first + result.nbytes
+        views.append(first == end or any(start < end and first < last for start, last in taken))
+        taken.append((first, end))
+    return views
+
+
+def _held(tensor: Any) -> Extent:
+    """All the memory that a tensor holds, which may be more than it shows."""
+    storage = tensor.untyped_storage()
+    first: int = storage.data_ptr()
+    return first, first + storage.nbytes()
 
 
 def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:

@@ -75,7 +75,8 @@ class Executable:
         self._device = selected(options.isa, options.cores)
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
         self._programs = Programs(self._source, self._device, self._threads)
-        self._ready = Ready([spec.name for spec in plan.inputs])
+        self._ready = Ready(plan.inputs)
+        self._names = tuple(spec.name for spec in plan.outputs)
         self._maps = any(spec.keys for spec in plan.outputs)
         self._serving = threading.RLock()
         self._server: Server | None = None
@@ -120,7 +121,10 @@ class Executable:
         """Outputs for inputs, by position or by name; see the class."""
         ready = self._ready.find(args, named)
         if ready is not None:
-            results = ready[0].run_in_order(ready[1])
+            prepared, values, torch = ready
+            results = prepared.run_in_order(values)
+            if torch or self._maps:
+                return _answer(results, self.plan.outputs, torch)
             return results[0] if len(results) == 1 else tuple(results)
         arrays, deliver = self._request(args, named)
         return deliver(self._run(arrays))
@@ -129,10 +133,9 @@ class Executable:
         """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         ready = self._ready.find((inputs,), {})
         if ready is not None:
-            prepared, arrays = ready
-            names = [spec.name for spec in self.plan.outputs]
-            return dict(zip(names, prepared.run_in_order(arrays), strict=True))
-        return self._named(self._run(self._collect(inputs)))
+            prepared, values, _ = ready
+            return self._named(prepared.run_in_order(values))
+        return self._named(self._run(self._collect(inputs)).values())
 
     def backends(self, inputs: Mapping[str, ModelValue]) -> frozenset[str]:
         """Names of those that run on inputs of these shapes. Compiles what is not compiled yet."""
@@ -164,7 +167,7 @@ class Executable:
         arrays = self._collect(inputs)
         overridden = signature.overridden(self.plan.defaults, arrays)
         spans: list[RunSpan] = []
-        results = self._named(self._run(arrays, spans))
+        results = self._named(self._run(arrays, spans).values())
         sizes = signature.dimensions(self.plan.inputs, arrays)
         return TracedRun(results, tuple(spans), self._source.planned(sizes, overridden))
 
@@ -310,15 +313,17 @@ class Executable:
     def _collect(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         return signature.collect(self.plan.inputs, (), inputs, self.plan.defaults)
 
-    def _named(self, outputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
+    def _named(self, outputs: Iterable[ModelValue]) -> dict[str, ModelValue]:
         """As the model returns its outputs, by the names that it has for them."""
-        results = signature.mapped(self.plan.outputs, outputs.values())
-        return dict(zip((spec.name for spec in self.plan.outputs), results, strict=True))
+        results = signature.mapped(self.plan.outputs, outputs) if self._maps else outputs
+        return dict(zip(self._names, results, strict=True))
 
     def _run(self, arrays: dict[str, ModelValue], spans: list[RunSpan] | None = None) -> dict[str, ModelValue]:
+        checked = len(arrays)  # before defaults are added
         prepared = self._programs.select(arrays)
-        # Which program runs follows from the defaults that are overridden, too; maps are made behind a program.
-        if not self.plan.defaults and not self._maps:
+        if checked == len(
+            self.plan.inputs
+        ):  # else defaults are overridden, and which program runs follows from them, too
             self._ready.add(arrays, prepared)
         return prepared.run(arrays, spans)
 
@@ -334,6 +339,11 @@ class Executable:
 
 
 def _delivered(outputs: Mapping[str, ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
-    """Outputs as a call returns them: one tensor, or a tuple where the model has several."""
-    results = [signature.to_torch(one) if torch else one for one in signature.mapped(specs, outputs.values())]
+    """Outputs by name as a call returns them."""
+    return _answer(outputs.values(), specs, torch)
+
+
+def _answer(outputs: Iterable[ModelValue], specs: Sequence[TensorSpec], torch: bool) -> ModelValue:
+    """Outputs in order as a call returns them: one tensor, or a tuple where the model has several."""
+    results = [signature.to_torch(one) if torch else one for one in signature.mapped(specs, outputs)]
     return results[0] if len(results) == 1 else tuple(results)

@@ -25,6 +25,10 @@ from bricolage.runtime.streams import Placed, RegionStreams
 from bricolage.schedule.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
+from bricolage.work.values import ModelValue
+
+UnboundRun = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
+"""A run on arrays in the order of a program's inputs, into fresh ones in the order of its outputs."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,20 @@ class Program:
     def static(self) -> bool:
         """Whether every tensor between regions has a size, so that the program can be bound."""
         return all(info.static for info in (*self.inputs, *self._computed.values()))
+
+    def unbound(self) -> UnboundRun | None:
+        """Runs on the caller's own arrays, which are C-contiguous, aligned and in the machine's byte order. None where shapes are
+        known and runs on bound arrays take less time."""
+        single = len(self.stages) == 1 and not self.scheduled
+        if self.static:
+            moved = sum(info.elements * info.numpy.itemsize for info in (*self.inputs, *self.outputs))
+            if not (single and moved >= self.stages[0].kernel.direct_bytes):
+                return None
+        if not single:
+            return self._run_in_order
+        (stage,) = self.stages
+        run = _reordered(stage.kernel.run, _places(self.inputs, stage.inputs), _places(stage.outputs, self.outputs))
+        return _on_cores(run, self.device) if self.device.is_group else run
 
     def bind(
         self,
@@ -225,6 +243,38 @@ class Program:
                 results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
                 tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
         return {info.name: tensors[info.name] for info in self.outputs}
+
+    def _run_in_order(self, values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        return list(self.run(dict(zip((info.name for info in self.inputs), values, strict=True))).values())
+
+
+def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[int, ...] | None:
+    """Where what is wanted stands among what is given; None where it is the same in the same order."""
+    names = [info.name for info in given]
+    places = tuple(names.index(info.name) for info in wanted)
+    return None if places == tuple(range(len(names))) else places
+
+
+def _reordered(run: UnboundRun, reads: tuple[int, ...] | None, writes: tuple[int, ...] | None) -> UnboundRun:
+    """A run that takes and gives values in another order."""
+    if reads is None and writes is None:
+        return run
+
+    def reordered(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        results = run(values if reads is None else [values[place] for place in reads])
+        return results if writes is None else [results[place] for place in writes]
+
+    return reordered
+
+
+def _on_cores(run: UnboundRun, device: Device) -> UnboundRun:
+    """A run on a group of cores, in which the caller's thread takes part."""
+
+    def on_cores(values: Sequence[ModelValue]) -> Sequence[ModelValue]:
+        with bound_to(device):
+            return run(values)
+
+    return on_cores
 
 
 def _check_memory(wanted: int) -> None:

@@ -50,7 +50,7 @@ def by_position_and_name(
     return args, named
 
 
-def _to_numpy(value: ModelValue, spec: TensorSpec) -> ModelValue:
+def to_numpy(value: ModelValue, spec: TensorSpec) -> ModelValue:
     """A numpy view of what is given for a tensor (no copy where memory allows). Plain numbers and nested lists of them have no type
     of their own: they become the input's type where that holds their values.
 
@@ -158,19 +158,25 @@ def collect(
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=describe(inputs))
         value = values[spec.name]
-        if not _is_tensor(spec):
+        if not is_tensor(spec):
             arrays[spec.name] = value
             continue
-        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else _to_numpy(value, spec)
+        array = row(spec, value) if isinstance(value, Mapping) and stands_for_map(spec) else to_numpy(value, spec)
         if isinstance(array, np.ndarray):
-            if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
-                array = array.reshape([1] * len(spec.shape))  # one number is one number
+            array = reshaped(spec, array)
             _check(spec, array, sizes)
         arrays[spec.name] = array
     return arrays
 
 
-def _is_tensor(spec: TensorSpec) -> bool:
+def reshaped(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
+    """A number without dimensions as what an input of one element takes: one number is one number."""
+    if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
+        return array.reshape([1] * len(spec.shape))
+    return array
+
+
+def is_tensor(spec: TensorSpec) -> bool:
     """Whether an input is one, and no sequence, optional or map, whose types have brackets: "Sequence(Tensor(FLOAT))"."""
     return "(" not in spec.dtype
 
