@@ -78,6 +78,27 @@ def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
     return copy
 
 
+def give_defaults(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+    """Gives inputs of a model these defaults, in place. Symbolic dimensions that they have are of the defaults' sizes, for all
+    inputs and outputs."""
+    sizes: dict[str, int] = {}
+    for value in model.graph.inputs:
+        tensor = tensors.get(value.name or "")
+        if tensor is not None:
+            given = tensor.shape.numpy()
+            for dimension, size in zip(value.shape or (), given, strict=False):
+                if isinstance(dimension, ir.SymbolicDim) and dimension.value:
+                    sizes[str(dimension.value)] = size
+            value.shape = ir.Shape(given)
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None and sizes:
+            value.shape = ir.Shape(
+                [one if isinstance(one, int) else sizes.get(str(one.value), one) for one in value.shape]
+            )
+    known = interface(model)
+    model.graph.meta[_KEY] = Interface({**known.defaults, **tensors}, known.outputs)
+
+
 def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None:
     """Makes weights of the defaults, in place, but of inputs in `given`: these have the shapes that stand there."""
     known = interface(model)
