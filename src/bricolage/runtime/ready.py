@@ -17,6 +17,8 @@ from bricolage.work.values import ModelValue
 
 _MOST = 64
 """Signatures that are remembered."""
+_LARGEST_CONSTANT = 4096
+"""Bytes that are compared in every call."""
 
 Signature = tuple[tuple[np.dtype, tuple[int, ...]], ...]
 
@@ -27,6 +29,7 @@ class Ready:
     def __init__(self, names: Sequence[str]) -> None:
         """`names`: of the inputs, in order."""
         self._names = tuple(names)
+        self._constants: dict[str, np.ndarray] = {}
         self._known: dict[Signature, tuple[weakref.ref[Prepared], tuple[int, ...] | None]] = {}
 
     def find(
@@ -42,12 +45,31 @@ class Ready:
             given = args[0]
         else:
             return self._of(args) if len(args) == len(names) else None
-        if len(given) != len(names):
+        if len(given) != len(names) and not self._adds_constants(given):
             return None
         try:
             return self._of([given[name] for name in names])
         except KeyError:
             return None
+
+    def allow(self, name: str, array: np.ndarray) -> None:
+        """Remembers the value of an input that never changes and that calls give all the same."""
+        if array.dtype.kind != "O" and array.nbytes <= _LARGEST_CONSTANT:
+            self._constants[name] = array
+
+    def _adds_constants(self, given: Mapping[str, ModelValue]) -> bool:
+        """Whether what is given in addition to inputs are those that never change, with the values that they have."""
+        count = len(self._names)
+        for name, constant in self._constants.items():
+            value = given.get(name)
+            if value is None:
+                continue
+            if type(value) is not np.ndarray or value.dtype != constant.dtype or value.shape != constant.shape:
+                return False
+            if value.tobytes() != constant.tobytes():
+                return False
+            count += 1
+        return len(given) == count
 
     def _of(self, values: Sequence[ModelValue]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
         for value in values:
@@ -74,4 +96,4 @@ class Ready:
 
     def clear(self) -> None:
         """Forgets all."""
-        self._known = {}
+        self._known, self._constants = {}, {}
