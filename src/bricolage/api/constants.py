@@ -13,7 +13,7 @@ import onnx_ir as ir
 from bricolage.api.samples import Arrays, GivenData
 from bricolage.codec import Json
 from bricolage.errors import BadOption, UnknownInput, UnusableSamples
-from bricolage.graph.interface import give_defaults, interface
+from bricolage.graph.interface import give_defaults, interface, settle_defaults
 from bricolage.graph.prepare import dimension_name, symbolic_dimensions
 from bricolage.options import Options
 from bricolage.plan.constants import ConstantInput, same_value, words_of
@@ -56,6 +56,20 @@ def fix_inputs(
     give_defaults(model, {name: ir.tensor(array, name=name) for name, array in values.items()})
     order = [value.name for value in model.graph.inputs if value.name not in known or value.name in values]
     return tuple(ConstantInput(name, order.index(name), words_of(array)) for name, array in values.items())
+
+
+def fold_inputs(
+    model: ir.Model, options: Options, given: Mapping[str, ModelValue] | None = None
+) -> Mapping[str, ModelValue] | None:
+    """Makes weights of a model's constant inputs, in place, so that it takes them no more; what is left of the `given` inputs.
+
+    Raises:
+        As `fix_inputs` and `without_constants`.
+    """
+    constants = fix_inputs(model, options, given)
+    rest = without_constants(model, constants, given)
+    settle_defaults(model, {}, only={one.name for one in constants})
+    return rest
 
 
 def without_constants(

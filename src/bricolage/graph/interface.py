@@ -8,7 +8,7 @@ rest, and its clones do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,11 +99,14 @@ def give_defaults(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> 
     model.graph.meta[_KEY] = Interface({**known.defaults, **tensors}, known.outputs)
 
 
-def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None:
-    """Makes weights of the defaults, in place, but of inputs in `given`: these have the shapes that stand there."""
+def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]], only: Collection[str] | None = None) -> None:
+    """Makes weights of the defaults, or of these `only`, in place, but of inputs in `given`: these have the shapes that stand
+    there."""
     known = interface(model)
     for value in list(model.graph.inputs):
         name = value.name or ""
+        if only is not None and name not in only:
+            continue
         if name in given and name in known.defaults:
             value.shape = ir.Shape(list(given[name]))
         elif name in known.defaults:
@@ -116,7 +119,8 @@ def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None
             )
             model.graph.register_initializer(value)
     if known.defaults:
-        model.graph.meta[_KEY] = Interface({}, known.outputs)
+        left = {} if only is None else {name: one for name, one in known.defaults.items() if name not in only}
+        model.graph.meta[_KEY] = Interface(left, known.outputs)
 
 
 def _overridable(graph: ir.Graph) -> list[ir.Value]:
