@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from bricolage.frontends import to_model
-from bricolage.graph.control_flow import deciding_inputs, inline_decided
+from bricolage.graph.control_flow import inline_decided
+from bricolage.graph.deciding import deciding_inputs
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import give_defaults
 from bricolage.graph.prepare import prepare
@@ -145,6 +146,19 @@ def test_a_branch_that_is_not_decided_stays() -> None:
     model = to_model(onnx.parser.parse_model(NESTED))
     assert not inline_decided(model)
     assert [operator.op_type for operator in prepare(model, {"n": 2}).operators].count("If") == 1
+
+
+def test_a_body_that_stays_is_folded_where_that_decides_alone() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> m (float[4] x, bool c, int64 s) => (float[4] y) {
+        one = Constant<value: tensor = int64 {1}>() two = Constant<value: tensor = float {2}>()
+        y = If(c) <
+          then_branch = a () => (float[4] r) { d = Equal(s, one) f = Exp(two) r = If(d) <
+              then_branch = b () => (float[4] t) { t = Mul(x, f) }, else_branch = e () => (float[4] u) { u = Abs(x) } > },
+          else_branch = g () => (float[4] w) { w = Neg(x) } > }"""
+    model = to_model(onnx.parser.parse_model(text))
+    give_defaults(model, {"s": ir.tensor(np.int64(1), name="s")})
+    nodes = [node.op_type for node in prepare(model, {}).model.graph.all_nodes()]
+    assert sorted(nodes) == ["Exp", "If", "Mul", "Neg"]
 
 
 def test_an_input_that_decides_and_nothing_else_is_named() -> None:

@@ -15,7 +15,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.errors import BricolageError
-from bricolage.graph.control_flow import deciding_inputs
+from bricolage.graph.deciding import deciding_inputs
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import give_defaults
 from bricolage.graph.prepare import prepare, symbolic_dimensions
