@@ -214,6 +214,7 @@ OTHER: dict[str, Any] = {
     "threads": 77,
     "backends": ("torch",),
     "shapes": {"n": (3,)},
+    "constants": {"sr": "16000"},
     "rewrite": False,
     "predict": False,
     "seed": 5,

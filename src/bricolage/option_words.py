@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from typing import Literal, TypeAlias
 from bricolage.errors import BadOption
 
 HIGHEST_CORE = 65_535
+_LONGEST_CONSTANT = 1 << 16
+"""Letters of a value on a command line and in a plan."""
 SearchMethod: TypeAlias = Literal["backtrack", "saturate", "random-keys"]
 """Ways to look for the cheapest of many equal graphs (see `bricolage.rewrite.search`)."""
 
@@ -36,6 +39,45 @@ def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...
         except ValueError:
             raise BadOption(option="--shape", value=word, advice="Write NAME=SIZE or NAME=SIZE,SIZE") from None
     return shapes
+
+
+def parse_constants(words: Sequence[str]) -> dict[str, str | None]:
+    """`["sr=16000", "mode"]` → the word of each input's value; None where the value is that of the inputs given.
+
+    Raises:
+        BadOption: a word without a name, or a name twice.
+    """
+    constants: dict[str, str | None] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name:
+            raise BadOption(option="--constant", value=word, advice="Write NAME=VALUE, or NAME for that of --input")
+        if name in constants:
+            raise BadOption(option="--constant", value=word, advice=f"'{name}' is given twice: an input has one value")
+        constants[name] = value if equals else None
+    return constants
+
+
+def constant_word(name: str, value: object) -> str | None:
+    """The value of a constant input, a number, truth value, list of them or array, as the command line has it; words and None
+    stay.
+
+    Raises:
+        BadOption: it is none of these, or longer than 65,536 letters.
+    """
+    if hasattr(value, "tolist"):  # arrays of numpy and torch, whose own words are shortened
+        value = value.tolist()
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        word = json.dumps(value if isinstance(value, bool | int | list | tuple) else float(value), default=float)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        advice = "Give a number, a truth value, a list of them or an array"
+        raise BadOption(option="constant", value=f"{name}={value}", advice=advice) from None
+    if len(word) > _LONGEST_CONSTANT:
+        advice = f"Give it among the inputs, and its name alone here: constants={{'{name}': None}}"
+        raise BadOption(option="constant", value=f"{name}={word[:20]}...", advice=advice)
+    return word
 
 
 def parse_cores(text: str) -> tuple[int, ...]:

@@ -13,7 +13,9 @@ from bricolage.efforts import PROFILES, Effort, EffortProfile
 from bricolage.errors import BadOption, UnknownPrecision
 from bricolage.option_words import (
     HIGHEST_CORE,
+    constant_word,
     parse_accuracy,
+    parse_constants,
     parse_cores,
     parse_milliseconds,
     parse_seconds,
@@ -179,6 +181,13 @@ class Options:
         parse=lambda words: parse_shapes(words),
         factory=dict,
     )
+    constants: Mapping[str, str | None] = _option(
+        flag="--constant",
+        metavar="NAME[=VALUE]",
+        help="An input that never changes: sr=16000. Without a value: that of --input. Repeatable.",
+        parse=lambda words: parse_constants(words),
+        factory=dict,
+    )
     rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Include rewritten variants of the graph.")
     predict: bool = _option(
         True,
@@ -254,6 +263,7 @@ class Options:
             raise BadOption(option="ray", value=self.ray, advice="Give an address: auto, HOST:6379 or local")
         if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
+        object.__setattr__(self, "constants", {name: constant_word(name, one) for name, one in self.constants.items()})
         object.__setattr__(self, "shapes", {name: sizes_of(sizes) for name, sizes in self.shapes.items()})
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
@@ -291,6 +301,9 @@ class Options:
                 continue
             if isinstance(value, bool):
                 found.append(flag.partition("/")[0 if value else 2])
+            elif one.name == "constants":
+                for name, word in value.items():
+                    found += [flag, name if word is None else f"{name}={word}"]
             elif isinstance(value, Mapping):
                 for name, sizes in value.items():
                     found += [flag, f"{name}={','.join(map(str, sizes))}"]

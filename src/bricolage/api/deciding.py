@@ -15,6 +15,7 @@ from bricolage._version import __version__
 from bricolage.api.context import DecisionContext
 from bricolage.api.samples import samples_of
 from bricolage.api.sources import PreparedBucket, Source
+from bricolage.api.suggesting import suggest_constants
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
@@ -51,6 +52,7 @@ def make_plan(
         digest=opened.digest,
         inputs=input_specs(opened.model),
         defaults=default_specs(opened.model),
+        constants=opened.constants,
         outputs=output_specs(opened.model),
         buckets=tuple(decided),
         provenance=Provenance(
@@ -159,6 +161,7 @@ def decide_bucket(
         provisional=provisional_reasons(found, before, most),
         continued=0 if before is None else before.continued + 1,
     )
+    decision = replace(decision, constant_gains=suggest_constants(session, opened, bucket, arrays, decision))
     if session.measurer.log.lost:
         _LOG.warning(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"

@@ -25,7 +25,7 @@ from bricolage.cache import trim
 from bricolage.device.host import selected
 from bricolage.errors import StatedOtherwise
 from bricolage.measure.pool import Pool
-from bricolage.option_words import sizes_of
+from bricolage.option_words import constant_word, sizes_of
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Progress, Silent
@@ -42,6 +42,7 @@ def optimize(
     dynamic: Any = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     shapes: Mapping[str, int | Sequence[int]] | None = None,
+    constants: Mapping[str, object] | None = None,
     replan: bool = False,
     provisional: bool = False,
     progress: Progress | None = None,
@@ -61,7 +62,9 @@ def optimize(
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
         shapes: sizes of open dimensions by name, added to those of `options`: `{"batch": (1, 8), "sequence": 128}`. Several make
-            shape buckets. A batch takes 1 by default, which is told; every other open dimension needs a size, here or by `inputs`.
+            shape buckets. A batch takes 1 by default, which is told; others need a size, here or by `inputs`.
+        constants: values of inputs that never change, added to those of `options`: `{"sr": 16000}`; None is the value that
+            `inputs` have. A call may leave them out, and is refused with another value.
         replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
             were measured are used again, failures that may have been bad luck are not.
         provisional: take a decision on record that is provisional (`Bucket.provisional`) as it is; by default it is gone on with.
@@ -84,10 +87,7 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    options, progress = options or Options(), progress or Silent()
-    if shapes:
-        options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
-    options.check_here()
+    options, progress = _settled(options or Options(), shapes or {}, constants or {}), progress or Silent()
     check_again(replan, provisional)
     data = GivenData.of(calibrate, evaluate)
     data.check(options)
@@ -99,6 +99,15 @@ def optimize(
         open_context, options, backends, device, progress, pool=pool, replan=replan, provisional=provisional
     )
     return _executable(opening, measuring, output)
+
+
+def _settled(options: Options, shapes: Mapping[str, int | Sequence[int]], constants: Mapping[str, object]) -> Options:
+    """The options with these sizes and constants, if they go with this machine."""
+    sizes = {**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}}
+    words = {**options.constants, **{name: constant_word(name, value) for name, value in constants.items()}}
+    options = replace(options, shapes=sizes, constants=words)
+    options.check_here()
+    return options
 
 
 def _executable(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
+from bricolage.api.constants import fold_inputs
 from bricolage.errors import BadOption, BricolageError, StatedOtherwise, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.frontends.clean import forget_stated
@@ -18,7 +19,7 @@ from bricolage.graph.interface import externalised
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
-from bricolage.options import BOUNDS
+from bricolage.options import BOUNDS, Options
 from bricolage.perf.roofline import NOMINAL, OperatorRoofline
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, FailedMatch
@@ -86,6 +87,7 @@ def rewrite(
     limit: int | None = None,
     opset: int | None = None,
     shapes: Mapping[str, int] | None = None,
+    constants: Mapping[str, str | None] | None = None,
     seed: int = 0,
     example_inputs: Any = None,
     search: SearchOptions | None = None,
@@ -102,14 +104,13 @@ def rewrite(
         only: families or rules to use; where empty all but those that were found by enumeration, which make a search slow.
         skip: families or rules to leave out.
         limit: stop after that many applications. The first N are the same in every run.
-        opset: raise the model to this opset of the default domain first, where it has an older one: newer opsets have
-            operators for what older ones write out.
+        opset: raise the model to this opset of the default domain first: newer ones have operators for what older write out.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
+        constants: words of inputs' values that never change (see `Options.constants`): the rewritten model takes them no more.
         search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises, asked operator by operator; an estimate from its work where it is not given.
         own: rules of the user's, tried after the known ones; `bricolage.rewrite.verification.verify` proves them.
-        budget_s: seconds that one evaluation in float64 may take where that is more than `measure.reference.reference_limit`
-            allows anyway.
+        budget_s: seconds of one evaluation in float64, if that is more than `measure.reference.reference_limit` allows.
         memory_limit_mb: megabytes that it may take; 80 % of what is free by default.
         evaluate: computes in float64 what the check compares; by default a worker process with these limits. A model of which
             it is known that it ends can do without: `verify.reference.evaluate`.
@@ -127,7 +128,7 @@ def rewrite(
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = taking_part(only, skip, own)
-    original = to_model(source, example_inputs=example_inputs)
+    original = _opened(source, example_inputs, constants or {}, shapes or {})
 
     def rewriter() -> _ModelRewriter:
         return _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(), shapes or {})
@@ -138,6 +139,15 @@ def rewrite(
     except StatedOtherwise:
         forget_stated(original)
         return checking(original, rewriter(), shapes or {})
+
+
+def _opened(
+    source: object, example_inputs: object, constants: Mapping[str, str | None], shapes: Mapping[str, int]
+) -> ir.Model:
+    """The model without the inputs that never change."""
+    model = to_model(source, example_inputs=example_inputs)
+    fold_inputs(model, Options(constants=constants, shapes={name: (size,) for name, size in shapes.items()}))
+    return model
 
 
 def _rewritten(

@@ -139,9 +139,10 @@ def _bucket_of(plan: Plan, directory: Path, inputs: Mapping[str, np.ndarray]) ->
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
     """
-    arrays = signature.collect(plan.inputs, (), inputs, plan.defaults)
+    source = PlanSource(plan, directory)
+    arrays = source.collect((), inputs)
     sizes, overridden = signature.dimensions(plan.inputs, arrays), signature.overridden(plan.defaults, arrays)
-    index = PlanSource(plan, directory).planned(sizes, overridden)
+    index = source.planned(sizes, overridden)
     return index if index is not None and graph_of(directory / plan.buckets[index].graph).static else None
 
 

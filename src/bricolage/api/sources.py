@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage import scratch
+from bricolage.api.constants import data_without_constants, fix_inputs, without_constants
 from bricolage.api.samples import NO_DATA, GivenData, first_inputs, first_rows
 from bricolage.api.user_file import keep_file
 from bricolage.cache import cache_directory
@@ -30,6 +31,7 @@ from bricolage.graph.prepare import buckets, prepare
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
+from bricolage.plan.constants import ConstantInput
 from bricolage.plan.interface import batch_dimension, default_specs, input_specs, output_specs
 from bricolage.runtime import signature
 from bricolage.verify import inputs
@@ -68,6 +70,8 @@ class Source:
     """Hash of the user's own file, which lies in the folder (`plan.step.USER_FILE`); empty where there is none."""
     batch: str = ""
     """Where throughput is asked for: the symbolic dimension along which requests are put together; empty where there is none."""
+    constants: tuple[ConstantInput, ...] = ()
+    """Inputs that never change: defaults of the model that no call overrides."""
 
 
 def working_folder() -> Path:
@@ -103,7 +107,7 @@ def open_source(
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
     """
-    model, name, example_inputs = _load(source, example_inputs, dynamic)
+    model, name, example_inputs, fixed = _load(source, example_inputs, dynamic)
     if not believing:
         forget_stated(model)
     given = None if given is None else _without_maps(model, given)
@@ -111,6 +115,9 @@ def open_source(
     if given is None and example_inputs is not None:
         given = inputs = example_arrays(model, example_inputs)
         origin = "example inputs"
+    constants = fix_inputs(model, options, given, fixed)
+    given = inputs = without_constants(model, constants, given)
+    data = data_without_constants(model, constants, data)
     batch = _batch(model) if options.objective == "throughput" else ""
     sized = given if given is not None or not data.named else first_rows(model, data)
     prepared = _prepare_buckets(model, options, sized, batch)
@@ -118,25 +125,29 @@ def open_source(
     store, written = Store(directory), externalised(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
-    digest = _digest(directory)
-    return Source(
-        name, model, digest, tuple(prepared), store, inputs, origin, data, keep_file(source, directory), batch
-    )
+    digest, file = _digest(directory), keep_file(source, directory)
+    return Source(name, model, digest, tuple(prepared), store, inputs, origin, data, file, batch, constants)
 
 
-def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any]:
-    """The model, its name, and example inputs: those given, else those that an exported program carries."""
+def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any, tuple[str, ...]]:
+    """The model, its name, example inputs (those given, else those that an exported program carries), and which inputs are
+    constant in the artifact that it comes from."""
     name = ""
     if isinstance(source, str | Path):
         path, name = Path(source), Path(source).stem
         if artifact.is_named(path):
             plan, directory = artifact.load(path)
-            return interface.read(directory / artifact.MODEL), plan.model, example_inputs
+            return (
+                interface.read(directory / artifact.MODEL),
+                plan.model,
+                example_inputs,
+                tuple(one.name for one in plan.constants),
+            )
     source = opened(source)
     model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)
     if example_inputs is None:
         example_inputs = examples_of(source) or None
-    return model, name or model.graph.name or type(source).__name__, example_inputs
+    return model, name or model.graph.name or type(source).__name__, example_inputs, ()
 
 
 def _batch(model: ir.Model) -> str:

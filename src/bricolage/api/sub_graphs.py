@@ -105,9 +105,10 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
     """The plan with the bucket of the inputs alone, and with no schedule, and inputs for it."""
     index: int | None = 0
     if inputs is not None:
-        arrays = signature.collect(plan.inputs, (), inputs, plan.defaults)
-        overridden = signature.overridden(plan.defaults, arrays)
-        index = PlanSource(plan, directory).planned(signature.dimensions(plan.inputs, arrays), overridden)
+        source = PlanSource(plan, directory)
+        inputs = source.collect((), inputs)
+        overridden = signature.overridden(plan.defaults, inputs)
+        index = source.planned(signature.dimensions(plan.inputs, inputs), overridden)
     if index is None:
         raise UnsupportedType(
             name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"

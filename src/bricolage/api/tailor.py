@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.api.checking import filed
+from bricolage.api.constants import fold_inputs
 from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
@@ -68,6 +69,7 @@ def tailor(
             raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
+    inputs, options = fold_inputs(original, options, inputs), replace(options, constants={})
     start = at_opset(original, opset)
     simplify(start)
     if inputs is not None:

@@ -64,7 +64,7 @@ Threads = Annotated[int | None, typer.Option("--threads", metavar="N", min=1, he
 
 Unclaimed = Annotated[bool, typer.Option("--unclaimed", help="Also try operators that a backend does not claim.")]
 PROGRAM_OPTIONS = (
-    *("precision", "tolerance", "threads", "backends", "shapes", "rewrite", "seed", "isa", "cores"),
+    *("precision", "tolerance", "threads", "backends", "shapes", "constants", "rewrite", "seed", "isa", "cores"),
     "memory_limit_mb",
 )
 """Fields of `Options` that say how a model becomes a program, with what it may take."""

@@ -100,6 +100,8 @@ def _explained(
 
         output.show(overview(plan.throughput, plan.operating_point, output.console().width))
         output.show("")
+    if plan.constants and not as_json and op is None:
+        output.show(plain(f"constant inputs: {', '.join(map(str, plan.constants))}"))
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
@@ -126,7 +128,8 @@ def _explained(
     from bricolage.report.throughput import summary
 
     served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
-    return (found[0] if len(found) == 1 else {"buckets": found}) | served
+    constants = {"constants": {one.name: one.value for one in plan.constants}} if plan.constants else {}
+    return (found[0] if len(found) == 1 else {"buckets": found}) | served | constants
 
 
 def _explain_rules(source: Path, as_json: bool) -> None:

@@ -89,6 +89,7 @@ def optimize(
 def _told(plan: Plan, written: str, *, as_json: bool) -> int:
     """Shows what came of it; the exit code."""
     from bricolage.cli import output
+    from bricolage.report.words import constant_gains
 
     if as_json:
         from bricolage.report.summary import summary
@@ -97,6 +98,8 @@ def _told(plan: Plan, written: str, *, as_json: bool) -> int:
     else:
         _show(plan)
     output.note(written)
+    for line in dict.fromkeys(line for bucket in plan.buckets for line in constant_gains(bucket)):
+        output.note(line)
     if _gains(plan):
         return errors.OK
     from bricolage.report import headline, throughput

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @guarded
-@a.decision_options("effort", "budget_s", "backends", "shapes", "rewrite", "predict", "seed")
+@a.decision_options("effort", "budget_s", "backends", "shapes", "constants", "rewrite", "predict", "seed")
 def pack(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)],
     targets: Annotated[Path, typer.Option("--targets", metavar="FILE", help="Kinds of devices, as TOML or JSON.")],

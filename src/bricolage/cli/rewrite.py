@@ -61,7 +61,7 @@ rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True
 
 
 @guarded
-@a.decision_options("budget_s", "threads", "seed", "memory_limit_mb")
+@a.decision_options("budget_s", "threads", "seed", "memory_limit_mb", "constants")
 def rewrite(
     model: a.Model,
     out: Output,
@@ -146,6 +146,7 @@ def _rewritten(
         model,
         limit=limit,
         shapes=sizes,
+        constants=options.constants,
         seed=options.seed,
         search=search,
         budget_s=options.budget_s,

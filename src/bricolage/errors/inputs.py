@@ -25,6 +25,11 @@ class WrongShape(UsageError):
     hint = "Check the order of dimensions and the batch dimension"
 
 
+class OtherConstant(UsageError):
+    what = "input '{name}' is {actual}, and the model was optimised for {name} = {expected} alone"
+    hint = "Leave it out or give {expected}, or optimise with --constant {name}=VALUE for another value, or without it for all"
+
+
 class QueueFull(UsageError):
     what = "the queue of requests is full: {waiting} wait"
     hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"

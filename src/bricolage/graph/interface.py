@@ -8,7 +8,7 @@ rest, and its clones do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,11 +78,35 @@ def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
     return copy
 
 
-def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None:
-    """Makes weights of the defaults, in place, but of inputs in `given`: these have the shapes that stand there."""
+def give_defaults(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+    """Gives inputs of a model these defaults, in place. Symbolic dimensions that they have are of the defaults' sizes, for all
+    inputs and outputs."""
+    sizes: dict[str, int] = {}
+    for value in model.graph.inputs:
+        tensor = tensors.get(value.name or "")
+        if tensor is not None:
+            given = tensor.shape.numpy()
+            for dimension, size in zip(value.shape or (), given, strict=False):
+                if isinstance(dimension, ir.SymbolicDim) and dimension.value:
+                    sizes[str(dimension.value)] = size
+            value.shape = ir.Shape(given)
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None and sizes:
+            value.shape = ir.Shape(
+                [one if isinstance(one, int) else sizes.get(str(one.value), one) for one in value.shape]
+            )
+    known = interface(model)
+    model.graph.meta[_KEY] = Interface({**known.defaults, **tensors}, known.outputs)
+
+
+def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]], only: Collection[str] | None = None) -> None:
+    """Makes weights of the defaults, or of these `only`, in place, but of inputs in `given`: these have the shapes that stand
+    there."""
     known = interface(model)
     for value in list(model.graph.inputs):
         name = value.name or ""
+        if only is not None and name not in only:
+            continue
         if name in given and name in known.defaults:
             value.shape = ir.Shape(list(given[name]))
         elif name in known.defaults:
@@ -95,7 +119,8 @@ def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None
             )
             model.graph.register_initializer(value)
     if known.defaults:
-        model.graph.meta[_KEY] = Interface({}, known.outputs)
+        left = {} if only is None else {name: one for name, one in known.defaults.items() if name not in only}
+        model.graph.meta[_KEY] = Interface(left, known.outputs)
 
 
 def _overridable(graph: ir.Graph) -> list[ir.Value]:

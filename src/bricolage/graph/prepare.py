@@ -19,6 +19,7 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.graph.control_flow import inline_decided
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
@@ -168,7 +169,8 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
 
 
 def simplify(model: ir.Model) -> Graph:
-    """Changes `model` in place: lifts constants, infers and folds to a fix-point, and drops what is unused.
+    """Changes `model` in place: lifts constants, infers, folds, takes branches that are decided, to a fix-point, and drops what is
+    unused.
 
     Returns:
         The operators of `model` itself, numbered; further changes of `model` make this graph invalid.
@@ -176,9 +178,12 @@ def simplify(model: ir.Model) -> Graph:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     infer(model)
     budget = FoldingBudget()
-    for _ in range(_ROUNDS):
-        if not fold(model, budget):
+    rounds = _ROUNDS
+    while rounds:
+        folded, decided = fold(model, budget), inline_decided(model)
+        if not folded and not decided:
             break
+        rounds -= not decided  # of operators that decide there is an end
         infer(model)
     give_own_outputs(model)
     ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]

@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bricolage.errors import BricolageError
 from bricolage.frontends import written
 from bricolage.frontends.limits import check_shapes
 from bricolage.graph.graph import Graph
+from bricolage.graph.interface import interface
+from bricolage.plan.constants import words_of
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 from bricolage.plan.step import USER_FILE
@@ -33,6 +37,10 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
         _compare("inputs", plan.inputs, input_specs(model))
         _compare("inputs with a default", plan.defaults, default_specs(model))
         _compare("outputs", plan.outputs, output_specs(model))
+        values = interface(model).defaults
+        for one in plan.constants:
+            if words_of(np.asarray(values[one.name].numpy())) != one.value:
+                raise WrongContents(f"its input '{one.name}' is constant with another value than the plan says")
         for bucket in plan.buckets:
             name = bucket.graph
             if name not in files:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from bricolage.codec import Length, Within
 from bricolage.options import Options, Pattern
 from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.constants import ConstantGain, ConstantInput, check_constants
 from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.field_types import (
     Amount,
@@ -317,6 +318,8 @@ class Bucket:
     """Why the next decision goes on with this one; empty where it is final."""
     continued: Count = 0
     """How often a provisional decision was gone on with until this one."""
+    constant_gains: tuple[ConstantGain, ...] = ()
+    """Of folding inputs that decide control flow and nothing else."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
@@ -388,11 +391,17 @@ class Plan:
     provenance: Provenance
     defaults: tuple[TensorSpec, ...] = ()
     """Inputs that a caller may leave out, since the model has values for them."""
+    constants: tuple[ConstantInput, ...] = ()
+    """Those of them that never change: a call may give no other value."""
     operating_point: OperatingPoint | None = None
     """How requests are served by default; None: one after another, on all cores."""
     throughput: Throughput | None = None
     """On what the operating point rests, where requests a second were asked for."""
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
+
+    def __post_init__(self) -> None:
+        overridden = {name for bucket in self.buckets for name in bucket.overridden}
+        check_constants(self.constants, {spec.name for spec in self.defaults} - overridden, len(self.inputs))
 
 
 def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:

@@ -66,6 +66,9 @@ def remake(plan: Plan) -> str:
     names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
     sizes = {name: tuple(b.sizes[name] for b in plan.buckets if name in b.sizes) for name in names}
     options = dataclasses.replace(plan.provenance.options, shapes=sizes)
+    words = {one.name: None if "..." in one.value else one.value for one in plan.constants}
+    words |= {name: word for name, word in options.constants.items() if word is not None}
+    options = dataclasses.replace(options, constants=words)
     if options.backends is None:  # others may be installed by then
         options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
     judged = [bucket for bucket in plan.buckets if bucket.accuracy is not None]

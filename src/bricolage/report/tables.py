@@ -82,6 +82,7 @@ def header(plan: Plan) -> RenderableType:
             "precision",
             f"{plan.provenance.options.precision}{tolerance}; effort {origin.options.effort}, seed {origin.options.seed}",
         ),
+        *((("constant", ", ".join(map(str, plan.constants))),) if plan.constants else ()),
     )
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)

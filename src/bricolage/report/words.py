@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 
 from bricolage.plan.disturbance import QUIET
@@ -53,6 +54,27 @@ def size(count: float) -> str:
             return f"{_round(count)} {unit}"
         count /= 1024
     return f"{_round(count)} GiB"
+
+
+def constant_gains(bucket: Bucket) -> list[str]:
+    """What folding inputs would help that decide control flow and nothing else, and how much where that is known."""
+    told = []
+    for one in bucket.constant_gains:
+        decided = f"input '{one.name}' decides {count(one.decided, 'If')} and nothing else"
+        if not one.value:
+            told.append(
+                f"{decided}: if it never changes, --constant {one.name}=VALUE removes that; --input shows how much"
+            )
+            continue
+        before, after = one.operators
+        line = f"{decided}: --constant {shlex.quote(f'{one.name}={one.value}')} removes {before - after:,} of {before:,} operators"
+        ships = bucket.winner.median_ms
+        if one.median_ms is None:
+            told.append(f"{line}; what time that saves was not measured")
+        else:
+            now = f", where {bucket.chosen} takes {milliseconds(ships)}" if ships is not None else ""
+            told.append(f"{line}; then {one.implementation} takes {milliseconds(one.median_ms)}{now} (measured apart)")
+    return told
 
 
 def error(value: float | None) -> str:

@@ -61,6 +61,7 @@ class Executable:
 
     Raises (when called):
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+        OtherConstant: an input that the model was optimised for never to change has another value.
         ForkedProcess: this process was forked after the executable was made, and a backend of it does not live on.
     """
 
@@ -77,6 +78,7 @@ class Executable:
         self._programs = Programs(self._source, self._device, self._threads)
         self._ready = Ready(plan.inputs)
         self._names = tuple(spec.name for spec in plan.outputs)
+        self._positional = signature.by_position(plan) if plan.constants else ()
         self._maps = any(spec.keys for spec in plan.outputs)
         self._serving = threading.RLock()
         self._server: Server | None = None
@@ -305,13 +307,20 @@ class Executable:
         self, args: tuple[ModelValue, ...], named: Mapping[str, ModelValue]
     ) -> tuple[dict[str, ModelValue], Callable[..., ModelValue]]:
         """Inputs of a call as arrays, and what makes its answer of the outputs."""
-        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
-        arrays = signature.collect(self.plan.inputs, by_position, by_name, self.plan.defaults)
+        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named, self._positional)
+        arrays = self._checked(by_position, by_name)
         torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
         return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
 
+    def _checked(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
+        arrays = self._source.collect(args, named)
+        for one in self.plan.constants:
+            if one.name in named:
+                self._ready.allow(one.name, self._source.default(one.name))
+        return arrays
+
     def _collect(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
-        return signature.collect(self.plan.inputs, (), inputs, self.plan.defaults)
+        return self._checked((), inputs)
 
     def _named(self, outputs: Iterable[ModelValue]) -> dict[str, ModelValue]:
         """As the model returns its outputs, by the names that it has for them."""

@@ -20,7 +20,7 @@ from bricolage.cache import Hold
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import selected
-from bricolage.errors import BricolageError, SizeFailed
+from bricolage.errors import BricolageError, OtherConstant, SizeFailed
 from bricolage.graph import interface
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
@@ -28,6 +28,7 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
+from bricolage.plan.constants import same_value, words_of
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan
 from bricolage.plan.ranges import numbers
 from bricolage.plan.step import steps_of
@@ -72,6 +73,21 @@ class PlanSource:
             if fits and (overridden or {}).items() <= bucket.overridden.items():
                 return index
         return None
+
+    def collect(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
+        """Inputs of a call by name as numpy arrays (see `signature.collect`), but for those that never change.
+
+        Raises:
+            MissingInput, UnknownInput, WrongType, WrongShape: they do not fit the model.
+            OtherConstant: an input that never changes has another value.
+        """
+        plan = self.plan
+        arrays = signature.collect(plan.inputs, args, named, plan.defaults)
+        for one in plan.constants:
+            given = arrays.pop(one.name, None)
+            if given is not None and not same_value(given, self.default(one.name)):
+                raise OtherConstant(name=one.name, actual=words_of(given), expected=one.value)
+        return arrays
 
     def default(self, name: str) -> np.ndarray:
         """What an input is where the caller does not give it."""

@@ -22,6 +22,8 @@ _MOST = 64
 """Signatures that are remembered."""
 _TEXT = "U"
 """In the place of a type, for texts of any length: numpy has a type for each length."""
+_LARGEST_CONSTANT = 4096
+"""Bytes that are compared in every call."""
 
 Signature = tuple[Hashable, ...]
 
@@ -47,6 +49,7 @@ class Ready:
         """`inputs`: in order, without those that have defaults. Calls that give one of those are always checked."""
         self._inputs = tuple(inputs)
         self._names = tuple(spec.name for spec in inputs)
+        self._constants: dict[str, np.ndarray] = {}
         self._known: dict[Signature, _Known] = {}
 
     def find(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> ReadyCall | None:
@@ -63,12 +66,31 @@ class Ready:
         else:
             together = len(args) == 1 and type(args[0]) in (list, tuple) and len(args[0]) == len(names)
             return self._of(args[0]) if together else None
-        if len(given) != len(names):
+        if len(given) != len(names) and not self._adds_constants(given):
             return None
         try:
             return self._of([given[name] for name in names])
         except KeyError:
             return None
+
+    def allow(self, name: str, array: np.ndarray) -> None:
+        """Remembers the value of an input that never changes and that calls give all the same."""
+        if array.dtype.kind != "O" and array.nbytes <= _LARGEST_CONSTANT:
+            self._constants[name] = array
+
+    def _adds_constants(self, given: Mapping[str, ModelValue]) -> bool:
+        """Whether what is given in addition to inputs are those that never change, with the values that they have."""
+        count = len(self._names)
+        for name, constant in self._constants.items():
+            value = given.get(name)
+            if value is None:
+                continue
+            if type(value) is not np.ndarray or value.dtype != constant.dtype or value.shape != constant.shape:
+                return False
+            if value.tobytes() != constant.tobytes():
+                return False
+            count += 1
+        return len(given) == count
 
     def _of(self, values: Sequence[ModelValue]) -> ReadyCall | None:
         for value in values:
@@ -106,7 +128,7 @@ class Ready:
 
     def clear(self) -> None:
         """Forgets all."""
-        self._known = {}
+        self._known, self._constants = {}, {}
 
 
 def _placed(values: Sequence[ModelValue], more: Sequence[ModelValue], places: Sequence[int]) -> Sequence[ModelValue]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
-from bricolage.plan.plan import TensorSpec
+from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.work.values import ModelValue
 
 _WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
@@ -33,11 +33,24 @@ def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, ModelValue])
     return {spec.name: np.shape(arrays[spec.name]) for spec in defaults if spec.name in arrays}
 
 
+def by_position(plan: Plan) -> tuple[TensorSpec, ...]:
+    """What a call may give by position: the inputs, with those that never change at their places."""
+    specs = {spec.name: spec for spec in plan.defaults}
+    every = list(plan.inputs)
+    for one in sorted(plan.constants, key=lambda one: one.position):
+        every.insert(one.position, specs[one.name])
+    return tuple(every)
+
+
 def by_position_and_name(
-    inputs: Sequence[TensorSpec], args: Sequence[ModelValue], named: Mapping[str, ModelValue]
+    inputs: Sequence[TensorSpec],
+    args: Sequence[ModelValue],
+    named: Mapping[str, ModelValue],
+    every: Sequence[TensorSpec] = (),
 ) -> tuple[Sequence[ModelValue], Mapping[str, ModelValue]]:
     """What a call was given, where its only argument may hold all: a mapping of names to arrays, or (of a model with
-    several inputs) a list or tuple of as many arrays."""
+    several inputs) a list or tuple of as many arrays. Arguments for `every` input, those that never change included, are taken
+    in this order, and become named ones."""
     if len(args) == 1 and not named:
         (only,) = args
         if isinstance(only, Mapping):
@@ -47,6 +60,11 @@ def by_position_and_name(
             return (args, {}) if alone else ((), only)
         if isinstance(only, list | tuple) and len(inputs) == len(only) > 1:
             return only, {}
+        if isinstance(only, tuple) and len(every) == len(only) > len(inputs):
+            args = only
+    free = [spec.name for spec in every if spec.name not in named]
+    if every and len(free) == len(args):
+        return (), {**dict(zip(free, args, strict=True)), **named}
     return args, named
 
 

@@ -77,11 +77,12 @@ class Oracle:
         evaluate: Evaluate = evaluate,
         known: KnownReferences | None = None,
         held_back: HeldBack | None = None,
+        prefix: str = "",
     ) -> None:
         """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
         model with its weights. `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in
         another process. `known`: where what is computed is kept for others, and found again. `held_back`: samples on which whole
-        graphs are judged, too."""
+        graphs are judged, too. `prefix`: of files, where several graphs of one folder have references of their own."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
@@ -97,8 +98,7 @@ class Oracle:
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
         self._varied: tuple[Varied, ...] | None = None
-        self._prefix = ""
-        """Of files, where several graphs have references of their own."""
+        self._prefix = prefix
         self._variations: tuple[Variation, ...] | None = None
         self._alone = False
 
@@ -120,7 +120,7 @@ class Oracle:
     def quantised(self, name: str, graph: Graph, made_from: str) -> Oracle:
         """The oracle of a quantised graph of this model: it is judged by exact integers, its own reference, and on the samples that
         are held back by this one's. `made_from`: digest of what its scales rest on."""
-        oracle = Oracle(
+        return Oracle(
             graph,
             self._inputs,
             self.store,
@@ -129,9 +129,8 @@ class Oracle:
             name,
             evaluate=self._evaluate,
             held_back=self.held_back,
+            prefix=f"{name}-",
         )
-        oracle._prefix = f"{name}-"
-        return oracle
 
     def judges_as(self, other: Oracle) -> bool:
         """Whether whole graphs have the reference that they have there."""
