@@ -14,13 +14,20 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
-from bricolage.driver.final_race import FinalRace, race_result, with_other_tool, within_reach
+from bricolage.driver.final_race import (
+    FinalRace,
+    race_result,
+    with_files,
+    with_other_tool,
+    within_reach,
+    without_spinning,
+)
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant
-from bricolage.work.implementation import Assignment, Implementation, Placement
+from bricolage.work.implementation import AS_IT_COMES, Assignment, Implementation, KernelConfig, Placement, Team
 from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole
 from tests.graph.models import graph
 
@@ -31,6 +38,10 @@ def timed(ms: float, low: float | None = None, high: float | None = None) -> Cos
 
 def failed() -> Cost:
     return Cost("crashed", reason="the process ended with SIGSEGV")
+
+
+def of_file(backend: str) -> Implementation:
+    return Implementation(backend, KernelConfig(AS_IT_COMES))
 
 
 @st.composite
@@ -96,6 +107,24 @@ def test_the_best_other_tool_races_however_slow_it_is() -> None:
     assert with_other_tool(within_reach(costs), costs, baselines) == [*near, "torch f32"]
     assert with_other_tool(["native f32", "openvino f32"], costs, baselines) == ["native f32", "openvino f32"]
     assert with_other_tool([*near], near, baselines) == [*near], "there is none"
+
+
+def test_files_as_they_come_race_however_slow_they_are() -> None:
+    own, file, broken = whole("native"), of_file("onnxruntime"), of_file("openvino")
+    costs = {str(own): timed(1.0), str(file): timed(90.0), str(broken): failed()}
+    baselines = {str(one): one for one in (own, file, broken)}
+    assert with_files([str(own)], costs, baselines) == [str(own), str(file)]
+    assert with_files([str(file), str(own)], costs, baselines) == [str(file), str(own)], "once"
+
+
+def test_who_spins_steps_back_for_the_same_with_threads_that_wait() -> None:
+    def team(one: Implementation, team: Team) -> Implementation:
+        return replace(one, config=replace(one.config, team=team))
+
+    own, other, file = whole("native"), whole("onnxruntime"), of_file("onnxruntime")
+    every = [own, team(own, "one-thread"), other, team(other, "waiting"), file]
+    left = without_spinning({str(one): one for one in every})
+    assert list(left.values()) == [own, team(own, "one-thread"), team(other, "waiting"), file]
 
 
 # --- the decision ---------------------------------------------------------------------------------------------------
@@ -489,3 +518,48 @@ def test_an_instant_decision_holds_a_race_only_where_it_may_say_something_new(
     assert bool(started) is held
     assert result is not None and result.chosen == "first f32" and result.best_other == "first f32"
     assert (result.decided_by == "race") is held
+
+
+# --- files as they come, and the other pattern of calls -------------------------------------------------------------
+
+
+def test_a_file_that_wins_ships_and_is_the_best_other_tool(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    file = of_file("first")
+    state.original.files[file] = timed(12.0)
+    state.challenge(Challenger("mixed", MIXED, 8.5))
+    ran = made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": 9.0, str(file): 8.0})
+    started = decided(monkeypatch, state, ran)
+    assert str(file) in started
+    result = race_result(state)
+    assert result is not None and result.chosen == result.best_baseline == result.best_other == str(file)
+    assert result.placement == (Assignment(0b11, file),)
+    table = by_name(result.contestants)
+    assert table[str(file)].as_it_comes and table[str(file)].other_tool
+    assert "the file as it comes is 1.250" in table["first f32"].reason, "prepared, the same tool is slower"
+    assert "as it comes" not in table["second f32"].reason
+
+
+def test_a_tool_that_takes_the_file_alone_says_so(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": Cost("refused", reason="first refuses the region"), "second": timed(11.0)})
+    file = of_file("first")
+    state.original.files[file] = timed(12.0)
+    decided(monkeypatch, state, made_up_race({"second f32": 11.0, str(file): 12.0}))
+    result = race_result(state)
+    assert result is not None and result.chosen == "second f32"
+    assert by_name(result.contestants)["first f32"].reason.endswith("it runs the file as it comes")
+
+
+def test_how_what_ships_stands_in_the_other_pattern(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    ran = made_up_race({"first f32": 10.0, "second f32": 11.0})
+    others = tuple({"first f32": (30.0,), "second f32": (20.0,)} for _ in ran.rounds)
+    decided(monkeypatch, state, replace(ran, others=others))
+    result = race_result(state)
+    assert result is not None and result.pattern == "steady" and result.chosen == "first f32"
+    loss = result.other_pattern
+    assert loss is not None and loss.other == "second f32" and loss.speedup == pytest.approx(2 / 3)
+    assert by_name(result.contestants)["first f32"].other_pattern_ms == 30.0
+    decided(monkeypatch, state, ran)
+    result = race_result(state)
+    assert result is not None and result.pattern is None and result.other_pattern is None

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from bricolage import scratch
 from bricolage.api.constants import data_without_constants, fix_inputs, without_constants
@@ -74,6 +76,16 @@ class Source:
     """Inputs that never change: defaults of the model that no call overrides."""
 
 
+def fixed_tensors(model: ir.Model, constants: Sequence[ConstantInput]) -> dict[str, onnx.TensorProto]:
+    """Values of inputs that never change, by name, as they stand in a file."""
+    defaults = interface.interface(model).defaults
+    return {
+        one.name: numpy_helper.from_array(defaults[one.name].numpy(), one.name)
+        for one in constants
+        if one.name in defaults
+    }
+
+
 def working_folder() -> Path:
     """A fresh folder for models and measurements, on the disk of the cache (weights may be large); to be removed with
     `bricolage.scratch.remove`. Those of runs that were killed go now.
@@ -125,7 +137,7 @@ def open_source(
     store, written = Store(directory), externalised(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
-    digest, file = _digest(directory), keep_file(source, directory)
+    digest, file = _digest(directory), keep_file(source, directory, fixed_tensors(model, constants))
     return Source(name, model, digest, tuple(prepared), store, inputs, origin, data, file, batch, constants)
 
 

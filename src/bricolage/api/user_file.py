@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ _LARGEST_PROTO = 2_000_000_000
 _BLOCK = 1 << 20
 
 
-def keep_file(source: Any, directory: Path) -> str:
+def keep_file(source: Any, directory: Path, constants: Mapping[str, onnx.TensorProto] | None = None) -> str:
     """Puts an ONNX file, or what a protobuf object would be as one, into a folder as `USER_FILE`; hash of all that it consists of.
     Empty where there is no such file: of a module, of an artifact that does not hold one, or where it cannot be kept as it is.
+    Inputs that never change become defaults in it, which a call leaves out; that is all that is changed then.
 
     Raises:
         CacheNotWritable: the disk is full.
@@ -33,7 +34,7 @@ def keep_file(source: Any, directory: Path) -> str:
     target = directory / USER_FILE
     try:
         if isinstance(source, onnx.ModelProto):
-            return _keep_proto(source, target)
+            return _keep_proto(source, target, constants or {})
         if not isinstance(source, str | Path):
             return ""
         path = Path(source)
@@ -41,24 +42,39 @@ def keep_file(source: Any, directory: Path) -> str:
             path = artifact.load(path)[1] / USER_FILE
         if path.suffix != _SUFFIX or not path.is_file():
             return ""
-        return _keep_path(path, target)
+        return _keep_path(path, target, constants or {})
     except OSError as error:
         raise CacheNotWritable(path=directory, reason=error.strerror or error) from error
 
 
-def _keep_proto(model: onnx.ModelProto, target: Path) -> str:
+def _keep_proto(model: onnx.ModelProto, target: Path, constants: Mapping[str, onnx.TensorProto]) -> str:
     if model.ByteSize() > _LARGEST_PROTO or any(_data_of(one) for one in _tensors(model)):
         return ""
+    if constants:
+        model = _with_defaults(model, constants)
     content = model.SerializeToString()
     target.write_bytes(content)
     return hashlib.sha256(content).hexdigest()
 
 
-def _keep_path(path: Path, target: Path) -> str:
+def _with_defaults(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorProto]) -> onnx.ModelProto:
+    """A copy in which inputs have these defaults."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    others = [one for one in copy.graph.initializer if one.name not in constants]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend([*others, *constants.values()])
+    return copy
+
+
+def _keep_path(path: Path, target: Path, constants: Mapping[str, onnx.TensorProto]) -> str:
     digest = hashlib.sha256()
     model = onnx.load(str(path), load_external_data=False)
     outside = [one for one in _tensors(model) if _data_of(one)]
-    if not outside:
+    if constants:
+        model = _with_defaults(model, constants)
+        outside = [one for one in _tensors(model) if _data_of(one)]
+    if not outside and not constants:
         shutil.copyfile(path, target)
         return _fed(digest, target)
     names: dict[str, str] = {}

@@ -177,7 +177,9 @@ def _contestant(
             found = "behind the winner" if significant(ratio) else "not a significant gain"
             reason = f"{ratio} of {best}: {found}"
         elif ran is not None and name not in ran.costs:
-            reason = "out of reach in the first measurement"
+            waiting = baseline is not None and str(replace(baseline, config=replace(baseline.config, team="waiting")))
+            stepped = waiting in ran.costs and waiting != name
+            reason = "its threads spin, and others use the cores" if stepped else "out of reach in the first measurement"
     return Contestant(
         name=name,
         kind="plan" if plan else "baseline",
