@@ -62,12 +62,11 @@ def optimize(
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
         shapes: sizes of open dimensions by name, added to those of `options`: `{"batch": (1, 8), "sequence": 128}`. Several make
             shape buckets. A batch takes 1 by default, which is told; every other open dimension needs a size, here or by `inputs`.
-        replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
-            were measured are used again, failures that may have been bad luck are not.
-        provisional: take a decision on record that is provisional (`Bucket.provisional`) as it is; by default it is gone on with.
+        replan: decide afresh, whatever is on record for the same model, options, versions and hardware. Costs that were measured
+            are used again, failures that may have been bad luck are not. A decision on record that is provisional
+            (`Bucket.provisional`) is gone on with by default, and taken as it is where `provisional` is asked for.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
-        pool: worker processes that stay for the next model, where many are decided in a row; by default there are own ones, which
-            end with the decision.
+        pool: worker processes that stay for the next model; by default there are own ones, which end with the decision.
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
             does not. (`Executable.save` writes it without.)
@@ -84,9 +83,7 @@ def optimize(
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
-    options, progress = options or Options(), progress or Silent()
-    if shapes:
-        options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
+    options, progress = _with_shapes(options or Options(), shapes or {}), progress or Silent()
     options.check_here()
     check_again(replan, provisional)
     data = GivenData.of(calibrate, evaluate)
@@ -95,10 +92,15 @@ def optimize(
     opening = partial(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
-    measuring = partial(
-        open_context, options, backends, device, progress, pool=pool, replan=replan, provisional=provisional
-    )
-    return _executable(opening, measuring, output)
+    measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
+    return _executable(opening, partial(measuring, provisional=provisional), output)
+
+
+def _with_shapes(options: Options, shapes: Mapping[str, int | Sequence[int]]) -> Options:
+    """The options with further sizes of dimensions."""
+    if not shapes:
+        return options
+    return replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
 
 
 def _executable(
