@@ -108,6 +108,7 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
         (["--shape", "batch=2"], "the model has no symbolic dimension 'batch'"),
         (["--input", "absent.npz"], "there is no file 'absent.npz'"),
         (["--report", "tiny.bricolage"], "--report cannot be 'tiny.bricolage'"),
+        (["--replan", "--provisional"], "--provisional cannot be 'with --replan'"),
     ],
 )
 def test_bad_input_writes_nothing(model: Path, words: list[str], what: str) -> None:

@@ -40,6 +40,7 @@ def test_explain_as_json(small: Path, several: Path) -> None:
     assert several == small.with_name("several.bricolage")
     one = json.loads(run.invoke(app, ["explain", str(small), "--op", "Gemm", "--json"]).stdout)
     assert [region["number"] for region in one["regions"]] == [9]
+    assert one["provisional"] == [] and one["disturbance"]["given_back_s"] == 0.0
     two = json.loads(run.invoke(app, ["explain", str(several), "--json"]).stdout)
     assert [bucket["sizes"]["batch"] for bucket in two["buckets"]] == [1, 8]
 

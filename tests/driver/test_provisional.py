@@ -30,6 +30,7 @@ from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.variants import GraphVariant
 from tests.driver.made_up import Answers, First, MadeUpMeasurer, Partial, Second, Sluggish, made_up_state, whole
+from tests.driver.test_reads_and_adds import Watched, touched
 from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -224,7 +225,10 @@ def test_the_plan_that_shipped_races_again(tmp_path: Path, model: Graph, variant
     state, measurer = made(tmp_path, model, 1000.0, Answers({"partial": 0.1}))
     Baselines().run(state, Deadline(60.0))
     asked = len(measurer.asked)
-    EarlierDecision(Continuation(before, GraphVariant(variant, model))).run(state, Deadline(60.0))
+    state.__class__ = Watched
+    stage = EarlierDecision(Continuation(before, GraphVariant(variant, model)))
+    touching, changed = touched(stage, state)
+    assert stage.reads <= touching <= stage.reads | stage.adds and changed <= stage.adds
     (challenger,) = state.challengers
     assert (challenger.name, challenger.variant) == ("the plan", variant)
     assert [one.implementation for one in challenger.placement] == [whole("partial"), whole("first")]

@@ -34,6 +34,7 @@ def test_summary_has_what_scripts_rely_on() -> None:
     assert by_name["plan exact"]["speedup_vs_baseline"]["ci"] == pytest.approx([1.12, 1.16])
     assert by_name["torch f32"]["speedup_vs_other"] == {"value": pytest.approx(1 / 2.6), "ci": None}
     assert by_name["iree f32"]["speedup_vs_other"] is None
+    assert loaded["provisional"] == [] and loaded["continued"] == 0 == loaded["disturbance"]["given_back_s"]
     assert decode(Plan, loaded["plan"]) == plan
     assert "buckets" not in loaded
 

@@ -65,12 +65,11 @@ def optimize(
             shape buckets. A batch takes 1 by default, which is told; others need a size, here or by `inputs`.
         constants: values of inputs that never change, added to those of `options`: `{"sr": 16000}`; None is the value that
             `inputs` have. A call may leave them out, and is refused with another value.
-        replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
-            were measured are used again, failures that may have been bad luck are not.
-        provisional: take a decision on record that is provisional (`Bucket.provisional`) as it is; by default it is gone on with.
+        replan: decide afresh, whatever is on record for the same model, options, versions and hardware. Costs that were measured
+            are used again, failures that may have been bad luck are not. A decision on record that is provisional
+            (`Bucket.provisional`) is gone on with by default, and taken as it is where `provisional` is asked for.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
-        pool: worker processes that stay for the next model, where many are decided in a row; by default there are own ones, which
-            end with the decision.
+        pool: worker processes that stay for the next model; by default there are own ones, which end with the decision.
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
             another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
             does not. (`Executable.save` writes it without.)
@@ -95,10 +94,8 @@ def optimize(
     opening = partial(
         open_source, source, options, example_inputs=example_inputs, dynamic=dynamic, given=inputs, data=data
     )
-    measuring = partial(
-        open_context, options, backends, device, progress, pool=pool, replan=replan, provisional=provisional
-    )
-    return _executable(opening, measuring, output)
+    measuring = partial(open_context, options, backends, device, progress, pool=pool, replan=replan)
+    return _executable(opening, partial(measuring, provisional=provisional), output)
 
 
 def _settled(options: Options, shapes: Mapping[str, int | Sequence[int]], constants: Mapping[str, object]) -> Options:
