@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
+from bricolage.plan.constants import ConstantInput
 from bricolage.plan.disturbance import Disturbance
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion
 from bricolage.plan.ranges import ranges
@@ -74,6 +75,7 @@ def _options() -> st.SearchStrategy[Options]:
         precision=st.sampled_from(PRECISIONS),
         tolerance=st.none() | st.floats(1e-6, 0.5),
         threads=st.integers(1, 64),
+        constants=st.dictionaries(st.text(min_size=1), st.none() | st.text(), max_size=2),
         shapes=st.dictionaries(st.text(min_size=1), st.lists(st.integers(1, 512), min_size=1).map(tuple)),
         cores=st.none() | st.just((0, 1)),
     )
@@ -111,6 +113,18 @@ def _buckets(draw: st.DrawFn) -> Bucket:
 
 
 @st.composite
+def _plans(draw: st.DrawFn) -> Plan:
+    hints = typing.get_type_hints(Plan, include_extras=True)
+    given = {name: draw(of_type(hints[name])) for name in hints if name != "constants"}
+    overridden = {name for bucket in given["buckets"] for name in bucket.overridden}
+    optional = [spec.name for spec in given["defaults"] if spec.name not in overridden]
+    names = draw(st.sets(st.sampled_from(optional))) if optional else ()
+    return Plan(
+        constants=tuple(ConstantInput(name, at, draw(st.text(max_size=8))) for at, name in enumerate(names)), **given
+    )
+
+
+@st.composite
 def _disturbances(draw: st.DrawFn) -> Disturbance:
     hints = typing.get_type_hints(Disturbance, include_extras=True)
     given = {name: draw(of_type(hints[name])) for name in hints}
@@ -142,6 +156,7 @@ _OWN: Mapping[Any, Any] = {
     Options: _options,
     KernelConfig: _configs,
     Bucket: _buckets,
+    Plan: _plans,
     Disturbance: _disturbances,
     ServingConfig: _servers,
     Throughput: _throughputs,

@@ -221,7 +221,8 @@ def _dtype(spec: TensorSpec) -> np.dtype[np.generic]:
     try:
         return np.dtype(spec.dtype)
     except TypeError:
-        return np.dtype(getattr(ml_dtypes, spec.dtype))
+        narrow: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, spec.dtype))
+        return narrow
 
 
 def _is_integer(spec: TensorSpec) -> bool:

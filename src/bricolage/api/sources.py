@@ -123,12 +123,11 @@ def open_source(
     if not believing:
         forget_stated(model)
     given = None if given is None else _without_maps(model, given)
-    inputs, origin = given, "given"
+    origin = "given"
     if given is None and example_inputs is not None:
-        given = inputs = example_arrays(model, example_inputs)
-        origin = "example inputs"
+        given, origin = example_arrays(model, example_inputs), "example inputs"
     constants = fix_inputs(model, options, given, fixed)
-    given = inputs = without_constants(model, constants, given)
+    given = without_constants(model, constants, given)
     data = data_without_constants(model, constants, data)
     batch = _batch(model) if options.objective == "throughput" else ""
     sized = given if given is not None or not data.named else first_rows(model, data)
@@ -138,7 +137,7 @@ def open_source(
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
     digest, file = _digest(directory), keep_file(source, directory, fixed_tensors(model, constants))
-    return Source(name, model, digest, tuple(prepared), store, inputs, origin, data, file, batch, constants)
+    return Source(name, model, digest, tuple(prepared), store, given, origin, data, file, batch, constants)
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any, tuple[str, ...]]:

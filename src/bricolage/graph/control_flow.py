@@ -63,5 +63,5 @@ def _release(node: ir.Node) -> None:
         for inner in body.all_nodes():
             for place in range(len(inner.inputs)):
                 inner.replace_input_with(place, None)
-        for inner in body.subgraphs():
-            inner.outputs.clear()
+        for deeper in body.subgraphs():
+            deeper.outputs.clear()
