@@ -1,9 +1,9 @@
 """Operands of one type where ONNX wants one.
 
 Operators of PyTorch take tensors of several types where ONNX's take one: under autocast a LayerNorm reads bfloat16 values and
-float32 weights. The exporter writes what it was given, which is no valid ONNX. PyTorch computes such operators in the wider type and
-rounds the result to the type that it promised; so the operands are cast to that, and the result back. So they are where an operator
-of ONNX has no such narrow type.
+float32 weights. The exporter writes what it was given, which is no valid ONNX. PyTorch computes such operators in the wider type
+and rounds the result to the type that it promised; so the operands are cast to that, and the result back. So they are where an
+operator of ONNX has no such narrow type.
 """
 
 from __future__ import annotations
