@@ -21,6 +21,7 @@ from benchmarks.cluster_real.side_by_side import Beside, Compared
 from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
+from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
@@ -132,7 +133,13 @@ def _really(slurm: LocalSlurm, work: Sequence[TrainingJob], policy: str) -> list
     client = SlurmClient(run=lambda words: CommandAnswer(0, slurm.call(*words)))
     user = slurm.call("id", "-un").strip()
     history = tuple(replace(job, name=f"past {job.name}", user=user) for job in work)
-    watch = SlurmWatch(client, policy, AdviceOptions(limits=False, draws=0), Levers(limits=False, hold=True), history)
+    watch = SlurmWatch(
+        client,
+        policy,
+        AdviceOptions(limits=False, draws=0),
+        Levers(limits=False, hold=True),
+        JobHistory(history, {}, "table"),
+    )
     began, submitted, ends = time.time(), list[float](), dict[int, float]()
 
     def more() -> bool:

@@ -104,12 +104,41 @@ def test_bad_changes(files: list[str], add: list[str]) -> None:
     assert run.invoke(app, ["cluster", "whatif", *files, *add]).exit_code == errors.USAGE
 
 
-def test_a_bad_line_is_named_and_nothing_is_written(files: list[str], tmp_path: Path) -> None:
+def test_a_bad_line_is_left_out_and_named(files: list[str], tmp_path: Path) -> None:
     Path(files[0]).write_text(JOBS + "fourth,x,1,1\n")
     page = tmp_path / "page.html"
-    done = run.invoke(app, ["cluster", "replay", *files, "-o", str(page)])
-    assert done.exit_code == errors.USAGE and "line 5 of" in done.output and "column submit" in done.output
-    assert not page.exists()
+    words = ["cluster", "replay", *files, "--policy", "fifo", "-o", str(page)]
+    done = run.invoke(app, words)
+    told = "1 lines cannot be used (line 5, column submit: 'x' is no number): left out"
+    assert done.exit_code == 0 and told in done.stderr and "line 5, column submit" in page.read_text(encoding="utf-8")
+    assert run.invoke(app, ["cluster", "outlook", *files, "--at", "5"]).stderr.startswith(told)
+    Path(files[0]).write_text("name,submit,duration,devices\nfourth,x,1,1\n")
+    page.unlink()
+    done = run.invoke(app, words)
+    assert done.exit_code == errors.USAGE and "line 2 of" in done.output and "column submit" in done.output
+    assert not page.exists(), "with no line left nothing is written"
+
+
+def test_components_are_asked_about_by_their_names(files: list[str]) -> None:
+    text = "JobID|Submit|Elapsed|State|AllocTRES\n299|0|00:01:40|COMPLETED|gres/gpu=2\n"
+    text += "".join(f"300+{n}|1|00:00:50|COMPLETED|gres/gpu=2\n" for n in range(2))
+    text += "".join(f"301+{n}|1|00:00:50|RUNNING|gres/gpu=1\n" for n in range(2))
+    Path(files[0]).write_text(text)
+    words = ["cluster", "replay", *files, "--policy", "fifo", "--why", "300+1", "--why", "300+0", "--why", "301+0"]
+    done = run.invoke(app, [*words, "--json"])
+    assert "301+0 is left out" in done.stderr
+    told = json.loads(done.stdout)
+    (result,) = told["results"]
+    assert [(one["job"], one["start_s"]) for one in result["waits"]] == [("300+1", 100.0), ("300+0", 100.0)]
+    assert told["jobs"] == 2 and sum(told["left_out"].values()) == 2 and "heterogeneous" in told["notes"][0]
+
+
+def test_a_change_is_judged_on_the_same_jobs(files: list[str]) -> None:
+    """A kind that goes takes jobs with it that stay on it."""
+    Path(files[0]).write_text("name,submit,duration,devices,device\na,0,9,1,\nb,0,9,1,t4\n")
+    Path(files[2]).write_text('[[group]]\nkind = "a100"\n[[group]]\nkind = "t4"\n')
+    done = run.invoke(app, ["cluster", "whatif", *files, "--add", "t4=-1", "--policy", "fifo"])
+    assert done.exit_code == errors.USAGE and "line 3 of" in done.output and "no devices of kind 't4'" in done.output
 
 
 def test_outlook(files: list[str]) -> None:

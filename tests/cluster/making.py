@@ -18,11 +18,12 @@ def job(
     seconds: float,
     devices: int = 1,
     rates: Mapping[str, float] | None = None,
+    name: str = "",
     **more: object,
 ) -> TrainingJob:
     """One of `seconds` on a device kind "a" of rate 1."""
     phases = (WorkPhase(seconds, rates or {"a": 1.0}),)
-    return TrainingJob(f"j{number}", submit_s, phases, devices, user=f"u{number % 3}", **more)  # type: ignore[arg-type]
+    return TrainingJob(name or f"j{number}", submit_s, phases, devices, user=f"u{number % 3}", **more)  # type: ignore[arg-type]
 
 
 def one_kind(devices: int, nodes: int = 1, **more: object) -> ClusterSpec:

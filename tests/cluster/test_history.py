@@ -51,7 +51,7 @@ def test_dates_and_lines_without_jobs(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("submit,duration,devices\n0,ten,1\n", "line 2 of '{path}', column duration: 'ten' is no number"),
-        ("submit,duration,devices\n0,5,1\n1,-5,1\n", "line 3 of '{path}', column duration: -5 is not between 0 and 1e+10"),
+        ("submit,duration,devices\n\n1,-5,1\n", "line 3 of '{path}', column duration: -5 is not between 0 and 1e+10"),
         ("submit,duration,devices\n0,nan,1\n", "line 2 of '{path}', column duration: nan is not between"),
         ("submit,duration,devices\n0,5,1.5\n", "line 2 of '{path}', column devices: 1.5 is no whole number"),
         ("submit,duration,devices\n,5,1\n", "line 2 of '{path}', column submit: it is empty or missing"),
@@ -61,18 +61,33 @@ def test_dates_and_lines_without_jobs(tmp_path: Path) -> None:
         ("submit,duration,devices,device\n0,5,1,tpu\n", "the cluster has no devices of kind 'tpu'; it has v100, a100"),
         ("submit,duration,devices,deadline\n9,5,1,3\n", "column deadline: the deadline is before the submission"),
         ("submit,duration,devices\n0,5,13\n", "line 2 of '{path}', column devices: its gang of 13 fits nowhere: there are 8 a"),
-        ("submit,duration,devices,start,end\n0,5,1,10,9\n", "line 2 of '{path}', column end: it ends before it starts, at 10"),
-        ("name,submit,duration,devices,after\na,0,5,1,b;c\nb,0,5,1,\n", "line 2 of '{path}', column after: there is no job 'c'"),
-        ("name,submit,duration,devices,after\na,0,5,1,\na,0,5,1,\nb,0,5,1,a\n", "column after: there are several jobs 'a'"),
         ("name,submit,duration,devices,after\na,0,5,1,b\nb,0,5,1,a\n", "column after: it never starts: a after b after a"),
         ("name,submit,duration,devices,after\na,0,5,1,a\n", "column after: it never starts: a after a"),
     ],
 )  # fmt: skip
-def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
+def test_lines_that_cannot_be_used_are_named_where_there_are_no_others(tmp_path: Path, text: str, told: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(BadHistory) as error:
         read_history(path, TWO)
     assert told.format(path=path) in error.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("lines", "left", "told"),
+    [
+        ("a,0,5,1,b;c\nb,0,5,1,\n", "b", "line 2, column after: there is no job 'c'"),
+        ("a,0,5,1,\na,0,5,1,\nb,0,5,1,a\nc,0,5,1,b\n", "aa", "the first is line 4, column after: there are several jobs 'a'"),
+        ("a,0,5,1,b\nb,0,5,1,a\nc,0,5,1,\n", "c", "the first is line 2, column after: it never starts: a after b after a"),
+        ("a,0,5,1,b\nb,0,5,99,\nc,0,5,1,\n", "c", "the first is line 2, column after: there is no job 'b'"),
+        ('a,0,5,1,\n"b,0,5,1,\nc,0,5,1,\n', "ac", "line 3: a quote opens in it, and none closes it"),
+        ('a,0,5,1,\n"b\nc",0,5,1,\nd,0,5\n', "ab\nc", "line 5: it has 3 columns, the heading 5"),
+    ],
+)  # fmt: skip
+def test_jobs_that_never_start_and_lines_that_cannot_be_used(tmp_path: Path, lines: str, left: str, told: str) -> None:
+    """Others are read; who comes after a line that is left out is left out, too."""
+    found = read_history(write(tmp_path, "name,submit,duration,devices,after\n" + lines), TWO)
+    assert "".join(job.name for job in found.jobs) == left
+    assert told in next(iter(found.left_out))
 
 
 @pytest.mark.parametrize(
@@ -120,8 +135,10 @@ def test_jobs_come_after_others(tmp_path: Path) -> None:
 def test_other_things_than_text(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_bytes(b"submit,duration,devices\n\xff\xfe\x00,1,1\n")
-    with pytest.raises(UnknownHistory):
+    with pytest.raises(BadHistory):
         read_history(path, TWO)
+    path.write_bytes(b"submit,duration,devices,name\n0,1,1,M\xfcller\n")
+    assert len(read_history(path, TWO).jobs) == 1
     path.write_text("submit,duration,devices\n0,\0,1\n")
     with pytest.raises(BadHistory):
         read_history(path, TWO)
@@ -157,9 +174,10 @@ def test_sacct(tmp_path: Path) -> None:
     assert first.run_s("a100") == ((26 * 60) + 3) * 60 + 4
     assert (second.name, second.kinds, second.devices, second.submit_s) == ("20", ("a100", "v100"), 4, 1800.0)
     assert found.left_out == {"lines are steps of jobs": 1, "jobs have no GPU": 1, "jobs never ran": 1}
-    bad = SACCT.replace("00:10:00", "ten minutes")
-    with pytest.raises(BadHistory, match="line 4 .*column Elapsed: 'ten minutes' is no time as Slurm writes it"):
-        read_history(write(tmp_path, bad), TWO)
+    assert (first.completed, second.completed, found.not_completed) == (True, False, {"TIMEOUT": 1})
+    read = read_history(write(tmp_path, SACCT.replace("|05:00|", "|five|")), TWO)
+    told = "lines cannot be used (line 6, column Elapsed: 'five' is no time as Slurm writes it ([days-]hours:minutes:seconds))"
+    assert [job.name for job in read.jobs] == ["17"] and read.left_out[told] == 1
 
 
 RATES = {"v100": {"('LM (batch size 10)', 1)": {"null": 2.0}, "('LM (batch size 80)', 1)": {"null": 1.0}}, "k80": {}}

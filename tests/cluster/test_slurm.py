@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
+from bricolage.cluster.history.records import NO_HISTORY, JobHistory
 from bricolage.cluster.run_times import advised_limit_s, run_time
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
 from bricolage.cluster.slurm.changes import Levers, apply, changes, restored
@@ -26,6 +27,7 @@ from bricolage.errors import (
     SlurmTooOld,
     SlurmUnavailable,
 )
+from tests.cluster.making import job as past_job
 
 NOW = 1_800_000_000.0
 NODES: list[Any] = [
@@ -70,7 +72,7 @@ def queue(*rows: dict[str, Any], nodes: Sequence[Any] = NODES) -> SlurmQueue:
 
 
 def advised(found: SlurmQueue, policy: str = "fifo", **options: Any) -> SlurmAdvice:
-    return advise(found, named(policy), learnt(found, ()), AdviceOptions(**options))
+    return advise(found, named(policy), learnt(found, NO_HISTORY), AdviceOptions(**options))
 
 
 def test_both_shapes_are_read_alike() -> None:
@@ -161,6 +163,36 @@ def test_limits_from_history() -> None:
         "those that took longer, cut at its limit"
     )
     assert run_time(rolling, "ann", "train", 1, 3000.0, math.inf).seconds == 6000.0
+
+
+@pytest.mark.parametrize(
+    "state", ["FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "SUSPENDED"]
+)
+def test_what_did_not_complete_lowers_no_limit(state: str) -> None:
+    """Neither alone, nor where it lasted longer than what the others allow; and it is told."""
+    others = [done(number, 7, job_state=state) for number in (1, 2, 3)]
+    (mine,) = [one for one in advised(queue(row(9), *others)).jobs if one.job == "9"]
+    assert (mine.advised_limit_s, mine.limit_s, mine.run_s) == (36000.0, 36000.0, 3600.0)
+    assert mine.because == "no history: an hour, or its limit; 3 runs of ann's train did not complete"
+    quick = [done(number, 600) for number in (4, 5, 6)]
+    (mine,) = [one for one in advised(queue(row(9), *quick)).jobs if one.job == "9"]
+    assert mine.advised_limit_s == 1320.0
+    long = done(7, 3000, job_state=state)
+    (mine,) = [one for one in advised(queue(row(9), *quick, long)).jobs if one.job == "9"]
+    assert mine.advised_limit_s == 36000.0 and mine.because.endswith("; 1 run of ann's train did not complete")
+
+
+def test_runs_count_once_and_components_wait_together() -> None:
+    """Accounting and the controller both know a task of an array; a heterogeneous job is not ordered component by component."""
+    task = done(21, 600, array_job_id=17, array_task_id=3)
+    het = {"het_job_id": {"set": True, "infinite": False, "number": 30}}
+    parts = [row(30 + n, het_job_offset=n, **het) for n in range(2)] + [running(40, 50, **het)]
+    found = queue(task, *parts, row(9))
+    past = JobHistory((past_job(0, 0.0, 600.0, name="17_3"),), {"jobs have no GPU": 2}, "sacct")
+    assert sum(len(runs) for names in learnt(found, past).known.values() for runs in names.values()) == 1
+    advice = advised(found)
+    assert {one.job for one in advice.jobs} == {"9", "40"}
+    assert advice.left_out == {"jobs are components of heterogeneous ones": 2}
 
 
 @settings(max_examples=200, deadline=None)

@@ -115,10 +115,10 @@ def test_advise_apply_watch_restore(slurm: LocalSlurm) -> None:
     assert "bricolage" not in slurm.call("squeue", shown)
 
 
-HISTORY = """JobID|JobName|User|Submit|Elapsed|AllocTRES
-1|short|{user}|2024-03-01T12:00:00|00:00:10|gres/gpu=4
-2|middle|{user}|2024-03-01T12:00:00|00:01:00|gres/gpu=4
-3|long|{user}|2024-03-01T12:00:00|00:05:00|gres/gpu=4
+HISTORY = """JobID|JobName|User|Submit|Elapsed|State|AllocTRES
+1|short|{user}|2024-03-01T12:00:00|00:00:10|COMPLETED|gres/gpu=4
+2|middle|{user}|2024-03-01T12:00:00|00:01:00|COMPLETED|gres/gpu=4
+3|long|{user}|2024-03-01T12:00:00|00:05:00|COMPLETED|gres/gpu=4
 """
 
 

@@ -182,6 +182,25 @@ def test_changed_weights_are_seen_and_decided_again(monkeypatch: pytest.MonkeyPa
         close(fast(x), model(x))
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_changes_without_a_version_are_seen(monkeypatch: pytest.MonkeyPatch, inference: bool) -> None:
+    """Rows in the middle, through `.data` and a NumPy view, or of weights that have no version."""
+    always(monkeypatch)
+    with torch.inference_mode(inference):
+        model, x = Network().eval(), torch.randn(64, 256)
+    with torch.inference_mode():
+        fast = compiled(model)
+        close(fast(x), model(x))
+        assert decided(only())
+        model.first.weight.data[100:120] *= -2.0
+        close(fast(x), model(x))
+        model.norm.bias.data[4] = 7.0
+        close(fast(x), model(x))
+    model.second.weight.detach().numpy()[30] = 0.5
+    with torch.inference_mode():
+        close(fast(x), model(x))
+
+
 def test_what_wants_gradients_is_left_to_pytorch() -> None:
     model, x = Network(), torch.randn(64, 256)
     compiled(model)(x).sum().backward()

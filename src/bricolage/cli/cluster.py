@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,8 +108,10 @@ def replay(
 
     output.check_writable(out)
     spec, found = _read(history, cluster, (rates, profiles), form)
-    _check_why(why, found)
-    compared = _compared(found, spec, policy, (error, _rate_error(rate_error, rates, spec)), seeds, why, fitted=fitted)
+    asked = _asked(why, found)
+    off = error, _rate_error(rate_error, rates, spec)
+    compared = _compared(found, spec, policy, off, seeds, list(dict.fromkeys(asked.values())), fitted=fitted)
+    compared = _named_as_asked(compared, asked)
     if out is not None:
         from bricolage.report.cluster import Whole, cluster_page
 
@@ -119,7 +122,7 @@ def replay(
 
         output.show_json(encode(compared))
         return
-    _show(compared, None, bool(why))
+    _show(compared, None, bool(asked))
 
 
 @app.command()
@@ -168,6 +171,7 @@ def whatif(
     changed = with_changes(spec, found.jobs, add or (), quota or (), restart, round_)
     # Jobs of which only run times are known run on the new kinds, too.
     jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
+    _same_jobs(found, jobs_after)
     for word in weight or ():
         jobs_after = replace(jobs_after, jobs=weighed(jobs_after.jobs, word))
     off = error, _rate_error(rate_error, rates, spec)
@@ -225,11 +229,47 @@ def _rate_error(given: float | None, rates: Path | None, spec: ClusterSpec) -> f
     return found
 
 
-def _check_why(why: list[str] | None, found: JobHistory) -> None:
+def _asked(why: list[str] | None, found: JobHistory) -> dict[str, str]:
+    """By each name that is asked about, the name of the job: a component of a heterogeneous job is part of one."""
+    from bricolage.cli import output
+
     names = {job.name for job in found.jobs}
+    asked = {}
     for name in why or ():
-        if name not in names:
+        job = found.components.get(name, name)
+        if not job:
+            output.note(f"{name} is left out: it cannot start together with the other components of its job")
+        elif job not in names:
             raise errors.BadOption(option="--why", value=name, advice="Give the name of a job of the history")
+        else:
+            asked[name] = job
+    return asked
+
+
+def _named_as_asked(compared: ClusterComparison, asked: Mapping[str, str]) -> ClusterComparison:
+    """Says of each name that was asked about why it waited."""
+    if all(name == job for name, job in asked.items()):
+        return compared
+    results = tuple(
+        replace(
+            one,
+            waits=tuple(
+                replace(waited, job=name) for name, job in asked.items() for waited in one.waits if waited.job == job
+            ),
+        )
+        for one in compared.results
+    )
+    return replace(compared, results=results)
+
+
+def _same_jobs(before: JobHistory, after: JobHistory) -> None:
+    """A change is judged on the same jobs.
+
+    Raises:
+        BadHistory: a line that can be used before the change cannot be used after it.
+    """
+    if len(after.jobs) < len(before.jobs) and after.odd.count > before.odd.count and after.odd.first is not None:
+        raise after.odd.first
 
 
 def _compared(
@@ -253,7 +293,7 @@ def _compared(
         fitted=fitted,
         seeds=seeds,
         why=why or (),
-        left_out=found.left_out,
+        history=found,
         told=lambda name: _log.info("replaying under %s", name),
     )
 

@@ -117,7 +117,8 @@ def _write(path: Path, name: str, found: list[JobOnDevices]) -> None:
 
 
 def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int) -> RunTime:
-    from bricolage.cluster.estimates import Rolling, program
+    from bricolage.cli import output
+    from bricolage.cluster.estimates import Rolling
     from bricolage.cluster.history.read import read_history
     from bricolage.cluster.run_times import run_time
 
@@ -125,8 +126,11 @@ def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int
     # Jobs that ended may have been larger than what is there now.
     large = tuple(replace(one, nodes=1 << 10, devices=1 << 12, cpus=None, host_gb=None) for one in spec.group)
     once = replace(spec, group=large, failure=())
-    for job in read_history(history, once).jobs:
-        rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+    past = read_history(history, once)
+    for job in (*past.jobs, *past.unfinished):
+        rolling.learn_from(job, job.kinds[0])
+    for reason, count in past.no_lengths().items():
+        output.note(f"{count} {reason}: no run time is learnt from them")
     return run_time(rolling, user, name, devices, 0.0, math.inf)
 
 
@@ -157,6 +161,10 @@ def _show_length(found: RunTime, as_json: bool) -> None:
     alike = "all users, since its user has none" if found.likeness == "nothing" else f"the same {found.likeness}"
     print(f"{span(found.seconds)}, the mean of {words.count(found.all_runs, 'job')} of {alike}")
     print(f"Eight of ten of them took between {low} and {high}")
+    if found.cut_runs:
+        output.note(
+            f"{words.count(found.cut_runs, 'run')} of this user and name did not complete, and took as long at least"
+        )
 
 
 def _show(found: list[JobOnDevices]) -> None:

@@ -51,6 +51,7 @@ def outlook(
     The history is replayed under the policy up to that time. From there on lengths are those of the history, believed to
     be off by --error; as many jobs as were submitted before are expected to come in as long a time again.
     """
+    from bricolage.cli import output
     from bricolage.cluster.catalogue import named
     from bricolage.cluster.history.rates import read_rates
     from bricolage.cluster.history.read import read_history
@@ -59,15 +60,18 @@ def outlook(
     from bricolage.cluster.prospects import Doubt, prospects, scene_of
 
     spec, entry = read_cluster(cluster), named(policy)
-    jobs = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds)).jobs
+    read = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds))
+    jobs = read.jobs
+    for told in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
+        output.note(told)
     if reason := entry.refuses(jobs, spec):
         raise errors.PolicyRefuses(name=policy, reason=reason)
     scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
-    asked = _asked([one.name for one in scene.jobs], job or [], at)
+    wanted = [read.components.get(name) or name for name in job or []]
+    asked = _asked([one.name for one in scene.jobs], wanted, at)
     past = [one for one in jobs if one.submit_s <= at]
     found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
     if as_json:
-        from bricolage.cli import output
         from bricolage.codec import encode
 
         output.show_json(encode(tuple(found)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bricolage.cluster.catalogue import MOST_IN_ROUNDS, POLICIES, PolicyEntry, named
+from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
@@ -59,6 +60,10 @@ class ClusterComparison:
     seeds: int
     left_out: Mapping[str, int]
     """Lines of the history without a job, by the reason."""
+    not_completed: Mapping[str, int]
+    """Jobs of the history that did not complete, by their state."""
+    notes: tuple[str, ...]
+    """What a reader has to know of the history."""
     refused: Mapping[str, str]
     """Policies that cannot serve it, and why."""
     span_s: float
@@ -101,7 +106,7 @@ def compare(
     fitted: bool = False,
     seeds: int = 1,
     why: Sequence[str] = (),
-    left_out: Mapping[str, int] | None = None,
+    history: JobHistory | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> ClusterComparison:
     """Replays a history under each policy.
@@ -115,7 +120,7 @@ def compare(
         fitted: whether policies know of a job's batch sizes only what was fitted from its own running (`fitted.py`).
         seeds: number of draws of these errors.
         why: names of jobs whose waits are explained; by default the longest.
-        left_out: what the reader of the history left out.
+        history: whose jobs they are; it says what was left out.
         told: called with each policy's name before its replay.
 
     Raises:
@@ -137,7 +142,9 @@ def compare(
         error,
         rate_error,
         seeds,
-        left_out or {},
+        {} if history is None else history.left_out,
+        {} if history is None else history.not_completed,
+        () if history is None else tuple(history.notes()),
         refused,
         span,
         results,

@@ -111,6 +111,8 @@ class Rolling(_KnownRates):
     _known: dict[str, dict[str, deque[tuple[int, float]]]] = field(default_factory=dict)
     _latest: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=1024))
     _similar: dict[tuple[str, str], tuple[int, list[str]]] = field(default_factory=dict)
+    _cut: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    """By user and name: how many runs did not complete, and the longest of them."""
     _sum: float = 0.0
     _count: int = 0
 
@@ -151,10 +153,25 @@ class Rolling(_KnownRates):
         return names
 
     def ended(self, state: JobState) -> None:
-        """Its length on its fastest kind is known now."""
-        job = state.job
-        seconds = job.run_s(state.kinds[0])
-        self.learn(job.user, program(job), job.devices, seconds)
+        """Its length on its fastest kind is known now, where it completed."""
+        self.learn_from(state.job, state.kinds[0])
+
+    def learn_from(self, job: TrainingJob, kind: str) -> None:
+        """A job has ended, after its run time on a kind of device."""
+        seconds = job.run_s(kind)
+        if job.completed:
+            self.learn(job.user, program(job), job.devices, seconds)
+        else:
+            self.learn_cut(job.user, program(job), seconds)
+
+    def learn_cut(self, user: str, name: str, seconds: float) -> None:
+        """A run that did not complete took so long: the job takes at least that."""
+        count, longest = self._cut.get((user, name), (0, 0.0))
+        self._cut[user, name] = (count + 1, max(longest, seconds))
+
+    def cut(self, user: str, name: str) -> tuple[int, float]:
+        """How many runs of this user and name did not complete, and the seconds of the longest."""
+        return self._cut.get((user, name), (0, 0.0))
 
     def learn(self, user: str, name: str, devices: int, seconds: float) -> None:
         """A job has taken so long."""

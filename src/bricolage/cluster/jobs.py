@@ -51,6 +51,9 @@ class TrainingJob:
     """What processors and host memory are to it; None: it runs as its history says, with its devices' part of a node."""
     batches: BatchProfile | None = None
     """What it does at other batch sizes; None: it keeps its own."""
+    completed: bool = True
+    """Whether its run time is what its work takes. A run that failed, was cancelled or met its limit is load for as long as it
+    lasted, and says only that the work takes at least so long."""
 
     @property
     def steps(self) -> float:

@@ -42,19 +42,25 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Form:
-    """Types and strides of the results of a graph, as eager returns them."""
+    """Types and strides of the results of a graph, as eager returns them. Under autocast an export may compute in a wider or
+    narrower type than eager; how far that is off is for those to say who compare answers."""
 
     def __init__(self, expected: Outputs) -> None:
         self._complex = [one.is_complex() for one in expected]
+        self._types = [one.dtype if one.is_floating_point() else None for one in expected]
         self._strides = [None if one.is_contiguous() else one.stride() for one in expected]
 
     def __call__(self, found: object) -> Outputs:
         """What an executable returned, in this form."""
-        return tuple(map(_formed, _tuple(found), self._complex, self._strides))
+        return tuple(map(_formed, _tuple(found), self._complex, self._types, self._strides))
 
 
-def _formed(tensor: torch.Tensor, is_complex: bool, stride: tuple[int, ...] | None) -> torch.Tensor:
+def _formed(
+    tensor: torch.Tensor, is_complex: bool, dtype: torch.dtype | None, stride: tuple[int, ...] | None
+) -> torch.Tensor:
     tensor = torch.view_as_complex(tensor) if is_complex else tensor
+    if dtype is not None and tensor.dtype != dtype and tensor.is_floating_point():
+        tensor = tensor.to(dtype)
     return tensor if stride is None else _strided(tensor, stride)
 
 

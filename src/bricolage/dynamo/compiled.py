@@ -131,10 +131,12 @@ class CompiledGraph:
         """Decides the graph with these weights, for these inputs.
 
         Raises:
-            LeftToPyTorch: eager is as fast, or the answers differ.
+            LeftToPyTorch: eager is as fast, the answers differ, or changes of the weights could not be seen in time.
             and as `optimize`.
         """
         start = time.monotonic()
+        key = tuple(map(id, weights))
+        before = Weights(weights, lambda: self._decided.pop(key, None))
         eager = timed(lambda: self._module(*args), _RUNS, _WARMING)
         alone = time_in_turns({"eager": eager}, 7, least=3, seconds=_RACING_S / 4)
         eager_ms = alone.latency("eager").median_ms
@@ -170,9 +172,8 @@ class CompiledGraph:
             kept = by_learnt_costs(case, eager_ms, start + budget)
         else:
             kept = by_measuring(case, self._replan, self._provisional)
-        key = tuple(map(id, weights))
-        gone = Weights(weights, lambda: self._decided.pop(key, None))
-        return _Decided(gone, kept, time.monotonic() - start, gains[-1])
+        before.watch(weights, gains[-1])
+        return _Decided(before, kept, time.monotonic() - start, gains[-1])
 
     def _changed(self, known: _Decided, weights: Sequence[torch.Tensor], args: Sequence[Any]) -> Any:
         """With other weights than it was decided with. Whether they are still being trained is unknown, so eager runs

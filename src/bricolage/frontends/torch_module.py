@@ -17,6 +17,7 @@ import onnx_ir as ir
 from bricolage import telemetry
 from bricolage.errors import BadTorchModel, MissingLibrary
 from bricolage.frontends.clean import clean
+from bricolage.frontends.mixed_types import unify_types
 from bricolage.frontends.torch_translations import translations
 from bricolage.frontends.upgrade import TARGET
 
@@ -88,6 +89,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     _refuse_writes(program.exported_program)
     model = program.model
     _keep_arrays(model)
+    unify_types(model)
     _name_outputs(model, _output_names(program.exported_program))
     return clean(model)
 

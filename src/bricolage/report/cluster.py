@@ -64,7 +64,7 @@ def _cells(one: PolicyResult, old: Mapping[str, float], count: int, changed: boo
 
 def notes(found: ClusterComparison) -> list[str]:
     """What the figures leave out."""
-    told = [f"{count} {reason}: left out" for reason, count in found.left_out.items()]
+    told = [f"{count} {reason}: left out" for reason, count in found.left_out.items()] + list(found.notes)
     return told + [f"{name} is not shown: {reason}" for name, reason in found.refused.items()]
 
 

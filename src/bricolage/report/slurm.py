@@ -62,9 +62,11 @@ def notes(advice: SlurmAdvice) -> list[str]:
     """What a reader has to know of the table."""
     found = [f"{count} {reason}" for reason, count in advice.left_out.items()]
     found = [f"left out: {'; '.join(found)}"] if found else []
+    past = [f"{count} {reason}" for reason, count in advice.past_left_out.items()]
+    found += [f"of the past, no run time is learnt from: {'; '.join(past)}"] if past else []
     if len(advice.jobs) > SHOWN:
         found.append(f"{len(advice.jobs) - SHOWN} more jobs are in the JSON (--json)")
     found.append(
-        f"predictions go by {words.count(advice.known_runs, 'past run')}; ranges hold eight of ten draws of them"
+        f"predictions go by {words.count(advice.known_runs, 'past run')} that completed; ranges hold eight of ten draws of them"
     )
     return found

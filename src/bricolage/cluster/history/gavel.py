@@ -17,12 +17,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from bricolage.cluster.history.batch_growth import grown_phases
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import NO_RATE, JobHistory, Record, checked, history, room
+from bricolage.cluster.history.records import NO_RATE, JobHistory, OddLines, Record, checked, history, room, taken
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import RatesNeeded
@@ -53,12 +54,12 @@ def is_gavel(line: str) -> bool:
     return line.count("\t") + 1 in _COLUMNS
 
 
-def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable | None) -> JobHistory:
+def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable | None, odd: OddLines) -> JobHistory:
     """Jobs of such a trace.
 
     Raises:
         RatesNeeded: no rates are given.
-        BadHistory: a line is wrong.
+        BadHistory: no line can be used.
     """
     if rates is None:
         raise RatesNeeded(path=path)
@@ -70,21 +71,23 @@ def read_gavel(path: Path, file: TextIO, cluster: ClusterSpec, rates: RateTable 
         parts = line.rstrip("\r\n").split("\t")
         record = Record(path, number, dict(zip(_COLUMNS.get(len(parts), ()), parts, strict=False)))
         if not record.values:
-            raise record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12")
-        found = _job(record, cluster, rates, number)
-        if found is None:
-            left_out[NO_RATE] += 1
-        else:
+            odd.add(record.error(f"it has {len(parts)} fields; Gavel's traces have 7, 9 or 10, Shockwave's 12"))
+            continue
+        found = taken(odd, partial(_job, record, cluster, rates, number, left_out))
+        if found is not None:
             room(record, len(jobs))
-            jobs.append(checked(record, found, cluster, "scale"))
-    return history(path, jobs, left_out, "gavel")
+            jobs.append(found)
+    return history(path, jobs, left_out, "gavel", odd)
 
 
-def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) -> TrainingJob | None:
+def _job(
+    record: Record, cluster: ClusterSpec, rates: RateTable, number: int, left_out: Counter[str]
+) -> TrainingJob | None:
     devices, kind = record.whole("scale"), record.text("type")
     steps = record.number("steps", least=1e-9, most=1e15)
     found = {one: rate for one, rate in rates.of(kind, devices).items() if one in cluster.kinds}
     if not found:
+        left_out[NO_RATE] += 1
         return None
     mode = record.text("mode", "static")
     if mode not in ("static", "accordion", "gns"):
@@ -102,7 +105,7 @@ def _job(record: Record, cluster: ClusterSpec, rates: RateTable, number: int) ->
         weight=record.number("weight", 1.0, 1e-6, 1e6),
         together=rates.together(kind, devices),
     )
-    if slo <= 0:
-        return job
-    due = arrival + slo * job.run_s(job.kinds[0])
-    return replace(job, deadline_s=min(due, math.inf))
+    if slo > 0:
+        due = arrival + slo * job.run_s(job.kinds[0])
+        job = replace(job, deadline_s=min(due, math.inf))
+    return checked(record, job, cluster, "scale")

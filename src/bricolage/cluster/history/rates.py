@@ -20,7 +20,7 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.cluster.completion import completed
-from bricolage.cluster.history.records import Record, records
+from bricolage.cluster.history.records import OddLines, Record, records
 from bricolage.codec import DecodeError, parse
 from bricolage.errors import BadHistory, MissingFile, UnknownHistory
 
@@ -128,7 +128,7 @@ def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
         with path.open(encoding="utf-8", newline="") as file:
             kept = [
                 [record.text(head, "") for head in _HEADS]
-                for record in records(path, file, ",")
+                for record in records(path, file, ",", OddLines())
                 if record.text("kind") != kind
             ]
     made = [[kind, one.device, str(one.devices), *(f"{v:.6g}" for v in one.steps_per_s), ""] for one in rows]
@@ -183,8 +183,9 @@ def _table(
     path: Path, pairs: dict[tuple[str, int], dict[str, dict[str, float]]], spreads: list[float]
 ) -> dict[tuple[str, int], dict[str, float]]:
     found: dict[tuple[str, int], dict[str, float]] = {}
+    odd = OddLines()
     with path.open(encoding="utf-8", newline="") as file:
-        for record in records(path, file, ","):
+        for record in records(path, file, ",", odd):
             key, device, other = (
                 (record.text("kind"), record.whole("devices")),
                 record.text("device"),
@@ -200,22 +201,35 @@ def _table(
                     raise record.error(f"{rate:g} is not between low, {low:g}, and high, {high:g}", "steps_per_s")
                 if high > low:
                     spreads.append(math.log(high / low) / _WIDTH)
+    _refuse(odd)
     return found
+
+
+def _refuse(odd: OddLines) -> None:
+    """Of rates no line is left out: a job without its rate would be left out with it.
+
+    Raises:
+        BadHistory: a line is none of the table's.
+    """
+    if odd.first is not None:
+        raise odd.first
 
 
 def _curves(path: Path, kinds: list[str]) -> dict[tuple[str, int], dict[str, float]]:
     if len(kinds) != 1:
         raise UnknownHistory(path=path, reason=f"curves are of one kind of devices, and the cluster has {len(kinds)}")
     found: dict[tuple[str, int], dict[str, float]] = {}
+    odd = OddLines()
     for file in sorted(path.glob("*.csv")):
         with file.open(encoding="utf-8", newline="") as text:
-            for record in records(file, text, ","):
+            for record in records(file, text, ",", odd):
                 batch = record.whole("global_batch_size", most=1 << 40)
                 for column in record.values:
                     if column != "global_batch_size":
                         rate = _curve_rate(record, column)
                         if rate:
                             found[f"{file.stem} (batch size {batch})", int(column)] = {kinds[0]: rate}
+    _refuse(odd)
     return found
 
 

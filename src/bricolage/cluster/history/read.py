@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bricolage.cluster.history.gavel import is_gavel, read_gavel
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import JobHistory, records
+from bricolage.cluster.history.records import JobHistory, OddLines, records
 from bricolage.cluster.history.slurm import NEEDED, read_sacct
 from bricolage.cluster.history.tables import TABLES, read_table
 from bricolage.cluster.machines import ClusterSpec
@@ -16,7 +16,7 @@ FORMATS = ("auto", "table", "sacct", "gavel", "elasticflow", "tiresias", "helios
 
 
 def read_history(path: Path, cluster: ClusterSpec, rates: RateTable | None = None, form: str = "auto") -> JobHistory:
-    """The jobs of a history, for a cluster.
+    """The jobs of a history, for a cluster. A line that cannot be used is left out, and counted.
 
     Args:
         path: of the file.
@@ -27,25 +27,26 @@ def read_history(path: Path, cluster: ClusterSpec, rates: RateTable | None = Non
     Raises:
         MissingFile: there is no such file.
         UnknownHistory: it is in no known format, or holds no job.
-        BadHistory: a line is wrong.
+        BadHistory: no line can be used, and this is the first; or there are more jobs than a replay takes.
         RatesNeeded: the format needs rates.
     """
     if not path.is_file():
         raise MissingFile(path=path)
+    odd = OddLines()
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:  # names of jobs may be in any
             first = file.readline(1 << 16).rstrip("\r\n")
             file.seek(0)
             if form == "gavel" or (form == "auto" and is_gavel(first)):
-                return read_gavel(path, file, cluster, rates)
+                return read_gavel(path, file, cluster, rates, odd)
             delimiter = "|" if "|" in first else ","
             heads = [head.strip() for head in first.split(delimiter)]
             if form in ("auto", "sacct") and set(NEEDED) <= set(heads):
-                return read_sacct(path, records(path, file, delimiter), cluster)
+                return read_sacct(path, records(path, file, delimiter, odd), cluster, odd)
             fitting = [one for one in TABLES if form in ("auto", one.name) and one.fits(heads)]
             if fitting:
-                return read_table(path, records(path, file, delimiter), fitting[0], cluster, rates)
-    except (OSError, UnicodeDecodeError) as error:
+                return read_table(path, records(path, file, delimiter, odd), fitting[0], cluster, rates, odd)
+    except OSError as error:
         raise UnknownHistory(path=path, reason=f"it cannot be read ({error})") from error
     wanted = "" if form == "auto" else f" of format {form}"
     raise UnknownHistory(path=path, reason=f"its first line is no heading{wanted}: '{first[:200]}'")

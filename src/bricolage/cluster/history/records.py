@@ -1,15 +1,16 @@
-"""Lines of a history with their columns; what is wrong with one is told with line and column."""
+"""Lines of a history with their columns. A line that cannot be used is left out and counted; the first is told with its column."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
@@ -21,11 +22,37 @@ _LOOK = 1 << 16
 """Jobs between two looks at the memory."""
 _JOB_BYTES = 700
 """That a replay adds to a job that was read, at least: its state, its events and its stay."""
-_SPANS = (("start_time", "end_time"), ("Start", "End"), ("start", "end"))
 NO_RATE = "jobs have no rate on their number of devices of the cluster's kinds"
+NOT_OVER = "jobs are not over: they wait, run or are suspended"
 _MOST_S = 1e10
 _LONGEST = 1 << 16
 """Letters of a line."""
+
+
+_MOST_JOINED = 64
+"""Lines that one quoted cell of a table may go on over."""
+
+
+@dataclass
+class OddLines:
+    """Lines of a history that cannot be used."""
+
+    count: int = 0
+    first: BadHistory | None = None
+
+    def add(self, error: BadHistory) -> None:
+        """One more."""
+        self.count += 1
+        if self.first is None or int(str(error.facts["line"])) < int(str(self.first.facts["line"])):
+            self.first = error
+
+    def counted(self) -> dict[str, int]:
+        """By the reason, as `JobHistory.left_out` has it: the first line is named."""
+        if self.first is None:
+            return {}
+        facts = self.first.facts
+        where = f"line {facts['line']}{facts['column']}: {facts['reason']}"
+        return {f"lines cannot be used ({'' if self.count == 1 else 'the first is '}{where})": self.count}
 
 
 @dataclass(frozen=True)
@@ -35,6 +62,39 @@ class JobHistory:
     jobs: tuple[TrainingJob, ...]
     left_out: Mapping[str, int]
     format: str
+    not_completed: Mapping[str, int] = field(default_factory=dict)
+    """How many of `jobs` did not complete, by their state: they are load, and say only that their work takes at least so long."""
+    unfinished: tuple[TrainingJob, ...] = ()
+    """Runs that are not among `jobs`, since they are not over or were begun anew: their work takes at least so long. Their
+    submissions are as the file has them."""
+    components: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a component of a heterogeneous job: the name of the job; empty where it is left out."""
+    odd: OddLines = field(default_factory=OddLines)
+
+    def no_lengths(self) -> dict[str, int]:
+        """How many lines and runs say nothing of how long jobs take, by the reason."""
+        cut = {f"runs did not complete ({state})": count for state, count in self.not_completed.items()}
+        return {**self.left_out, **cut}
+
+    def notes(self) -> list[str]:
+        """What a reader has to know of the jobs, in sentences."""
+        told = []
+        if self.not_completed:
+            states = ", ".join(f"{count} {state}" for state, count in self.not_completed.items())
+            told.append(
+                f"{sum(self.not_completed.values())} of {len(self.jobs)} jobs did not complete ({states}): they hold devices "
+                "as long as they did, and no run time is learnt from them"
+            )
+        joined = Counter(job for job in self.components.values() if job)
+        if joined:
+            told.append(
+                f"{len(joined)} heterogeneous jobs: each is one gang of its {' or '.join(map(str, sorted(set(joined.values()))))} "
+                "components, which start together"
+            )
+        return told
+
+
+NO_HISTORY = JobHistory((), {}, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +155,85 @@ def _speeds(cluster: ClusterSpec) -> Mapping[str, float]:
     return {one: cluster.speed(one) for one in cluster.kinds}
 
 
-def records(path: Path, file: TextIO, delimiter: str) -> Iterator[Record]:
-    """The lines below a heading."""
-    rows = csv.reader(
-        _short(path, file), delimiter=delimiter, quoting=csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL
-    )
-    heads = [head.strip() for head in next(rows, [])]
+def records(path: Path, file: TextIO, delimiter: str, odd: OddLines) -> Iterator[Record]:
+    """The lines below a heading; those that are no lines of its columns are odd.
+
+    Raises:
+        BadHistory: the heading names a column twice.
+    """
+    rows = _rows(path, _short(path, file, odd), delimiter, odd)
+    heads = [head.strip() for head in next(rows, (1, []))[1]]
     if len(set(heads)) < len(heads):
         twice = next(head for head in heads if heads.count(head) > 1)
         raise BadHistory(path=path, line=1, column="", reason=f"column '{twice}' is there twice")
-    for row in rows:
+    for number, row in rows:
         if not any(row):
             continue
         if len(row) != len(heads):
-            raise BadHistory(
-                path=path, line=rows.line_num, column="", reason=f"it has {len(row)} columns, the heading {len(heads)}"
-            )
-        yield Record(path, rows.line_num, dict(zip(heads, row, strict=True)))
+            reason = f"it has {len(row)} columns, the heading {len(heads)}"
+            odd.add(BadHistory(path=path, line=number, column="", reason=reason))
+            continue
+        yield Record(path, number, dict(zip(heads, row, strict=True)))
 
 
-def _short(path: Path, file: TextIO) -> Iterator[str]:
+def _rows(
+    path: Path, lines: Iterator[tuple[int, str]], delimiter: str, odd: OddLines
+) -> Iterator[tuple[int, list[str]]]:
+    """Cells, with the number of their first line. A quote that opens and never closes costs its line, not all behind it."""
+    ahead: deque[tuple[int, str]] = deque()
+
+    def following() -> tuple[int, str] | None:
+        return ahead.popleft() if ahead else next(lines, None)
+
+    while (line := following()) is not None:
+        number, text = line
+        if delimiter == "|" or '"' not in text:
+            yield number, text.rstrip("\r\n").split(delimiter)
+            continue
+        taken = [line]
+        while (row := _cells([one for _, one in taken], delimiter)) is None and len(taken) < _MOST_JOINED:
+            if (more := following()) is None:
+                break
+            taken.append(more)
+        if row is None:
+            ahead.extendleft(reversed(taken[1:]))
+            odd.add(BadHistory(path=path, line=number, column="", reason="a quote opens in it, and none closes it"))
+            continue
+        yield number, row
+
+
+def _cells(lines: list[str], delimiter: str) -> list[str] | None:
+    """None where a quoted cell goes on behind them."""
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            return None
+        rows = list(csv.reader(lines, delimiter=delimiter))  # a letter behind a closing quote: read as it stands
+    return rows[0] if rows else []
+
+
+def _short(path: Path, file: TextIO, odd: OddLines) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(file, 1):
         if len(line) > _LONGEST or "\0" in line:
-            raise BadHistory(path=path, line=number, column="", reason="it is no line of text")
-        yield line
+            odd.add(BadHistory(path=path, line=number, column="", reason="it is no line of text"))
+            continue
+        yield number, line
+
+
+def taken(odd: OddLines, read: Callable[[], TrainingJob | None]) -> TrainingJob | None:
+    """The job that `read` makes of a line; None where it holds none, or cannot be used."""
+    try:
+        return read()
+    except BadHistory as error:
+        odd.add(error)
+        return None
+
+
+def fits(job: TrainingJob, cluster: ClusterSpec) -> bool:
+    """Whether some kind of device that a job can use has room for its gang."""
+    capacity = _capacity(cluster)
+    return any(job.devices <= capacity.get(kind, 0) for kind, rate in job.phases[0].rates.items() if rate > 0.0)
 
 
 def checked(record: Record, job: TrainingJob, cluster: ClusterSpec, column: str) -> TrainingJob:
@@ -131,21 +246,12 @@ def checked(record: Record, job: TrainingJob, cluster: ClusterSpec, column: str)
         column: that says how many devices it needs.
 
     Raises:
-        BadHistory: its gang fits on no kind of device that it can use, or it ends before it starts.
+        BadHistory: its gang fits on no kind of device that it can use.
     """
-    capacity = _capacity(cluster)
-    if all(job.devices > capacity.get(kind, 0) for kind, rate in job.phases[0].rates.items() if rate > 0.0):
+    if not fits(job, cluster):
+        capacity = _capacity(cluster)
         there = ", ".join(f"{capacity.get(kind, 0)} {kind}" for kind in job.kinds)
         raise record.error(f"its gang of {job.devices} fits nowhere: there are {there}", column)
-    for start, end in _SPANS:
-        if end not in record.values or start not in record.values:
-            continue
-        try:
-            ended = record.time(end) < record.time(start)
-        except BadHistory:  # nothing else is read from these columns: they may be missing, or hold words
-            continue
-        if ended:
-            raise record.error(f"it ends before it starts, at {record.text(start)}", end)
     return job
 
 
@@ -171,13 +277,19 @@ def timed_phases(record: Record, seconds: float, cluster: ClusterSpec, kind: str
     return (WorkPhase(seconds, {kind: 1.0}),)
 
 
-def history(path: Path, jobs: list[TrainingJob], left_out: Mapping[str, int], name: str) -> JobHistory:
-    """In order, with times from the first submission.
+def history(
+    path: Path, jobs: list[TrainingJob], left_out: Mapping[str, int], name: str, odd: OddLines, **more: Any
+) -> JobHistory:
+    """In order, with times from the first submission. `more` are further fields of the history.
 
     Raises:
+        BadHistory: there are no jobs, and a line cannot be used.
         UnknownHistory: there are no jobs.
     """
+    left_out = {**left_out, **odd.counted()}
     if not jobs:
+        if odd.first is not None:
+            raise odd.first
         told = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise UnknownHistory(path=path, reason=f"it holds no job{f' ({told})' if told else ''}")
     first = min(job.submit_s for job in jobs)
@@ -187,4 +299,4 @@ def history(path: Path, jobs: list[TrainingJob], left_out: Mapping[str, int], na
     last = jobs[-1].submit_s
     if last > _MOST_S or not math.isfinite(last):
         raise UnknownHistory(path=path, reason=f"its submissions are {last:.3g} s apart; a clock has jumped")
-    return JobHistory(tuple(jobs), left_out, name)
+    return JobHistory(tuple(jobs), left_out, name, odd=odd, **more)

@@ -2,11 +2,13 @@
 
 | format | columns that it is known by |
 |---|---|
-| table | `submit, duration, devices`; also `name, user, kind, queue, device, deadline, weight, limit, after` |
+| table | `submit, duration, devices`; also `name, user, kind, queue, device, deadline, weight, limit, after, state` |
 | elasticflow | `submit_time, iteration, model_name, ddl, batch_size, num_gpu, duration` |
 | tiresias | `job_id, num_gpu, submit_time, iterations, model_name, duration` |
 | helios | `job_id, user, vc, gpu_num, state, submit_time, duration` |
 | philly | `submit_time, duration, num_gpus`, or Sia's `time, duration, num_gpus, vc` |
+
+Where a table has no states, what ran is taken to have completed.
 """
 
 from __future__ import annotations
@@ -14,12 +16,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from sys import intern
 
 from bricolage.cluster.history.rates import RateTable
-from bricolage.cluster.history.records import NO_RATE, JobHistory, Record, checked, history, room, timed_phases
+from bricolage.cluster.history.records import (
+    NO_RATE,
+    NOT_OVER,
+    JobHistory,
+    OddLines,
+    Record,
+    checked,
+    history,
+    room,
+    taken,
+    timed_phases,
+)  # fmt: skip
+from bricolage.cluster.history.states import ending, state_word
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
 
@@ -41,6 +56,7 @@ class TableFormat:
     weight: str = ""
     limit: str = ""
     after: str = ""
+    state: str = ""
     steps: str = ""
     """For formats whose durations come from a table of rates."""
     batch: str = ""
@@ -60,43 +76,76 @@ TABLES = (
     TableFormat(
         "tiresias", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", known_by=("model_name", "iterations")
     ),
-    TableFormat("helios", "submit_time", "duration", "gpu_num", "job_id", "user", queue="vc", known_by=("state", "vc")),
+    TableFormat(
+        "helios", "submit_time", "duration", "gpu_num", "job_id", "user", queue="vc", state="state", known_by=("state", "vc")
+    ),
     TableFormat("philly", "submit_time", "duration", "num_gpus", "job_id", "user", queue="vc"),
     TableFormat("philly", "time", "duration", "num_gpus", "job_id", queue="vc"),
     TableFormat(
         "table", "submit", "duration", "devices", "name", "user", "kind", "queue", "device", "deadline", "weight", "limit",
-        "after",
+        "after", "state",
     ),
 )  # fmt: skip
 
 
 def read_table(
-    path: Path, lines: Iterable[Record], form: TableFormat, cluster: ClusterSpec, rates: RateTable | None
+    path: Path, lines: Iterable[Record], form: TableFormat, cluster: ClusterSpec, rates: RateTable | None, odd: OddLines
 ) -> JobHistory:
-    """Jobs of a table. Lines without devices (processor jobs) and without run time are left out, and counted.
+    """Jobs of a table. Lines without devices (processor jobs), without run time, of jobs that are not over, and of jobs that come
+    after one that is not there, are left out, and counted.
 
     Raises:
-        BadHistory: a line is wrong.
+        BadHistory: no line can be used.
     """
     jobs: list[TrainingJob] = []
+    unfinished: list[TrainingJob] = []
     left_out: Counter[str] = Counter()
+    states: Counter[str] = Counter()
     waiting: list[tuple[Record, TrainingJob]] = []
     for record in lines:
-        devices = record.whole(form.devices, least=0)
-        seconds = record.number(form.duration)
-        if not devices or not seconds:
-            left_out["lines have no devices" if not devices else "jobs never ran"] += 1
-            continue
-        found = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
+        word = state_word(record.values.get(form.state, "")) if form.state in record.values else "COMPLETED"
+        found = taken(odd, partial(_line, record, form, cluster, rates, ending(word) == "completed", left_out))
         if found is None:
-            left_out[NO_RATE] += 1
-        else:
-            room(record, len(jobs))
-            jobs.append(checked(record, found, cluster, form.devices))
-            if found.after:
-                waiting.append((record, found))
-    _check_order(jobs, waiting, form.after)
-    return history(path, jobs, left_out, form.name)
+            continue
+        if ending(word) == "not over":
+            left_out[NOT_OVER] += 1
+            unfinished.append(found)
+            continue
+        room(record, len(jobs))
+        jobs.append(found)
+        if not found.completed:
+            states[word] += 1
+        if found.after:
+            waiting.append((record, found))
+    never = _never_start(jobs, waiting, form.after, odd)
+    if never:
+        states.subtract(
+            state_word(record.text(form.state)) for record, job in waiting if id(job) in never and not job.completed
+        )
+        jobs = [job for job in jobs if id(job) not in never]
+    return history(path, jobs, left_out, form.name, odd, not_completed=dict(+states), unfinished=tuple(unfinished))
+
+
+def _line(
+    record: Record,
+    form: TableFormat,
+    cluster: ClusterSpec,
+    rates: RateTable | None,
+    completed: bool,
+    left_out: Counter[str],
+) -> TrainingJob | None:
+    """The job of a line; None where it holds none, which is counted."""
+    devices = record.whole(form.devices, least=0)
+    seconds = record.number(form.duration)
+    if not devices or not seconds:
+        left_out["lines have no devices" if not devices else "jobs never ran"] += 1
+        return None
+    found = _job(record, form, cluster, rates, devices, seconds, record.line - 1)
+    if found is None:
+        left_out[NO_RATE] += 1
+        return None
+    found = checked(record, found, cluster, form.devices)
+    return found if completed else replace(found, completed=False)
 
 
 def _job(
@@ -170,30 +219,46 @@ def _rated(
     return (WorkPhase(seconds * found[measured], found),)
 
 
-def _check_order(jobs: Iterable[TrainingJob], waiting: Sequence[tuple[Record, TrainingJob]], column: str) -> None:
-    """Whether jobs that come after others can ever start.
-
-    Raises:
-        BadHistory: one comes after a job that is not there, or that is there twice, or after itself by way of others.
-    """
+def _never_start(
+    jobs: Iterable[TrainingJob], waiting: Sequence[tuple[Record, TrainingJob]], column: str, odd: OddLines
+) -> set[int]:
+    """Jobs that come after others and can never start, by `id`: after a job that is not there, that is there twice, or that comes
+    after them by way of others. Their lines are odd."""
     if not waiting:
-        return
+        return set()
     names = Counter(job.name for job in jobs)
     after = {job.name: job.after for _, job in waiting}
-    for record, job in waiting:
+    over = set(names) - set(after)
+    awaited = [len(job.after) for _, job in waiting]
+    behind: dict[str, list[int]] = {}
+    for number, (_, job) in enumerate(waiting):
         for name in job.after:
-            if names[name] != 1:
-                raise record.error(f"there {'is no job' if not names[name] else 'are several jobs'} '{name}'", column)
-    over: set[str] = set()
-    for record, job in waiting:
-        path = [(job.name, iter(job.after))]
-        while path:
-            before = next((one for one in path[-1][1] if one not in over), None)
-            if before is None:
-                over.add(path.pop()[0])
-                continue
-            circle = [one for one, _ in path]
-            if before in circle:
-                told = " after ".join([*circle[circle.index(before) :], before])
-                raise record.error(f"it never starts: {told}", column)
-            path.append((before, iter(after.get(before, ()))))
+            if names[name] == 1:
+                behind.setdefault(name, []).append(number)
+    ready = list(over)
+    while ready:  # who comes after those alone that are over is over, too
+        for number in behind.get(ready.pop(), ()):
+            awaited[number] -= 1
+            if not awaited[number]:
+                over.add(waiting[number][1].name)
+                ready.append(waiting[number][1].name)
+    left = [one for number, one in enumerate(waiting) if awaited[number]]
+    for record, job in left:
+        odd.add(record.error(_why_never(job, names, after, over), column))
+    return {id(job) for _, job in left}
+
+
+def _why_never(job: TrainingJob, names: Mapping[str, int], after: Mapping[str, Sequence[str]], over: set[str]) -> str:
+    for name in job.after:
+        if names.get(name, 0) != 1:
+            return f"there {'is no job' if not names.get(name) else 'are several jobs'} '{name}'"
+    path = [job.name]
+    while path.count(path[-1]) == 1:
+        before = next((one for one in after.get(path[-1], ()) if one not in over), None)
+        if before is None or names.get(before, 0) != 1:
+            return f"it comes after '{path[-1]}', which never starts"
+        path.append(before)
+    circle = path[path.index(path[-1]) :]
+    if circle[0] == job.name:
+        return f"it never starts: {' after '.join(circle)}"
+    return f"it comes after '{circle[0]}', which never starts"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bricolage.cluster.catalogue import PolicyEntry
-from bricolage.cluster.estimates import Rolling, program
-from bricolage.cluster.jobs import TrainingJob
+from bricolage.cluster.estimates import Rolling
+from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.queued import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.run_times import RunTime, advised_limit_s
@@ -76,19 +76,26 @@ class SlurmAdvice:
     jobs: tuple[JobAdvice, ...]
     """Running ones, then those that wait, in the policy's order."""
     left_out: Mapping[str, int]
+    past_left_out: Mapping[str, int] = field(default_factory=dict)
+    """Of the history: lines and runs that say nothing of how long jobs take, by the reason."""
 
 
-def learnt(queue: SlurmQueue, history: Iterable[TrainingJob]) -> Rolling:
-    """What past jobs took: those of a history, then those that the controller remembers."""
+def learnt(queue: SlurmQueue, history: JobHistory) -> Rolling:
+    """What past jobs took: those of a history, then those that the controller remembers. Runs that did not complete, and those that
+    are not over, took at least so long."""
     rolling = Rolling()
-    seen = set()
-    for job in history:
-        seen.add(job.name)
-        rolling.learn(job.user, program(job), job.devices, job.run_s(job.kinds[0]))
+    for job in (*history.jobs, *history.unfinished):
+        rolling.learn_from(job, job.kinds[0])
+    seen = {job.name for job in history.jobs} | set(history.components)
     for one in queue.jobs:
-        took = one.end_s - one.start_s
-        if one.state in ENDED and one.number not in seen and took >= 0:
+        ended = one.state in ENDED
+        took = (one.end_s if ended else queue.now) - one.start_s
+        if one.accounted in seen or not took >= 0 or one.state == "PENDING":
+            continue
+        if one.state == "COMPLETED" and not one.component:
             rolling.learn(one.user, one.name, one.devices, max(took, _LEAST_S))
+        else:
+            rolling.learn_cut(one.user, one.name, max(took, _LEAST_S))
     return rolling
 
 
@@ -155,7 +162,9 @@ def _because(job: SlurmJob, time: RunTime) -> str:
         "user": f"{runs} of {job.user}'s other jobs",
         "nothing": f"{runs} of all users" if time.all_runs else "no history: an hour, or its limit",
     }[time.likeness]
-    return told if time.runs or not time.all_runs else f"{told}, all shorter than this one has run"
+    told += "" if time.runs or not time.all_runs else ", all shorter than this one has run"
+    cut = "1 run" if time.cut_runs == 1 else f"{time.cut_runs} runs"
+    return f"{told}; {cut} of {job.user}'s {job.name} did not complete" if time.cut_runs else told
 
 
 def _elapsed(job: SlurmJob, now: float) -> float:
@@ -209,6 +218,8 @@ def _taken(
                 continue
             free[kind] -= job.devices
             found.append((job, (kind,)))
+        elif job.waits and job.component:
+            left_out["jobs are components of heterogeneous ones"] += 1
         elif job.waits:
             fitting = tuple(
                 name

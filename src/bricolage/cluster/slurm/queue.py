@@ -82,6 +82,10 @@ class SlurmJob:
     """Of a running one."""
     tasks: int = 1
     """Of an array that wait, in one line."""
+    accounted: str = ""
+    """What accounting calls it: `17_3` a task of an array, `300+1` a component of a heterogeneous job."""
+    component: bool = False
+    """Whether it is a component of a heterogeneous job, whose components start together."""
 
     @property
     def waits(self) -> bool:
@@ -184,7 +188,17 @@ def _job(row: Mapping[str, object], left_out: Counter[str]) -> SlurmJob | None:
         gated=str(row.get("comment") or "").strip() == GATE,
         nodes=hosts(str(row.get("nodes") or "")),
         tasks=_tasks(row) if state[0] == "PENDING" else 1,
+        accounted=_accounted(row, int(number)),
+        component=bool(_number(row.get("het_job_id"))),
     )
+
+
+def _accounted(row: Mapping[str, object], number: int) -> str:
+    whole, component = _number(row.get("het_job_id")), _number(row.get("het_job_offset"))
+    array, task = _number(row.get("array_job_id")), _number(row.get("array_task_id"))
+    if whole:
+        return f"{int(whole)}+{int(component or 0)}"
+    return f"{int(array)}_{int(task)}" if array and task is not None else str(number)
 
 
 def _node(row: Mapping[str, object], left_out: Counter[str]) -> SlurmNode | None:

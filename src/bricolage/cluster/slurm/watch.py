@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.history.read import read_history
-from bricolage.cluster.history.records import records
+from bricolage.cluster.history.records import NO_HISTORY, JobHistory, OddLines, records
 from bricolage.cluster.history.slurm import read_sacct
-from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
 from bricolage.cluster.slurm.changes import AppliedChanges, Levers, SlurmChange, apply, changes, restored
@@ -35,7 +34,7 @@ class SlurmWatch:
     policy: str
     options: AdviceOptions = AdviceOptions()
     levers: Levers = Levers()
-    history: tuple[TrainingJob, ...] = ()
+    history: JobHistory = NO_HISTORY
     """Past jobs."""
     told: Callable[[str], None] = lambda _: None
     """Called with what a person should know."""
@@ -51,6 +50,7 @@ class SlurmWatch:
             self.told(f"the clock went back by {self._before - queue.now:.0f} s; times from now on go by the new one")
         self._before = queue.now
         advice = advise(queue, self.entry, learnt(queue, self.history), self.options)
+        advice = replace(advice, past_left_out=self.history.no_lengths())
         return queue, advice, changes(queue, advice, self.levers)
 
     def step(self) -> tuple[SlurmAdvice, AppliedChanges]:
@@ -87,9 +87,7 @@ class SlurmWatch:
                     )
 
 
-def past_jobs(
-    client: SlurmClient, path: Path | None, days: int, told: Callable[[str], None]
-) -> tuple[TrainingJob, ...]:
+def past_jobs(client: SlurmClient, path: Path | None, days: int, told: Callable[[str], None]) -> JobHistory:
     """From a file, or from Slurm's accounting; none where that is off.
 
     Raises:
@@ -97,13 +95,13 @@ def past_jobs(
         SlurmUnavailable: accounting does not answer.
     """
     if path is not None:
-        return read_history(path, _ANY).jobs
+        return read_history(path, _ANY)
     text = client.history(days)
     if text is None:
         told("Slurm's accounting is off: predictions go by the jobs that its controller remembers (or give --history)")
-        return ()
-    name = Path("sacct")
+        return NO_HISTORY
+    name, odd = Path("sacct"), OddLines()
     try:
-        return read_sacct(name, records(name, io.StringIO(text, newline=""), "|"), _ANY).jobs
-    except UnknownHistory:  # nothing with a GPU has run yet
-        return ()
+        return read_sacct(name, records(name, io.StringIO(text, newline=""), "|", odd), _ANY, odd)
+    except UnknownHistory:  # nothing with a GPU has ended yet
+        return NO_HISTORY
