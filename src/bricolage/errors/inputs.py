@@ -25,6 +25,25 @@ class WrongShape(UsageError):
     hint = "Check the order of dimensions and the batch dimension"
 
 
+class IndexBeyond(UsageError):
+    """An operator would read or write outside of a tensor."""
+
+    what = "{index} lies outside of what operator '{name}' ({op_type}) may take: {least} to {most}"
+    hint = "Check the values of {inputs}"
+
+
+class UnfitInputs(UsageError):
+    """Each input suits the model by itself, and together they do not."""
+
+    what = "the inputs do not fit each other{sizes}: {reason}"
+    hint = "Check the sizes of the inputs: the model holds together at others"
+
+
+class NotPicklable(UsageError, TypeError):
+    what = "{what} cannot be pickled or copied: it is bound to memory of this process"
+    hint = "Give the other process the executable, or save it and load it there"
+
+
 class QueueFull(UsageError):
     what = "the queue of requests is full: {waiting} wait"
     hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"

@@ -84,8 +84,8 @@ def _numbers(value: Value) -> Array:
 def errors(actual: Sequence[Value], reference: Sequence[Value], sizes: Sequence[float] = ()) -> list[float]:
     """Error of each output over the finite elements of the reference; one infinite error where their number is wrong.
 
-    `sizes`: for each output the least size that an error is relative to, as a root mean square (`usual_size`); without them there is
-    none. An output that vanishes on some inputs is not wrong where it vanishes otherwise.
+    `sizes`: for each output the least size that an error is relative to, as a root mean square (`usual_size`); without them there
+    is none. An output that vanishes on some inputs is not wrong where it vanishes otherwise.
 
     Infinities that agree, and NaN where the reference has NaN, are no error, nor are infinities where the answer's type holds no
     number as large as the reference's; any other non-finite difference and a wrong shape
