@@ -32,13 +32,6 @@ class IndexBeyond(UsageError):
     hint = "Check the values of {inputs}"
 
 
-class UnfitInputs(UsageError):
-    """Each input suits the model by itself, and together they do not."""
-
-    what = "the inputs do not fit each other{sizes}: {reason}"
-    hint = "Check the sizes of the inputs: the model holds together at others"
-
-
 class NotPicklable(UsageError, TypeError):
     what = "{what} cannot be pickled or copied: it is bound to memory of this process"
     hint = "Give the other process the executable, or save it and load it there"
