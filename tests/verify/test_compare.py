@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bricolage.verify.compare import ELEMENT, Deviation, deviation, errors, relative_error
+from bricolage.verify.compare import ELEMENT, Deviation, deviation, errors, relative_error, usual_size
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 pairs = hnp.array_shapes(max_dims=3, max_side=5).flatmap(
@@ -143,3 +143,33 @@ def test_what_a_type_does_not_hold_is_infinite_in_it(kind: type) -> None:
         assert relative_error([reference.astype(kind)], [reference]) < 1e-2
     for wrong in ([1.0, -math.inf, -math.inf, 0.5 * largest], [1.0, math.inf, -math.inf, math.inf]):
         assert relative_error([np.array(wrong).astype(kind)], [reference]) == math.inf
+
+
+@given(pairs, st.floats(1e-30, 1e6))
+def test_a_least_size_bounds_what_an_error_is_relative_to(pair: tuple[np.ndarray, np.ndarray], least: float) -> None:
+    y, r = pair
+    own, (floored,) = relative_error([y], [r]), errors([y], [r], [least])
+    rms = usual_size(r)
+    assert floored <= own * (1 + 1e-9) or rms == 0.0
+    if rms >= least:
+        assert floored == own
+    else:
+        whole = float(np.sqrt(np.mean((y - r) ** 2))) / least
+        assert whole * (1 - 1e-9) <= floored <= max(whole, float(np.abs(y - r).max()) / least / ELEMENT) * (1 + 1e-9)
+
+
+def test_the_usual_size_is_of_all_finite_members() -> None:
+    assert usual_size(np.array([3.0, np.nan, np.inf, -4.0])) == pytest.approx(math.sqrt(12.5))
+    assert usual_size([np.array([3.0]), None, [np.array([4.0])]]) == pytest.approx(math.sqrt(12.5))
+    assert usual_size([{1: 3.0, 2: 4.0}]) == pytest.approx(math.sqrt(12.5))
+    assert usual_size(np.array([1e300, 1e300])) == pytest.approx(1e300)
+    assert (
+        usual_size(np.array([5, 6])) == usual_size(np.empty((0, 3))) == usual_size(np.zeros(3)) == usual_size([]) == 0.0
+    )
+
+
+def test_members_of_sequences_and_maps_share_the_least_size() -> None:
+    vanished, zero = [np.array([1e-21])], [np.array([0.0])]
+    assert errors([zero], [vanished]) == [pytest.approx(1.0)]
+    assert errors([zero], [vanished], [0.5])[0] < 1e-20
+    assert errors([[{1: 0.0}]], [[{1: 1e-21}]], [0.5])[0] < 1e-20

@@ -43,10 +43,11 @@ def drawn(network: Graph, seed: int = 0) -> dict[str, Any]:
 def judged(one: Variation, answer: Any, names: list[str]) -> float:
     """As workers' answers are judged: first by the limits on the first inputs, then by what rounding does here."""
     values = load_values(one.expected, names)
-    wanted = [values[name] for name in names]
-    first = one.excess(answer, wanted, [Allowance(limit) for limit in load_limits(one.expected, names)])
-    allowed = one.allowances()
-    return min(first, one.excess(answer, wanted, [allowed[name] for name in names]))
+    wanted = {name: values[name] for name in names}
+    limits = dict(zip(names, load_limits(one.expected, names), strict=True))
+    given = dict(zip(names, answer, strict=True))
+    first = one.excess(given, wanted, {name: Allowance(limit) for name, limit in limits.items()})
+    return min(first, one.excess(given, wanted, one.allowances()))
 
 
 def test_kinds_are_what_they_say_and_always_the_same() -> None:
@@ -138,3 +139,28 @@ def test_nothing_is_told_where_a_normalisation_divides_rounding_by_rounding() ->
         found = reference.evaluate(network.model, inputs)
         (allowed,) = Allowances(network.model, inputs, found, {"y": 1e-7}, reference.evaluate)().values()
         assert np.isfinite(allowed.limit) == told, inputs
+
+
+VANISHING = {
+    "a saturated gate": (
+        "a = Sigmoid (x) one = Constant <value_float = 1.0> () b = Sub (one, a) y = Mul (a, b)",
+        "float[2,6] y",
+    ),
+    "a tail": ("a = Mul (x, x) b = Neg (a) y = Exp (b)", "float[2,6] y"),
+    "a sequence of tails": ("a = Mul (x, x) b = Neg (a) c = Exp (b) y = SequenceConstruct (c, c)", "seq(float[2,6]) y"),
+}
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_an_output_that_vanishes_may_be_zero(name: str, tmp_path: Path) -> None:
+    text, output = VANISHING[name]
+    network = graph(text, "float[2,6] x", output)
+    found = varied(network, tmp_path)
+    one = found["saturated"]
+    (wanted,) = load_values(one.expected, ["y"]).values()
+    members = wanted if isinstance(wanted, list) else [wanted]
+    assert 0 < max(np.abs(member).max() for member in members) < 1e-9
+    flushed = [np.zeros_like(member) for member in members]
+    assert judged(one, [flushed if isinstance(wanted, list) else flushed[0]], ["y"]) < 1e-9
+    wrong = [member + 0.01 * one.sizes["y"] for member in members]
+    assert judged(one, [wrong if isinstance(wanted, list) else wrong[0]], ["y"]) > 1e-3

@@ -29,7 +29,7 @@ from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
 from bricolage.graph.open_sizes import settled
-from bricolage.graph.prepare import buckets, prepare
+from bricolage.graph.prepare import buckets, prepare, prepare_for_call
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
@@ -38,6 +38,7 @@ from bricolage.plan.interface import batch_dimension, default_specs, input_specs
 from bricolage.runtime import signature
 from bricolage.verify import inputs
 from bricolage.verify.held_back import GivenSamples
+from bricolage.verify.index_guard import IndexGuard
 from bricolage.verify.reference import Evaluate
 
 _LOG = logging.getLogger(__name__)
@@ -202,7 +203,8 @@ def _prepare_buckets(
     for note in found.notes:
         _LOG.warning("%s", note)
     overridden = _overridden(model, given or {})
-    return [PreparedBucket(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
+    ready = prepare if given is None and not options.shapes else prepare_for_call  # whose fault it is that nothing fits
+    return [PreparedBucket(sizes, ready(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
 
 
 def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -270,11 +272,13 @@ def measuring_inputs(
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape: the given ones do not fit.
+        IndexBeyond: an operator may not take what is in them.
         NoReference, InvalidGraph: generated ones cannot be evaluated.
     """
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
         checked = inputs.check(graph.model, given)
+        IndexGuard(graph.model).check(checked)
         names = ", ".join(f"'{name}'" for name in inputs.not_finite(checked))
         return dict(checked), opened.inputs_from + (f"; NaN or infinite values in {names}" if names else "")
     if samples is not None:

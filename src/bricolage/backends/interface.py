@@ -33,6 +33,7 @@ from bricolage.work.implementation import KernelConfig, Team, named
 
 __all__ = [
     "ANY",
+    "AfterFailure",
     "Anatomy",
     "Available",
     "Backend",
@@ -40,6 +41,7 @@ __all__ = [
     "Constraint",
     "FusedKernel",
     "Growth",
+    "IndexChecks",
     "Kernel",
     "Kind",
     "Missing",
@@ -66,6 +68,11 @@ Kind = Literal["kernels", "engine"]
 Travels = Literal["no", "alike", "anywhere"]
 """Where compiled code can be reused: on this machine only; on machines of the same device class and versions; or cross-compiled
 (`Backend.build`) for any machine of the architecture."""
+AfterFailure = Literal["lives", "again"]
+"""Kernels that raised an error answer later calls as before; or must be compiled again for that."""
+IndexChecks = Literal["all", "most", "none"]
+"""All; most, so that the others are looked at before a call where that can be done; or none, so that a region is refused where its
+indices cannot be looked at before a call."""
 AfterFork = Literal["lives", "again", "ends"]
 """Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
 cannot be used there at all."""
@@ -180,6 +187,10 @@ class Backend(ABC):
     """Where folders of compiled code serve that `compile` keeps in `Resources.cache`."""
     after_fork: ClassVar[AfterFork] = "ends"
     """What becomes of kernels in a forked process, where none of the threads is that the framework had."""
+    after_failure: ClassVar[AfterFailure] = "again"
+    """What becomes of kernels after a call that raised an error."""
+    checks_indices: ClassVar[IndexChecks] = "none"
+    """Which indices beyond what they index raise an error when a region runs."""
     tries_whole: ClassVar[bool] = False
     """A graph that it does not claim may still be measured and checked on it as a whole: its claims are as narrow as the tests that
     they come from, and it refuses, when it compiles, what it cannot run."""
@@ -236,6 +247,12 @@ class Backend(ABC):
         costs next to nothing; `compile` may refuse what it allowed."""
         del config, region
         return True
+
+    def fails_at_nothing(self, region: RegionModel) -> str:
+        """Why a region must not run here whose sizes come from data, and may be 0 in a call: it would end the process, or leave a
+        state in which later answers are wrong. Empty where there is no such reason."""
+        del region
+        return ""
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         """A configuration of the same arithmetic in which operators are computed one by one, as the model has them: what is right

@@ -17,10 +17,13 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims, switched_off
+from bricolage.backends.data_sizes import readers_of_data_sizes
 from bricolage.backends.interface import (
+    AfterFailure,
     AfterFork,
     Backend,
     Claim,
+    IndexChecks,
     Kind,
     RegionModel,
     Resources,
@@ -69,6 +72,7 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
 """Session options that a tuner may choose, and their values other than the default ones."""
 
 
+_RECURRENCES = frozenset({"LSTM", "GRU", "RNN"})
 _QUANTISED = frozenset(
     {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QLinearConv", "QGemm"}
 )
@@ -82,6 +86,8 @@ class OnnxRuntime(Backend):
     name: ClassVar[str] = "onnxruntime"
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
+    after_failure: ClassVar[AfterFailure] = "lives"
+    checks_indices: ClassVar[IndexChecks] = "all"
     tries_whole: ClassVar[bool] = True
     always_measured: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
@@ -112,6 +118,11 @@ class OnnxRuntime(Backend):
         if config.base.name == _BLOCKS_IN_BYTES:
             return any(_in_wider_blocks(one.node) for one in region.operators)
         return True
+
+    def fails_at_nothing(self, region: RegionModel) -> str:
+        """A recurrence over a batch of 0 ends the process (1.31.1)."""
+        node = next((one for one in readers_of_data_sizes(region) if one.op_type in _RECURRENCES), None)
+        return f"sizes of {node.op_type} come from data, and at 0 it ends the process" if node is not None else ""
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         return KernelConfig(_UNOPTIMISED) if config.name != _UNOPTIMISED else None

@@ -11,7 +11,17 @@ from typing import ClassVar
 import numpy as np
 
 from bricolage._version import __version__
-from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
+from bricolage.backends.interface import (
+    AfterFailure,
+    Available,
+    Backend,
+    Claim,
+    IndexChecks,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+)
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.verify.reference import Evaluator
 from bricolage.work.implementation import Implementation, KernelConfig
@@ -23,6 +33,8 @@ class ReferenceBackend(Backend):
     name: ClassVar[str] = "reference"
     title: ClassVar[str] = "float64 reference"
     kind: ClassVar[Kind] = "engine"
+    after_failure: ClassVar[AfterFailure] = "lives"
+    checks_indices: ClassVar[IndexChecks] = "most"
     dynamic: ClassVar[bool] = True
 
     def status(self) -> Status:

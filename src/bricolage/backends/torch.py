@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import (
+    AfterFailure,
+    Backend,
+    Claim,
+    IndexChecks,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+)
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
 from bricolage.device.device import Device
@@ -35,6 +45,8 @@ class Torch(Backend):
     title: ClassVar[str] = "PyTorch eager"
     teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
     kind: ClassVar[Kind] = "kernels"
+    after_failure: ClassVar[AfterFailure] = "lives"
+    checks_indices: ClassVar[IndexChecks] = "most"
     tries_whole: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
 

@@ -179,7 +179,9 @@ def _contestant(
         elif ran is not None and name not in ran.costs:
             waiting = baseline is not None and str(replace(baseline, config=replace(baseline.config, team="waiting")))
             stepped = waiting in ran.costs and waiting != name
-            reason = "its threads spin, and others use the cores" if stepped else "out of reach in the first measurement"
+            reason = (
+                "its threads spin, and others use the cores" if stepped else "out of reach in the first measurement"
+            )
     return Contestant(
         name=name,
         kind="plan" if plan else "baseline",

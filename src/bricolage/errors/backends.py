@@ -49,6 +49,16 @@ class BackendFailed(BricolageError):
     )
 
 
+class RunFailed(BackendFailed):
+    """What a backend raised when it ran a compiled region."""
+
+    what = "{backend} failed to run: {reason}"
+    hint = (
+        "What it held is made anew, so later calls are answered as before. Check that the values of the inputs fit each other; "
+        "another backend may answer them (`bricolage backends` lists them)"
+    )
+
+
 class SizeFailed(BricolageError):
     what = "nothing installed runs the model at {sizes}: {reasons}"
     hint = (

@@ -30,6 +30,18 @@ class OtherConstant(UsageError):
     hint = "Leave it out or give {expected}, or optimise with --constant {name}=VALUE for another value, or without it for all"
 
 
+class IndexBeyond(UsageError):
+    """An operator would read or write outside of a tensor."""
+
+    what = "{index} lies outside of what operator '{name}' ({op_type}) may take: {least} to {most}"
+    hint = "Check the values of {inputs}"
+
+
+class NotPicklable(UsageError, TypeError):
+    what = "{what} cannot be pickled or copied: it is bound to memory of this process"
+    hint = "Give the other process the executable, or save it and load it there"
+
+
 class QueueFull(UsageError):
     what = "the queue of requests is full: {waiting} wait"
     hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"

@@ -42,6 +42,13 @@ class StatedOtherwise(InvalidGraph):
     """A value has not the sizes that the model states, and that nothing but this statement says."""
 
 
+class UnfitInputs(InvalidGraph):
+    """Each input suits the model by itself, and together they do not."""
+
+    what = "the inputs do not fit each other{sizes}: {reason}"
+    hint = "Check the sizes of the inputs (--shape, --input); where no sizes fit, the model has to be exported again"
+
+
 class TooLarge(UsageError):
     what = "{what} is too large to work with: {reason}"
     hint = "{advice}"

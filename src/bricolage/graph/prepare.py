@@ -18,7 +18,7 @@ from onnx_ir.passes.common import (
     RemoveUnusedNodesPass,
 )
 
-from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.errors import BadOption, InvalidGraph, TooLarge, UnboundDimension, UnfitInputs, UnknownDimension
 from bricolage.graph.control_flow import inline_decided
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
@@ -125,6 +125,23 @@ def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, 
     check_operators(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
+
+
+def prepare_for_call(
+    model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """As `prepare`, for sizes that inputs have.
+
+    Raises:
+        UnfitInputs: an operator cannot be computed at these sizes: the inputs do not fit each other, or the model.
+    """
+    try:
+        return prepare(model, sizes, overridden)
+    except InvalidGraph as error:
+        if not sizes and not overridden:
+            raise
+        at = f" at {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else ""
+        raise UnfitInputs(sizes=at, reason=error.facts["reason"]) from error
 
 
 def _check_memory(values: Iterable[ir.Value]) -> None:

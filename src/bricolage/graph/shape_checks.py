@@ -102,6 +102,61 @@ def _gather(node: ir.Node) -> str | None:
     return None
 
 
+def _gather_nd(node: ir.Node) -> str | None:
+    """Dimensions of a batch are the same in both, and an index has no more places than there are dimensions left."""
+    source, indices, batch = _sizes(_input(node, 0)), _sizes(_input(node, 1)), _number(node, "batch_dims", 0)
+    if source is None or indices is None or not indices:
+        return None
+    if source[:batch] != indices[:batch]:
+        return f"the first {batch} dimensions of {list(source)} and of the indices {list(indices)} differ"
+    if indices[-1] > len(source) - batch:
+        return f"indices of {indices[-1]} places for {list(source)}"
+    return None
+
+
+def _scatter_nd(node: ir.Node) -> str | None:
+    source, indices, updates = (_sizes(_input(node, place)) for place in range(3))
+    if source is None or indices is None or updates is None or not indices:
+        return None
+    if indices[-1] > len(source):
+        return f"indices of {indices[-1]} places for {list(source)}"
+    wanted = (*indices[:-1], *source[indices[-1] :])
+    return f"updates of {list(updates)} where {list(wanted)} are placed" if updates != wanted else None
+
+
+def _elements(node: ir.Node) -> str | None:
+    """Of GatherElements and ScatterElements: indices reach no further than the data on other axes, and updates are as many."""
+    if (reason := _axis(node)) is not None:
+        return reason
+    source, indices, updates = (_sizes(_input(node, place)) for place in range(3))
+    if source is None or indices is None:
+        return None
+    axis = _number(node, "axis", 0) % max(1, len(source))
+    if len(source) != len(indices) or any(
+        i > size for at, (i, size) in enumerate(zip(indices, source, strict=True)) if at != axis
+    ):
+        return f"indices of {list(indices)} for {list(source)}"
+    return f"updates of {list(updates)} for indices of {list(indices)}" if updates not in (None, indices) else None
+
+
+def _compress(node: ir.Node) -> str | None:
+    source, condition = _sizes(_input(node, 0)), _sizes(_input(node, 1))
+    if source is None or condition is None or len(condition) != 1:
+        return None
+    size = source[_number(node, "axis", 0)] if "axis" in node.attributes else math.prod(source)
+    return f"a condition of {condition[0]} for {size} elements" if condition[0] > size else None
+
+
+def _lengths(node: ir.Node) -> str | None:
+    """Of recurrences and ReverseSequence: one length for each entry of the batch."""
+    reverses = node.op_type == "ReverseSequence"
+    source, lengths = _sizes(_input(node, 0)), _sizes(_input(node, 1 if reverses else 4))
+    axis = _number(node, "batch_axis", 1) if reverses else 1 - _number(node, "layout", 0)
+    if source is None or lengths is None or not -len(source) <= axis < len(source):
+        return None
+    return f"lengths of {list(lengths)} for a batch of {source[axis]}" if lengths != (source[axis],) else None
+
+
 def _conv(node: ir.Node) -> str | None:
     source, weight = _sizes(_input(node, 0)), _sizes(_input(node, 1))
     group = _number(node, "group", 1)
@@ -153,11 +208,16 @@ def _per_channel(node: ir.Node) -> str | None:
 _CHECKS: Mapping[str, Callable[[ir.Node], str | None]] = {
     "Reshape": _reshape,
     "Gather": _gather,
+    "GatherND": _gather_nd,
+    "ScatterND": _scatter_nd,
+    "Compress": _compress,
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "ReverseSequence"), _lengths),
+    **dict.fromkeys(("GatherElements", "ScatterElements"), _elements),
     "Conv": _conv,
     "ConvTranspose": _conv,
     "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks,
     "InstanceNormalization": _per_channel,
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "GatherElements", "LogSoftmax", "Softmax"), _axis),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "LogSoftmax", "Softmax"), _axis),
 }
 """By operator type: why it cannot be computed, or None."""

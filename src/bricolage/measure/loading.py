@@ -227,13 +227,13 @@ class Loader:
                     )
                 reference, accepted = self._expected[variation.expected, names]
                 found = load_values(self._outputs(job, variation), names)
-                actual = [found[name] for name in names]
-                excess = variation.excess(actual, reference, [Allowance(limit) for limit in accepted])
+                wanted = dict(zip(names, reference, strict=True))
+                first = {name: Allowance(limit) for name, limit in zip(names, accepted, strict=True)}
+                excess = variation.excess(found, wanted, first)
                 if excess > SURE:
                     if doubting:
                         return False
-                    allowed = variation.allowances()
-                    excess = variation.excess(actual, reference, [allowed[name] for name in names])
+                    excess = variation.excess(found, wanted, variation.allowances())
             except (ValueError, KeyError, TypeError, OSError) as error:
                 job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
                 return True

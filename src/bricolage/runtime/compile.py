@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
@@ -18,6 +19,7 @@ from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
 from bricolage.runtime import forks
 from bricolage.runtime.program import BoundStage, Program
+from bricolage.runtime.supervised import supervised
 
 _LOG = logging.getLogger(__name__)
 _UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -54,12 +56,14 @@ def compile_step(
             _not_kept(error)
     try:
         try:
-            return backend.compile(region, config, resources), region
+            kernel = backend.compile(region, config, resources)
         except OSError as error:
             if resources.cache is None or error.errno not in _UNWRITABLE:
                 raise
             _not_kept(error)
-            return backend.compile(region, config, replace(resources, cache=None)), region
+            kernel = backend.compile(region, config, replace(resources, cache=None))
+        again = partial(backend.compile, region, config)
+        return supervised(kernel, backend, region, resources, again), region
     except BricolageError:
         raise
     except Exception as error:

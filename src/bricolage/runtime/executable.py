@@ -23,7 +23,7 @@ from bricolage.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, TensorSpec
-from bricolage.runtime import forks, signature
+from bricolage.runtime import forks, portable, signature
 from bricolage.runtime.choosing import PackChoice
 from bricolage.runtime.program import BoundProgram
 from bricolage.runtime.programs import Known, PlanSource, Programs
@@ -68,10 +68,13 @@ class Executable:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False, lent: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable, one that is `lent` is
         held by the process that lends it."""
-        self.plan = plan
+        self._open(PlanSource(plan, directory, temporary=temporary, lent=lent))
+
+    def _open(self, source: PlanSource) -> None:
+        plan = self.plan = source.plan
         self.choice: PackChoice | None = None
         """Of a pack: which of its plans this is, and why."""
-        self._source = PlanSource(plan, directory, temporary=temporary, lent=lent)
+        self._source = source
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
@@ -114,6 +117,22 @@ class Executable:
         target = Path(path)
         artifact.save(self.plan, self._source.directory, target)
         return target
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Executable], tuple[bytes]]:
+        """By its artifact: what is unpickled is loaded as from a file, on another machine too."""
+        return portable.unpacked, (portable.packed(self),)
+
+    def __copy__(self) -> Executable:
+        """Another executable of the same plan and files, with programs and streams of its own."""
+        twin = Executable.__new__(Executable)
+        twin._open(self._source)
+        twin.choice = self.choice
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Executable:
+        """As `copy.copy`: the files are never written again."""
+        del memo
+        return self.__copy__()
 
     def prepare(self, bucket: int = 0) -> None:
         """Compiles a bucket now rather than at its first call."""

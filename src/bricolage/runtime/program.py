@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import psutil
@@ -18,7 +19,7 @@ from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import aligned
 from bricolage.device.device import Device
 from bricolage.device.host import bound_to, current_core
-from bricolage.errors import InvalidGraph, NotEnoughMemory
+from bricolage.errors import InvalidGraph, NotEnoughMemory, NotPicklable
 from bricolage.graph.graph import TensorInfo
 from bricolage.runtime.spans import RunSpan
 from bricolage.runtime.streams import Placed, RegionStreams
@@ -70,6 +71,14 @@ class BoundProgram:
     def __call__(self) -> None:
         """One run."""
         self.run()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses.
+
+        Raises:
+            NotPicklable
+        """
+        raise NotPicklable(what="a bound program")
 
     def traced(self) -> list[RunSpan]:
         """One run, and what ran when."""

@@ -25,7 +25,7 @@ from bricolage.graph import interface
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
-from bricolage.graph.prepare import prepare
+from bricolage.graph.prepare import prepare_for_call
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.constants import same_value, words_of
@@ -190,9 +190,10 @@ class Programs:
 
         Raises:
             SizeFailed: none is.
+            UnfitInputs: the model cannot be computed at these sizes.
         """
         plan, key = self.source.plan, (tuple(sorted(sizes.items())), tuple(sorted(overridden.items())))
-        graph = prepare(interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
+        graph = prepare_for_call(interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
         which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0

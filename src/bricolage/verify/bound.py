@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -41,6 +42,7 @@ def rounding_errors(
     reference: Mapping[str, ModelValue],
     draws: int,
     evaluate: Evaluate = evaluate,
+    sizes: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """How far rounding moves each output, by name: the largest error of the draws (as `compare.errors` measures it), each a
     float64 evaluation of the model with noise in the place of rounding (`bricolage.verify.rounding`). Zero where the
@@ -52,11 +54,12 @@ def rounding_errors(
         reference: float64 outputs by name.
         draws: number of evaluations.
         evaluate: what evaluates, here or in another process.
+        sizes: of outputs, by name, the least that an error is relative to (`compare.errors`).
     """
     names = [value.name or "" for value in model.graph.outputs]
     expected = [reference[name] for name in names]
     largest = dict.fromkeys(names, 0.0)
-    noisy = _Noisy(model, evaluate)
+    noisy = _Noisy(model, evaluate, [sizes.get(name, 0.0) for name in names])
     for draw in range(draws):
         for name, error in zip(names, noisy.of_draw(draw, inputs, names, expected), strict=False):
             largest[name] = max(largest[name], error)
@@ -86,8 +89,8 @@ class _Noisy:
     """Evaluations of one model with noise: first as fast as can be, then with infinite values guarded, then with one sign a
     tensor. A way that failed is not tried again."""
 
-    def __init__(self, model: ir.Model, evaluate: Evaluate) -> None:
-        self._model, self._evaluate = model, evaluate
+    def __init__(self, model: ir.Model, evaluate: Evaluate, sizes: list[float]) -> None:
+        self._model, self._evaluate, self._sizes = model, evaluate, sizes
         self._ways = [(False, True), (True, True), (True, False)]
         self._made: Rounded | None = None
 
@@ -101,7 +104,7 @@ class _Noisy:
                 self._made = self._made or rounded(self._model, shaped=shaped, guarded=guarded)
                 given = {**rounded_inputs(inputs, draw), **self._made.noise(draw)}
                 found = self._evaluate(self._made.model, given, dtype=np.float64)
-                measured = errors([found[name] for name in names], expected)
+                measured = errors([found[name] for name in names], expected, self._sizes)
                 if all(np.isfinite(error) for error in measured):
                     return measured
             except (NoReference, ReferenceLimit, InvalidGraph) as error:  # noise can lengthen a loop, or change a shape

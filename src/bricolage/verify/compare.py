@@ -56,8 +56,36 @@ def relative_error(actual: Sequence[Value], reference: Sequence[Value]) -> float
     return max(errors(actual, reference), default=0.0)
 
 
-def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
+def usual_size(value: Value) -> float:
+    """Root mean square of the finite elements of an output, over all members of a sequence or a map; 0 where there are none, or no
+    floats."""
+    parts = [_numbers(value)] if not isinstance(value, list | tuple | dict) else list(map(_numbers, _leaves(value)))
+    flat = np.concatenate(parts) if parts else np.empty(0)
+    largest = float(np.abs(flat).max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((np.abs(flat) / largest) ** 2))) if largest else 0.0
+
+
+def _leaves(value: Value) -> list[Value]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for member in value for leaf in _leaves(member)]
+    return [value]
+
+
+def _numbers(value: Value) -> Array:
+    array = np.asarray(value) if value is not None else np.empty(0)
+    if array.dtype.kind in "biuOSUT":
+        return np.empty(0)
+    wide = _widen(array).reshape(-1)
+    return wide[np.isfinite(wide)]
+
+
+def errors(actual: Sequence[Value], reference: Sequence[Value], sizes: Sequence[float] = ()) -> list[float]:
     """Error of each output over the finite elements of the reference; one infinite error where their number is wrong.
+
+    `sizes`: for each output the least size that an error is relative to, as a root mean square (`usual_size`); without them there
+    is none. An output that vanishes on some inputs is not wrong where it vanishes otherwise.
 
     Infinities that agree, and NaN where the reference has NaN, are no error, nor are infinities where the answer's type holds no
     number as large as the reference's; any other non-finite difference and a wrong shape
@@ -69,31 +97,32 @@ def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
     """
     if len(actual) != len(reference):
         return [_INF]
-    return [_error(y, r) for y, r in zip(actual, reference, strict=True)]
+    least = sizes or [0.0] * len(reference)
+    return [_error(y, r, size) for y, r, size in zip(actual, reference, least, strict=True)]
 
 
-def _error(y: Value, r: Value) -> float:
+def _error(y: Value, r: Value, least: float = 0.0) -> float:
     if isinstance(r, dict):
-        return _error([y], [r])
+        return _error([y], [r], least)
     if isinstance(r, list | tuple):
         if not isinstance(y, list | tuple):
             return _INF
         if r and all(isinstance(member, dict) for member in r):
-            return _maps_error(y, r)
-        return relative_error(y, r)
+            return _maps_error(y, r, least)
+        return max(errors(y, r, [least] * len(r)), default=0.0)
     if r is None or y is None:
         return 0.0 if r is y else _INF
     y, r = np.asarray(y), np.asanyarray(r)
     if isinstance(r, Drawn) and y.shape == r.shape:
         y, r = np.sort(y, axis=None), np.sort(np.asarray(r), axis=None)
-    pair = _pair(y, np.asarray(r))
+    pair = _pair(y, np.asarray(r), least)
     if pair is None:
         return _INF
     if isinstance(pair, float):
         return pair
     difference, reference, scale = np.abs(pair[0]), np.abs(pair[1]), pair[2]
     length = _norm(reference)
-    rms = length / math.sqrt(reference.size) or 1.0 / scale
+    rms = max(length / math.sqrt(reference.size), least / scale) or 1.0 / scale
     with np.errstate(over="ignore", invalid="ignore"):
         element = float((difference / (reference + rms)).max())
     whole = _norm(difference) / (rms * math.sqrt(reference.size))
@@ -101,7 +130,7 @@ def _error(y: Value, r: Value) -> float:
     return error if math.isfinite(error) else _INF
 
 
-def _maps_error(y: Sequence[Value], r: Sequence[Value]) -> float:
+def _maps_error(y: Sequence[Value], r: Sequence[Value], least: float) -> float:
     """Of all numbers in a sequence of maps together, as of one tensor: the scores of one row's classes are no output each."""
     if len(y) != len(r):
         return _INF
@@ -112,14 +141,14 @@ def _maps_error(y: Sequence[Value], r: Sequence[Value]) -> float:
             return _INF
         found += [one[key] for key in other]
         wanted += other.values()
-    return _error(np.asarray(found), np.asarray(wanted))
+    return _error(np.asarray(found), np.asarray(wanted), least)
 
 
 def _norm(x: Array) -> float:
     return float(np.linalg.norm(x))
 
 
-def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
+def _pair(y: Array, r: Array, least: float) -> tuple[Array, Array, float] | float | None:
     """(difference, reference, scale) of finite elements, flat and divided by `scale` so that squares neither overflow
     nor vanish; the mismatching fraction for discrete types; None where the two cannot be compared."""
     if y.shape != r.shape:
@@ -141,7 +170,7 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
         return None
     if r.size == 0:
         return 0.0
-    largest = float(np.abs(r).max()) or float(np.abs(y).max()) or 1.0
+    largest = max(float(np.abs(r).max()), least) or float(np.abs(y).max()) or 1.0
     scale = math.ldexp(
         1.0, min(max(math.frexp(largest)[1], -1000), 1000)
     )  # a power of two: dividing by it rounds nothing

@@ -129,7 +129,7 @@ def held_back(graph: Graph, data: HeldBackData, bound: float, store: Store, eval
         given, expected = (store.directory / f"held-{number}-{what}.npz" for what in ("inputs", "expected"))
         save_tensors(given, {name: sample[name] for name in sample if name in inputs})
         save_expected(expected, wanted, dict.fromkeys(names, 0.0))
-        made.files += (HeldBackSample(f"held-{number}", given, expected, _asked_together, made),)
+        made.files += (HeldBackSample(f"held-{number}", given, expected, _asked_together, group=made),)
     return made
 
 

@@ -24,7 +24,7 @@ from bricolage.verify.tensors import digest, load_values, save_expected, save_te
 from bricolage.verify.variations import Variation, Varied, evaluated, written
 from bricolage.work.values import ModelValue
 
-JUDGEMENT = 7
+JUDGEMENT = 8
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
 are not found any more then."""
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +27,7 @@ from bricolage.graph.store import Store
 from bricolage.graph.work import flops
 from bricolage.options import BOUNDS
 from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
-from bricolage.verify.compare import Deviation, errors, relative_error
+from bricolage.verify.compare import Deviation, errors, relative_error, usual_size
 from bricolage.verify.inputs import generate
 from bricolage.verify.quantised import is_quantised
 from bricolage.verify.reference import Evaluate
@@ -68,17 +69,29 @@ class Variation:
     """With the limits that hold for the first inputs: what is within them is right here, too."""
     allowances: Callable[[], Mapping[str, Allowance]]
     """By output; costs evaluations of the reference, the first time."""
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    """Of outputs on the first inputs: where one is smaller here, an error is relative to that size."""
 
     def excess(
-        self, actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]
+        self,
+        actual: Mapping[str, ModelValue],
+        reference: Mapping[str, ModelValue],
+        allowed: Mapping[str, Allowance],
     ) -> float:
-        """See `excess`."""
-        return excess(actual, reference, allowed)
+        """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
+        names = list(reference)
+        sizes = [self.sizes.get(name, 0.0) for name in names]
+        return excess([actual[name] for name in names], list(reference.values()), [allowed[n] for n in names], sizes)
 
 
-def excess(actual: Sequence[ModelValue], reference: Sequence[ModelValue], allowed: Sequence[Allowance]) -> float:
-    """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
-    found = errors(actual, reference)
+def excess(
+    actual: Sequence[ModelValue],
+    reference: Sequence[ModelValue],
+    allowed: Sequence[Allowance],
+    sizes: Sequence[float] = (),
+) -> float:
+    """See `Variation.excess`; `sizes` as for `compare.errors`."""
+    found = errors(actual, reference, sizes)
     if len(found) != len(allowed):
         return float("inf")
     return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
@@ -143,14 +156,15 @@ def written(
     made: list[Variation] = []
     quantised = is_quantised(graph.model)
     own = limits(rounding, reference, borrowed=bool(getattr(reference, "borrowed", ())), quantised=quantised)
+    sizes = {name: usual_size(value) for name, value in reference.items()}
     for one in varied:
         given, wanted = (
             store.directory / f"{prefix}variation-{one.kind}-{what}.npz" for what in ("inputs", "expected")
         )
         save_tensors(given, one.inputs)
         save_expected(wanted, one.outputs, own)
-        allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate)
-        made.append(Variation(one.kind, given, wanted, allowances))
+        allowances = Allowances(graph.model, one.inputs, one.outputs, rounding, evaluate, sizes)
+        made.append(Variation(one.kind, given, wanted, allowances, sizes))
     return tuple(made)
 
 
@@ -293,8 +307,10 @@ class Allowances:
         outputs: Mapping[str, ModelValue],
         rounding: Mapping[str, float],
         evaluate: Evaluate,
+        sizes: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._model, self._inputs, self._outputs = model, inputs, outputs
+        self._sizes = sizes
         self._rounding, self._evaluate = rounding, evaluate
         self._quantised = is_quantised(model)
         self._found: dict[str, Allowance] | None = None
@@ -302,7 +318,7 @@ class Allowances:
     def __call__(self) -> Mapping[str, Allowance]:
         """By output."""
         if self._found is None:
-            here = rounding_errors(self._model, self._inputs, self._outputs, REGION_DRAWS, self._evaluate)
+            here = rounding_errors(self._model, self._inputs, self._outputs, REGION_DRAWS, self._evaluate, self._sizes)
             own = self._in_own_types()
             self._found = {name: self._allowance(name, max(here[name], own[name])) for name in self._outputs}
         return self._found
@@ -324,5 +340,6 @@ class Allowances:
         except (NoReference, ReferenceLimit, InvalidGraph) as error:
             _LOG.debug("a variation cannot be evaluated in the model's own types: %s", error)
             return dict.fromkeys(names, 0.0)
-        measured = errors([found[name] for name in names], [self._outputs[name] for name in names])
+        sizes = [self._sizes.get(name, 0.0) for name in names]
+        measured = errors([found[name] for name in names], [self._outputs[name] for name in names], sizes)
         return dict(zip(names, measured, strict=True)) if len(measured) == len(names) else dict.fromkeys(names, 0.0)

@@ -24,5 +24,5 @@ def test_all_requests_are_answered_and_no_more_are_under_way_than_asked_for(tmp_
 
 
 def test_an_error_ends_it(tmp_path: Path) -> None:
-    with executable(tmp_path, "onnxruntime", (1,), TABLE) as fast, pytest.raises(Exception, match="out of"):
+    with executable(tmp_path, "onnxruntime", (1,), TABLE) as fast, pytest.raises(Exception, match="lies outside of"):
         serve(fast, {"x": np.full((1, 4), 77, np.float32)}, 1000, 4)

@@ -16,6 +16,7 @@ from bricolage._version import __version__
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
+    AfterFailure,
     AfterFork,
     Anatomy,
     Available,
@@ -109,6 +110,7 @@ class Native(Backend):
     name: ClassVar[str] = "native"
     title: ClassVar[str] = TITLE
     kind: ClassVar[Kind] = "engine"
+    after_failure: ClassVar[AfterFailure] = "lives"
     tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     structural: ClassVar[frozenset[str]] = frozenset([FUSED, LAYOUT, WAVES])

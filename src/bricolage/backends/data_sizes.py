@@ -1,0 +1,37 @@
+"""Sizes inside a region that come from data: how many elements are not zero, which rows are kept. They may be 0 in any call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from bricolage.backends.region_model import RegionModel
+from bricolage.graph.graph import describe
+from bricolage.graph.inference import infer
+
+_COUNTS = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+"""Operators that find a size in data, whatever else they are given."""
+_PLAIN = frozenset(
+    {"Cast", "Identity", "Shape", "Size", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Gather", "Concat"}
+)
+"""Operators that only hand on what they read."""
+
+
+def readers_of_data_sizes(region: RegionModel) -> Iterator[ir.Node]:
+    """Operators, others than those that only move elements, that compute with tensors whose sizes come from data."""
+    if not any(
+        node.op_type in _COUNTS and not node.domain for node in ir.traversal.RecursiveGraphIterator(region.model.graph)
+    ):
+        return
+    model = ir.load(region.path)
+    infer(model)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        computes = node.op_type not in _PLAIN and node.op_type not in _COUNTS
+        if computes and any(_is_open(value) for value in node.inputs if value is not None):
+            yield node
+
+
+def _is_open(value: ir.Value) -> bool:
+    info = describe(value)
+    return info.dtype is not None and not info.static

@@ -1,0 +1,181 @@
+"""Kernels whose calls end as a caller expects: with an answer, or with an error of ours that names the backend.
+
+In front of a call, indices that the backend does not check are looked at where inputs decide them (`verify.index_guard`). A call
+that fails may leave a backend in a state in which it answers nothing more: it is compiled again then, when the next call comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
+from bricolage.backends.kernel import Array, Call
+from bricolage.errors import BricolageError, IndexBeyond, Refused, RunFailed
+from bricolage.graph.graph import describe
+from bricolage.graph.inference import infer
+from bricolage.verify.index_guard import IndexGuard
+from bricolage.verify.index_uses import index_users
+
+_REASON = 300
+Remake = Callable[[Resources], Kernel]
+
+
+def supervised(
+    kernel: Kernel, backend: Backend, region: RegionModel, resources: Resources, remake: Remake
+) -> SupervisedKernel:
+    """The kernel with what its backend does not do itself. `remake` compiles it again.
+
+    Raises:
+        Refused: indices would have to be looked at while the region runs, and the backend does not; or it fails where sizes that
+            come from data are 0.
+    """
+    if reason := backend.fails_at_nothing(region):
+        raise Refused(backend=backend.title or backend.name, reason=reason)
+    guard = None if backend.checks_indices == "all" else guard_of(region)
+    if guard is not None and guard.unchecked and backend.checks_indices == "none":
+        use = guard.unchecked[0]
+        reason = (
+            f"it does not check what operator '{use.node.name}' ({use.node.op_type}) is given, and no input shows it"
+        )
+        raise Refused(backend=backend.title or backend.name, reason=reason)
+    guard = None if guard is None or guard.empty else guard
+    return SupervisedKernel(kernel, backend, region, guard, resources, remake)
+
+
+def guard_of(region: RegionModel) -> IndexGuard | None:
+    """What looks at the indices of a region; None where it uses none."""
+    model = region.model
+    users = index_users(model.graph)
+    if not users:
+        return None
+    if any(describe(value).shape is None for node in users for value in node.inputs if value is not None):
+        model = ir.load(region.path)
+        infer(model)
+    return IndexGuard(model)
+
+
+class SupervisedKernel(Kernel):
+    """See the module."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        backend: Backend,
+        region: RegionModel,
+        guard: IndexGuard | None,
+        resources: Resources,
+        remake: Remake,
+    ) -> None:
+        self._kernel: Kernel | None = kernel
+        self._backend, self._region, self._guard = backend, region, guard
+        self._resources, self._remake = resources, remake
+        self._making = threading.Lock()
+        self.takes_turns = kernel.takes_turns
+
+    def replica(self, resources: Resources) -> Kernel | None:
+        """See `Kernel.replica`."""
+        twin = self.current().replica(resources)
+        if twin is None:
+            return None
+        return SupervisedKernel(twin, self._backend, self._region, self._guard, resources, self._remake)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        """A call that raises IndexBeyond or RunFailed where the kernel's own may raise anything."""
+        made = self.current()
+        run, within = made.bind(inputs, outputs), self._within(inputs)
+        given = self._named(inputs)
+
+        def call() -> None:
+            nonlocal made, run
+            if made is not self._kernel:
+                made = self.current()
+                run = made.bind(inputs, outputs)
+            for test in within:
+                if not test():
+                    self._look(given)
+                    break
+            try:
+                run()
+            except Exception as error:
+                raise self._failed(made, error, given) from error
+
+        return call
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        """See `Kernel.run`.
+
+        Raises:
+            IndexBeyond, RunFailed
+        """
+        made, given = self.current(), self._named(inputs)
+        self._look(given)
+        try:
+            return made.run(inputs)
+        except Exception as error:
+            raise self._failed(made, error, given) from error
+
+    def _named(self, inputs: Sequence[object]) -> dict[str, object]:
+        return {info.name: value for info, value in zip(self._region.inputs, inputs, strict=True)}
+
+    def _within(self, inputs: Sequence[Array]) -> list[Callable[[], bool]]:
+        """For each input that decides indices, whether all its elements are where indices are known to be right."""
+        if self._guard is None:
+            return []
+        places = {info.name: array for info, array in zip(self._region.inputs, inputs, strict=True)}
+        return [_test(self._guard, name, places[name]) for name in self._guard.leaves]
+
+    def _look(self, arrays: Mapping[str, object]) -> None:
+        if self._guard is not None:
+            self._guard.check(arrays)
+
+    def current(self) -> Kernel:
+        """The backend's own kernel; compiled again where a call has failed."""
+        with self._making:
+            if self._kernel is None:
+                self._kernel = self._remake(self._resources)
+            return self._kernel
+
+    def _failed(self, kernel: Kernel, error: Exception, given: Mapping[str, object]) -> Exception:
+        """The error of a call, as ours: what the inputs are at fault for as theirs, and anything else with the backend's name."""
+        if isinstance(error, BricolageError):
+            return error
+        if self._backend.after_failure == "again" and self._kernel is kernel:
+            self._kernel = None
+        try:
+            guard = self._guard or guard_of(self._region)
+            if guard is not None and not guard.empty:
+                guard.check(given)
+        except IndexBeyond as beyond:
+            return beyond
+        return RunFailed(backend=self._backend.title or self._backend.name, stage="to run", reason=told(error))
+
+
+def told(error: Exception) -> str:
+    """What a backend's error says, in one line without a trace."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    says = [line for line in lines if line and not line.startswith(("Exception from", "Traceback", "While "))]
+    return f"{type(error).__name__}: {' '.join(says or lines)}"[:_REASON]
+
+
+def _test(guard: IndexGuard, name: str, array: Array) -> Callable[[], bool]:
+    least, most = np.minimum.reduce, np.maximum.reduce
+    flat = array.reshape(-1)
+    if not flat.size or flat.dtype.kind not in "biuf":
+        return lambda: name in guard.shown
+    # One pass instead of two where zero is known to be right: a negative number is a large one without its sign.
+    unsigned = flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.kind == "i" else None
+
+    def test() -> bool:
+        shown = guard.shown.get(name)
+        if shown is None:
+            return False
+        low, high = shown
+        if unsigned is not None and low <= 0 and most(unsigned) <= high:
+            return True
+        return bool(low <= least(flat) and most(flat) <= high)
+
+    return test

@@ -1,0 +1,109 @@
+"""Ranges of elements that operators move to other places: parts with ranges of their own keep them where it is known where they
+go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.graph.graph import describe
+from bricolage.lowering.common import constant_of
+from bricolage.verify.interval import DETAIL, Array, Asked, Range
+
+
+def joined(ranges: Sequence[Range]) -> Range:
+    """Of values of which any may come out."""
+    hulls = [one.hull for one in ranges]
+    return Range.of(
+        min(float(one.low) for one in hulls),
+        max(float(one.high) for one in hulls),
+        frozenset.intersection(*(one.below for one in hulls)),
+    )
+
+
+def moved(at: Asked, node: ir.Node) -> Range:
+    """Elements of the first input, at other places."""
+    return at.hull(node.inputs[0])
+
+
+def transposed(at: Asked, node: ir.Node) -> Range:
+    """Axes in another order."""
+    x = at.of(node.inputs[0])
+    rank = len(describe(node.inputs[0]).shape or ())  # type: ignore[arg-type]
+    if x.low.ndim == 0 or x.low.ndim != rank:
+        return x.hull
+    given = node.attributes.get("perm")
+    order = tuple(given.as_ints()) if given is not None else tuple(reversed(range(rank)))
+    return Range(np.transpose(x.low, order), np.transpose(x.high, order), x.below)
+
+
+def concatenated(at: Asked, node: ir.Node) -> Range:
+    """Parts that keep their ranges along the axis."""
+    axis = node.attributes.get_int("axis", 0)
+    parts, shapes = [at.of(value) for value in node.inputs], [describe(value).shape for value in node.inputs]  # type: ignore[arg-type]
+    rank = len(shapes[0] or ())
+    if not rank or any(shape is None or not isinstance(shape[axis], int) for shape in shapes):
+        return joined(parts)
+    axis %= rank
+    sizes = [int(shape[axis]) for shape in shapes]  # type: ignore[index]
+    if sum(sizes) > DETAIL:
+        return joined(parts)
+    wide = [one if one.low.ndim == rank else one.hull for one in parts]
+    ends: list[Array] = []
+    for arrays in ([one.low for one in wide], [one.high for one in wide]):
+        full = [one.reshape((1,) * rank) if one.ndim != rank else one for one in arrays]
+        rest = np.broadcast_shapes(*((*one.shape[:axis], 1, *one.shape[axis + 1 :]) for one in full))
+        if int(np.prod(rest)) * sum(sizes) > DETAIL:
+            return joined(parts)
+        shaped = [(*rest[:axis], size, *rest[axis + 1 :]) for size in sizes]
+        ends.append(np.concatenate([np.broadcast_to(one, to) for one, to in zip(full, shaped, strict=True)], axis))
+    return Range(ends[0], ends[1], frozenset.intersection(*(one.below for one in parts)))
+
+
+def unsqueezed(at: Asked, node: ir.Node) -> Range:
+    """With more axes."""
+    x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
+    given = node.attributes.get("axes")
+    axes = given.as_ints() if given is not None else constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if axes is None or info.shape is None or x.low.ndim != len(info.shape) or x.low.size > DETAIL:
+        return x.hull
+    rank = len(info.shape) + len(list(axes))
+    places = tuple(int(axis) % rank for axis in np.asarray(axes).reshape(-1))
+    return Range(np.expand_dims(x.low, places), np.expand_dims(x.high, places), x.below)
+
+
+def gathered(at: Asked, node: ir.Node) -> Range:
+    """What is gathered at constant places keeps the ranges of these."""
+    x, info, index = at.of(node.inputs[0]), describe(node.inputs[0]), constant_of(node.inputs[1])  # type: ignore[arg-type]
+    if index is None or info.shape is None or x.low.ndim != len(info.shape):
+        return x.hull
+    axis = node.attributes.get_int("axis", 0) % max(1, x.low.ndim)
+    if x.low.shape[axis] == 1 or index.size > DETAIL:
+        return x.hull if index.ndim != 1 else x
+    places = index.astype(np.int64)
+    if places.size and (places.min() < -x.low.shape[axis] or places.max() >= x.low.shape[axis]):
+        return x.hull
+    return Range(np.take(x.low, places, axis), np.take(x.high, places, axis), x.below)
+
+
+def sliced(at: Asked, node: ir.Node) -> Range:
+    """What is sliced at constant places keeps the ranges of these."""
+    x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
+    given = [constant_of(value) if value is not None else None for value in node.inputs[1:]]
+    if len(given) < 2 or any(one is None for one in given) or info.shape is None or x.low.ndim != len(info.shape):
+        return x.hull
+    starts, ends = given[0], given[1]
+    axes = given[2] if len(given) > 2 else np.arange(len(starts))  # type: ignore[arg-type]
+    steps = given[3] if len(given) > 3 else np.ones(len(starts), np.int64)  # type: ignore[arg-type]
+    low, high = x.low, x.high
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):  # type: ignore[arg-type]
+        axis = int(axis) % max(1, low.ndim)
+        if low.shape[axis] == 1:
+            continue
+        if step <= 0:
+            return x.hull
+        part = (slice(None),) * axis + (slice(int(start), int(end), int(step)),)
+        low, high = low[part], high[part]
+    return Range(low, high, x.below) if low.size else x.hull
