@@ -7,7 +7,7 @@
 For each workload (default: the networks of `wide`) bricolage decides as for a user (`--backend native` keeps it to one backend);
 ONNX Runtime and OpenVINO get the same file with their own defaults, OpenVINO in float32 and for latency. Each runs in a process of
 its own, and the others are stopped meanwhile. First it is called without pause in quiet: *steady* is the median of that. Then it
-is called after each pause, so many times, in quiet and beside a neighbour that comes and goes. Shown are the median and the 99th
+is called after each pause, so many times, in quiet and next to a neighbour that comes and goes. Shown are the median and the 99th
 percentile over steady, the share of calls that took more than 1.5 times as long as steady, how many of those came in a row (a
 state that lasts), and for how long the threads of the process stood in run queues in the median call and in the median slow one.
 `others` is the share of the processors that other processes took meanwhile, the neighbour among them.
@@ -98,7 +98,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant at one pace beside one kind of neighbours."""
+    """One contestant at one pace with one kind of neighbours."""
 
     network: str
     contestant: str
@@ -225,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paced", description="executables called at a pace")
     parser.add_argument("--workload", default="wide", help="names or families, separated by commas")
     parser.add_argument("--artifact", type=Path, help="this artifact instead of workloads, with --inputs")
-    parser.add_argument("--model", type=Path, help="the file that the other tools get beside --artifact")
+    parser.add_argument("--model", type=Path, help="the file that the other tools get, with --artifact or alone")
     parser.add_argument("--inputs", type=Path, help="inputs of --artifact and --model (.npz)")
     parser.add_argument("--contestants", default=",".join(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
     parser.add_argument("--pauses", default=",".join(f"{ms:g}" for ms in _PAUSES), help="milliseconds between calls")
