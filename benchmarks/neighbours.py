@@ -102,21 +102,16 @@ for line in sys.stdin:
 
 
 class Runner:
-    """A process that has loaded artifacts and calls them when it is asked to; stopped as long as it is not."""
+    """A process that has loaded something and calls it when it is asked to; stopped as long as it is not."""
 
-    def __init__(self, pairs: Sequence[tuple[Path, Path]], products: Sequence[str] = ()) -> None:
-        """With artifacts and the inputs of each, and libraries whose matrix products it calls as well.
+    def __init__(self, code: str, words: Sequence[str]) -> None:
+        """Of a Python program and its arguments: it prints "ready", and then an answer in JSON to each line that it is given.
 
         Raises:
             RuntimeError: it ended before it was ready.
         """
-        words = [
-            json.dumps([[str(path) for path in pair] for pair in pairs]),
-            str(available_cores()),
-            ",".join(products),
-        ]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, *words],
+            [sys.executable, "-c", code, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -126,7 +121,7 @@ class Runner:
         self._process.send_signal(signal.SIGSTOP)
 
     def ask(self, *words: object) -> Any:
-        """Its answer to a line: `turn SECONDS [NAME ...]` or `threads COUNT`.
+        """Its answer to a line of words.
 
         Raises:
             RuntimeError: it ended.
@@ -152,13 +147,22 @@ class Runner:
 
 
 @contextmanager
-def running(pairs: Sequence[tuple[Path, Path]], products: Sequence[str] = ()) -> Iterator[Runner]:
+def started(code: str, words: Sequence[str]) -> Iterator[Runner]:
     """A runner as long as the context lasts."""
-    runner = Runner(pairs, products)
+    runner = Runner(code, words)
     try:
         yield runner
     finally:
         runner.end()
+
+
+@contextmanager
+def running(pairs: Sequence[tuple[Path, Path]], products: Sequence[str] = ()) -> Iterator[Runner]:
+    """A runner of artifacts with the inputs of each, and of the matrix products of libraries. It is asked `turn SECONDS [NAME ...]`
+    or `threads COUNT`."""
+    artifacts = json.dumps([[str(path) for path in pair] for pair in pairs])
+    with started(_RUN, [artifacts, str(available_cores()), ",".join(products)]) as runner:
+        yield runner
 
 
 def decided(name: str, contestant: str, given: argparse.Namespace, folder: Path) -> tuple[Path, Path, str]:

@@ -11,12 +11,15 @@ that the helper of the next one needs. Callers from several threads are served i
 next one is posted by the one that ends, so that helpers are at it while its caller wakes up.
 """
 
+from bricolage.backends.native.cpu.threads_places import PLACES
 from bricolage.backends.native.cpu.threads_waiting import WAITING
 
 RING = 8
 """Loops that threads may be apart: those between two meetings."""
 
-THREADS = r"""
+THREADS = (
+    r"""
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -36,11 +39,10 @@ enum {
   RING = @RING@,              /* loops that threads may be apart */
   WORDS = 5,             /* that a job is given */
   MOST_THREADS = 1024,
-  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps ... */
-  HASTE = 2000,          /* ... and while others have work to do here */
+  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps */
   LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
-  STALL = 500000,        /* ns of waiting that say that a thread has lost its core: no piece takes so long */
-  CALM = 100000000       /* ns without a stall after which the machine counts as quiet again */
+  LOOK = 100000,         /* ns that the caller sleeps at a meeting before it looks whether those that it waits for have a core */
+  RECENT = 100000000     /* ns for which the caller's affinity mask is taken for what it was */
 };
 
 struct seat;
@@ -62,12 +64,20 @@ struct turn { struct turn *next; const struct run *run; _Atomic uint32_t posted;
    from the back (8). A number from an earlier loop says that none has been taken yet, so that nobody need clear it. */
 struct share { _Alignas(64) _Atomic uint64_t taken[RING]; };
 
+/* What the caller knows of a helper. */
+struct other {
+  _Atomic uint32_t asleep; /* whether it has nothing to do: it sleeps, or has not noticed yet that it is woken */
+#ifdef __linux__
+  clockid_t clock;         /* of the time that it has computed */
+  int64_t ran;             /* what that showed when the caller last looked, in ns; -1: it had nothing to do */
+#endif
+};
+
 struct team {
   struct share shares[MOST_THREADS];
   _Alignas(64) _Atomic uint64_t done;   /* pieces, over all runs */
   _Alignas(64) _Atomic uint32_t parked; /* threads that sleep until a loop is done */
   _Atomic uint32_t bell;                /* rung for them */
-  _Atomic uint32_t stalls;              /* meetings at which somebody was waited for so long */
   _Alignas(64) _Atomic uint32_t posted; /* twice the number of the current run; odd while it is written down */
   _Atomic uint32_t sleepers;            /* helpers that sleep until it changes */
   _Atomic uint32_t lingers;             /* whether they spin first */
@@ -78,14 +88,16 @@ struct team {
   struct turn *first, *last;
   int64_t closed;                       /* when the last run ended, in ns */
   uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
-  uint32_t heard;                       /* stalls noticed */
-  int64_t stalled;                      /* when the last one was, in ns; 0: never */
-  _Atomic uint32_t loose;               /* whether others have work to do here: helpers then run on any core */
-  int home;                             /* processor that the caller was last seen on */
+#ifdef __linux__
+  int home;                             /* processor of the caller that helpers were last kept off; -1: they are anywhere */
+  int64_t placed;                       /* when that was last looked at, in ns */
+  cpu_set_t allowed;                    /* processors that the caller might use then */
+#endif
   uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
   _Atomic pid_t owner;                  /* process that it was started in, or is being started in */
   _Atomic pid_t ready;                  /* process that it has been started in */
   pthread_t helpers[MOST_THREADS];
+  struct other others[MOST_THREADS];    /* by number; that of the caller is not used */
 #ifndef __linux__
   pthread_mutex_t bed;
   pthread_cond_t dawn;
@@ -140,44 +152,29 @@ static __attribute__((noinline)) long take(struct seat *at, uint32_t pieces) {
   return -1;
 }
 
-/* The caller is about to sleep, and leaves its processor to the helpers until the next run. */
-static void team_spread(struct team *team) {
-#ifdef __linux__
-  cpu_set_t allowed;
-  pthread_mutex_lock(&team->lock);
-  if (team->home >= 0 && !sched_getaffinity(0, sizeof allowed, &allowed))
-    for (uint32_t i = 1; i < team->made; i++) pthread_setaffinity_np(team->helpers[i], sizeof allowed, &allowed);
-  team->home = -1;
-  pthread_mutex_unlock(&team->lock);
-#else
-  (void)team;
-#endif
-}
-
+@PLACES@
 /* Waits until all loops that the thread has gone through are done. It spins for as long as another's piece may take, and then
-   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next.
-   Where it does so now, a thread sleeps nearly at once: who has slept is given a core before those that have computed without
-   pause, and keeps it long enough for the pieces up to the next meeting. */
+   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
 static __attribute__((noinline)) void meet(struct seat *at) {
   struct team *team = at->team;
   const uint64_t goal = at->goal;
   if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
-  const int64_t patience = atomic_load_explicit(&team->loose, memory_order_relaxed) ? HASTE : PATIENCE;
   struct spin spin = {0};
   do {
     if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
-  } while (spins(&spin, patience));
-  const int64_t begun = clock_ns() - patience;
-  if (at->tid == 0) team_spread(team);
+  } while (spins(&spin, PATIENCE));
+  atomic_store(&team->others[at->tid].asleep, 1);
   atomic_fetch_add(&team->parked, 1);
+#ifdef __linux__
+  if (at->tid == 0) team_sleep(team, at->threads, goal);
+#endif
   for (;;) {
     const uint32_t bell = atomic_load(&team->bell);
     if (atomic_load(&team->done) >= goal) break;
-    park(team, &team->bell, bell);
+    park(team, &team->bell, bell, 0);
   }
   atomic_fetch_sub(&team->parked, 1);
-  /* To have slept is no stall in itself: in haste, threads would stall for ever, on a machine that is quiet again, too. */
-  if (clock_ns() - begun > STALL) atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
+  atomic_store(&team->others[at->tid].asleep, 0);
 }
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -195,7 +192,7 @@ static void post(struct team *team, const struct run *run) {
 }
 
 /* The next run's number. */
-static uint32_t awaited(struct team *team, uint32_t seen) {
+static uint32_t awaited(struct team *team, uint32_t tid, uint32_t seen) {
   const int64_t ns = atomic_load_explicit(&team->lingers, memory_order_relaxed) ? LINGER : 0;
   struct spin spin = {0};
   uint32_t now;
@@ -203,9 +200,11 @@ static uint32_t awaited(struct team *team, uint32_t seen) {
     now = atomic_load_explicit(&team->posted, memory_order_acquire);
     if (now != seen && now % 2 == 0) return now;
   } while (spins(&spin, ns));
+  atomic_store(&team->others[tid].asleep, 1);
   atomic_fetch_add(&team->sleepers, 1);
-  while ((now = atomic_load(&team->posted)) == seen || now % 2) park(team, &team->posted, now);
+  while ((now = atomic_load(&team->posted)) == seen || now % 2) park(team, &team->posted, now, 0);
   atomic_fetch_sub(&team->sleepers, 1);
+  atomic_store(&team->others[tid].asleep, 0);
   return now;
 }
 
@@ -216,8 +215,9 @@ static void *helper(void *given) {
   struct helper me = *(struct helper *)given;
   struct team *team = me.team;
   free(given);
+  atomic_store(&team->others[me.tid].asleep, 0);
   for (;;) {
-    const uint32_t number = awaited(team, me.seen);
+    const uint32_t number = awaited(team, me.tid, me.seen);
     uint64_t told[WORDS + 5];
     for (int i = 0; i < WORDS + 5; i++) told[i] = atomic_load_explicit(&team->told[i], memory_order_acquire);
     if (atomic_load_explicit(&team->stop, memory_order_relaxed)) return NULL;
@@ -233,47 +233,19 @@ static void *helper(void *given) {
   }
 }
 
-/* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread that waits
-   for it, and needs some 10 ms to notice: for the first calls, and again after every pause. While the machine is quiet and there
-   are as many processors as threads, each helper has one of its own; where threads stall, others have work to do here, and the
-   system may move helpers to where there is room. Under the lock. */
-static void team_settle(struct team *team) {
-#ifdef __linux__
-  const uint32_t stalls = atomic_load_explicit(&team->stalls, memory_order_relaxed);
-  const int home = sched_getcpu();
-  if (stalls != team->heard) team->stalled = clock_ns();
-  team->heard = stalls;
-  const int loose = team->stalled && clock_ns() - team->stalled < CALM;
-  if (home < 0 || (home == team->home && loose == (int)team->loose)) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
-  team->loose = loose;
-  team->home = home;
-  const int everybody = CPU_COUNT(&allowed) == (int)team->made;
-  int next = home;
-  for (uint32_t i = 1; i < team->made; i++) {
-    cpu_set_t mine = allowed;
-    if (!loose && everybody) {  /* a processor each; where there are more, the system knows better which share a core */
-      do next = (next + 1) % CPU_SETSIZE; while (!CPU_ISSET(next, &allowed));
-      CPU_ZERO(&mine);
-      CPU_SET(next, &mine);
-    }
-    if (CPU_COUNT(&mine) > 1) CPU_CLR(home, &mine);
-    pthread_setaffinity_np(team->helpers[i], sizeof mine, &mine);
-  }
-#else
-  (void)team;
-#endif
-}
-
 /* Starts helpers until there are so many threads, or the system gives no more. They run where their caller may. Under the lock. */
 static void team_reach(struct team *team, uint32_t threads) {
   for (; team->made < threads && team->made < team->most; team->made++) {
     struct helper *given = malloc(sizeof *given);
     if (!given) return;
     *given = (struct helper){ team, team->made, atomic_load_explicit(&team->posted, memory_order_relaxed) };
+    struct other *other = &team->others[team->made];
+    atomic_store(&other->asleep, 1);
     if (pthread_create(&team->helpers[team->made], NULL, helper, given)) { free(given); return; }
+#ifdef __linux__
+    if (pthread_getcpuclockid(team->helpers[team->made], &other->clock)) other->clock = -1;  /* which no clock has */
     team->home = -1;
+#endif
   }
 }
 
@@ -294,9 +266,7 @@ static void team_here(struct team *team) {
     team->first = team->last = NULL;
     team->section += 1ull << 32;  /* beyond what the run that was cut off has taken */
     team->goal = atomic_load(&team->done);
-    team->soon = team->loose = 0;
-    team->stalled = 0;
-    team->heard = atomic_load(&team->stalls);
+    team->soon = 0;
     team->made = 1;
     atomic_store(&team->ready, here);
   }
@@ -323,16 +293,17 @@ static void team_run(struct team *team, const struct run *run) {
   team->last = &me;
   team_reach(team, run->threads);
   if (at_once) {
-    const int soon = clock_ns() - team->closed < LINGER;
+    const int64_t now = clock_ns();
+    const int soon = now - team->closed < LINGER;
     team->soon = soon ? team->soon + (team->soon < 3) : team->soon - (team->soon > 0);
-    team_settle(team);
+    team_place(team, now);
     post(team, run);
   }
   pthread_mutex_unlock(&team->lock);
   if (!at_once) {
-    while (!atomic_load_explicit(&me.posted, memory_order_acquire)) park(team, &me.posted, 0);
+    while (!atomic_load_explicit(&me.posted, memory_order_acquire)) park(team, &me.posted, 0, 0);
     pthread_mutex_lock(&team->lock);
-    team_settle(team);  /* it may have woken up where a helper is at its run already */
+    team_place(team, clock_ns());  /* it may have woken up where a helper is at its run already */
     pthread_mutex_unlock(&team->lock);
   }
   struct seat at = { team, 0, run->threads, team->section, team->goal, 0 };
@@ -362,5 +333,8 @@ static void team_free(struct team *team) {
   }
   free(team);
 }
-""".replace("@RING@", str(RING)).replace("@WAITING@\n", WAITING[1:])
+""".replace("@RING@", str(RING))
+    .replace("@WAITING@\n", WAITING[1:])
+    .replace("@PLACES@\n", PLACES[1:])
+)
 """C of the team, for one thread and more."""

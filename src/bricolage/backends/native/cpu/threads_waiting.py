@@ -28,15 +28,19 @@ static inline int spins(struct spin *spin, int64_t ns) {
   return now < spin->end;
 }
 
-/* Sleeps until somebody unparks the word; not at all where it is no longer `value`. It may also wake up for nothing. */
-static void park(struct team *team, _Atomic uint32_t *word, uint32_t value) {
+/* Sleeps until somebody unparks the word; not at all where it is no longer `value`. It may also wake up for nothing. After some
+   ns it gives 1; with 0 ns, and on systems without futexes, it sleeps for as long as it takes. */
+static int park(struct team *team, _Atomic uint32_t *word, uint32_t value, int64_t ns) {
 #ifdef __linux__
+  const struct timespec most = { ns / 1000000000, ns % 1000000000 };
   (void)team;
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns ? &most : NULL, NULL, 0) && errno == ETIMEDOUT;
 #else
+  (void)ns;
   pthread_mutex_lock(&team->bed);
   if (atomic_load(word) == value) pthread_cond_wait(&team->dawn, &team->bed);
   pthread_mutex_unlock(&team->bed);
+  return 0;
 #endif
 }
 
