@@ -74,7 +74,7 @@ class SupervisedKernel(Kernel):
         self._backend, self._region, self._guard = backend, region, guard
         self._resources, self._remake = resources, remake
         self._making = threading.Lock()
-        self.takes_turns = kernel.takes_turns
+        self.takes_turns, self.direct_bytes = kernel.takes_turns, kernel.direct_bytes
 
     def replica(self, resources: Resources) -> Kernel | None:
         """See `Kernel.replica`."""
@@ -111,12 +111,17 @@ class SupervisedKernel(Kernel):
         Raises:
             IndexBeyond, RunFailed
         """
-        made, given = self.current(), self._named(inputs)
-        self._look(given)
+        made = self._kernel or self.current()
+        if self._guard is not None:
+            self._guard.check(self._named(inputs))
         try:
             return made.run(inputs)
         except Exception as error:
-            raise self._failed(made, error, given) from error
+            raise self._failed(made, error, self._named(inputs)) from error
+
+    def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
+        """See `Kernel.own_call`: nothing of ours is in it."""
+        return self.current().own_call(inputs)
 
     def _named(self, inputs: Sequence[object]) -> dict[str, object]:
         return {info.name: value for info, value in zip(self._region.inputs, inputs, strict=True)}
