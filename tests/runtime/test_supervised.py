@@ -193,3 +193,68 @@ def test_a_failure_leaves_later_calls_as_they_were(backend: str, tmp_path: Path)
             assert registry.get(backend).title in error.sentence and "\n" not in error.sentence
         (after,) = kernel.run([some])
         np.testing.assert_array_equal(before, after)
+
+
+SIZES = {
+    "Compress": ("p = Equal (i, three) r = Compress <axis = 0> (x, p)", np.array([1, 2, 0, 1, 0])),
+    "NonZero": (
+        "p = Equal (i, three) z = NonZero (p) s = Squeeze (z, zero) r = Gather (x, s)",
+        np.array([1, 2, 0, 1, 0]),
+    ),
+    "Slice": (
+        "n = ReduceMin <keepdims = 0> (i) m = Unsqueeze (n, zero) r = Slice (x, zero, m)",
+        np.array([0, 1, 2, 3, 4]),
+    ),
+    "TopK": (
+        "n = ReduceMin <keepdims = 0> (i) m = Unsqueeze (n, zero) r, j = TopK <axis = 0> (x, m)",
+        np.array([0, 3, 3, 3, 3]),
+    ),
+}
+READERS = {
+    "LSTM": "u = Unsqueeze (r, zero) y = LSTM <hidden_size = 3> (u, w4, r4)",
+    "GRU": "u = Unsqueeze (r, zero) y = GRU <hidden_size = 3> (u, w3, r3)",
+    "MaxPool": "u = Reshape (r, shape) y = MaxPool <kernel_shape = [2]> (u)",
+    "Softmax": "y = Softmax (r)",
+    "MatMul": "y = MatMul (r, square)",
+    "ReduceSum": "y = ReduceSum <keepdims = 1> (r, zero)",
+    "LayerNormalization": "y = LayerNormalization (r, ones)",
+}
+CONSTANTS = {
+    "three": np.array(3),
+    "zero": np.array([0]),
+    "w4": drawn(1, 12, 8),
+    "r4": drawn(1, 12, 3),
+    "w3": drawn(1, 9, 8),
+    "r3": drawn(1, 9, 3),
+    "shape": np.array([-1, 2, 4]),
+    "square": drawn(8, 8),
+    "ones": np.ones(8, np.float32),
+}
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
+@pytest.mark.parametrize("reader", READERS)
+def test_sizes_from_data_may_be_nothing(reader: str, backend: str, tmp_path: Path) -> None:
+    ran = 0
+    for source, (text, nothing) in SIZES.items():
+        text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[5,8] x, int64[5] i) => (float y) {{ {text} {READERS[reader]} }}'
+        model = onnx.parser.parse_model(text)
+        model.graph.initializer.extend(nh.from_array(a, n) for n, a in CONSTANTS.items() if n in text)
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        path = tmp_path / f"{source}.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+        try:
+            kernel, region = compile_step(Step(Implementation(backend), path), Resources(1), caching=False)
+        except Refused as error:
+            assert backend == "openvino" or reader in ("LSTM", "GRU"), error.sentence
+            continue
+        names, x = [info.name for info in region.inputs], drawn(5, 8)
+        some, none = ({"x": x, "i": i} for i in (np.array([3, 3, 3, 3, 3]), nothing))
+        (before,) = kernel.run([some[name] for name in names])
+        (empty,) = kernel.run([none[name] for name in names])
+        assert reader == "ReduceSum" or 0 in np.shape(empty), source
+        (after,) = kernel.run([some[name] for name in names])
+        np.testing.assert_array_equal(before, after)
+        ran += 1
+    assert ran == len(SIZES) or backend == "openvino" or reader in ("LSTM", "GRU")

@@ -72,7 +72,7 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
 """Session options that a tuner may choose, and their values other than the default ones."""
 
 
-_RECURRENCES = frozenset({"LSTM", "GRU", "RNN"})
+_RECURRENCES = frozenset({"LSTM", "GRU"})
 _QUANTISED = frozenset(
     {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QLinearConv", "QGemm"}
 )
