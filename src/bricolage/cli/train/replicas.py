@@ -77,6 +77,11 @@ def replicas(
                 done.append(trained.report)
                 if out is not None and number == 0:
                     output.write(out / f"{one.label}.pt", trained.save)
+    if (apart := max(one.mean_of_means for one in done)) > 0.0:
+        output.note(
+            f"the loss is no mean over samples: the mean of {found.workers} workers' gradients is {apart:.1%} from the gradient of "
+            "their batches together, so that synchronous methods are not the same as one model trained on these"
+        )
     if as_json:
         from bricolage.codec import encode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
 from bricolage.train.process_group import run_group
 from bricolage.train.replicas.flat import Flat
+from bricolage.train.replicas.means import ROUNDING, mean_of_means_error
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
 from bricolage.train.replicas.worker import STATE, Point, ReplicaAnswer, ReplicaJob, servers, work
 from bricolage.train.step import build, load_torch
@@ -48,6 +49,9 @@ class ReplicasResult:
     staleness: float
     """Updates of others between reading weights and applying a gradient, on average; as far as servers see it."""
     course: tuple[Point, ...]
+    mean_of_means: float = 0.0
+    """Of a synchronous method: how far the mean of the workers' gradients is from the gradient of their batches together, relative,
+    where that is more than rounding: the loss is no mean over samples."""
 
     @property
     def samples_s(self) -> float:
@@ -106,6 +110,7 @@ def train_replicas(
     own = threads or max(1, available_cores() // replicas.workers)
     count = servers(chosen, _trained_tensors(replicas))
     taken = replicas.step.seed if seed is None else seed
+    apart = mean_of_means_error(replicas, taken) if chosen.kind in LOCKSTEP and replicas.workers > 1 else 0.0
     jobs = [ReplicaJob(replicas, chosen, count, taken)] * (replicas.workers + count)
     state: list[bytes] = []
 
@@ -115,7 +120,8 @@ def train_replicas(
     answers = run_group(work, jobs, ReplicaAnswer, own, _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
-    return TrainedReplicas(_report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :]), state[0])
+    report = _report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :])
+    return TrainedReplicas(replace(report, mean_of_means=apart if apart > ROUNDING else 0.0), state[0])
 
 
 def _trained_tensors(replicas: Replicas) -> int:
