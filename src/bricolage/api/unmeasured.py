@@ -70,12 +70,16 @@ class UnmeasuredPlans:
         """One of the plans made ready. It is compiled at its first call."""
         placement, told = self._placements[number]
         ms = None if told is None else told.ms
-        decided = unmeasured_bucket(self._source.store.graph(self._bucket.graph), self._bucket, placement, ms, self._options)
+        decided = unmeasured_bucket(
+            self._source.store.graph(self._bucket.graph), self._bucket, placement, ms, self._options
+        )
         plan = make_plan(self._source, [decided], self._options, self._backends, self._device)
         return Executable(plan, self._source.store.directory)
 
 
-def unmeasured_bucket(file: str, bucket: PreparedBucket, placement: Placement, ms: float | None, options: Options) -> Bucket:
+def unmeasured_bucket(
+    file: str, bucket: PreparedBucket, placement: Placement, ms: float | None, options: Options
+) -> Bucket:
     """The decision for a shape bucket, of which nothing is measured."""
     graph, identities = bucket.graph, Identities(bucket.graph)
     regions = []

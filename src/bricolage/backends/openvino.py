@@ -337,8 +337,11 @@ class _Kernel(Kernel):
             if buffer is not None and buffer.shape == array.shape:
                 buffer[...] = array
                 continue
-            held[number] = array.copy() if array.nbytes < _COPIED_BYTES else None
-            request.set_input_tensor(place, _tensor(info, array if held[number] is None else held[number]))
+            if array.nbytes < _COPIED_BYTES:
+                held[number] = array = array.copy()
+            else:
+                held[number] = None
+            request.set_input_tensor(place, _tensor(info, array))
         results: list[object] = [None] * len(self._given)
         for position, sizes in enumerate(self._given):
             if sizes is not None:

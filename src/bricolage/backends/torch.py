@@ -112,12 +112,12 @@ class _TorchKernel(Kernel):
 
 
 class UnboundFunction:
-    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns may
-    be a view of an input, of another result or of what it keeps; such a result is copied."""
+    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns
+    may be a view of an input, of another result or of what it keeps; such a result is copied."""
 
     def __init__(self, function: Callable[..., Any], kept: Sequence[Any], *, branches: bool = False) -> None:
-        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at once
-        for each, unless the function `branches`."""
+        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at
+        once for each, unless the function `branches`."""
         import torch
 
         self._function, self._branches = function, branches

@@ -27,7 +27,6 @@ from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
 from bricolage.work.values import ModelValue
 
-
 UnboundRun = Callable[[Sequence[ModelValue]], Sequence[ModelValue]]
 """A run on arrays in the order of a program's inputs, into fresh ones in the order of its outputs."""
 
