@@ -121,8 +121,7 @@ def _signature(values: Sequence[ModelValue]) -> Signature:
 def _form(value: ModelValue) -> Hashable:
     """Type and shape of an array; a type is all that is known of another value."""
     if type(value) is not np.ndarray:
-        kind: Hashable = type(value)
-        return kind
+        return type(value), None
     return (_TEXT if value.dtype.kind == _TEXT else value.dtype), value.shape
 
 
