@@ -71,9 +71,9 @@ class OpenVinoKernel(Kernel):
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         request = self._compiled.create_infer_request()
         for place, position, info in self._read:
-            request.set_inputtensor_of(place, tensor_of(info, inputs[position]))
+            request.set_input_tensor(place, tensor_of(info, inputs[position]))
         for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
-            request.set_outputtensor_of(position, tensor_of(info, array))
+            request.set_output_tensor(position, tensor_of(info, array))
         # Without `share_outputs` every call copies the outputs once more into arrays without readers.
         return partial(request.infer, None, False, True)
 
@@ -90,15 +90,15 @@ class OpenVinoKernel(Kernel):
                 held[number] = array = array.copy()
             else:
                 held[number] = None
-            request.set_inputtensor_of(place, tensor_of(info, array))
+            request.set_input_tensor(place, tensor_of(info, array))
         results: list[object] = [None] * len(self._given)
         for position, sizes in enumerate(self._given):
             if sizes is not None:
                 results[position] = array = np.empty(sizes, self._types[position])
-                request.set_outputtensor_of(position, tensor_of(self._outputs[position], array))
+                request.set_output_tensor(position, tensor_of(self._outputs[position], array))
         views = list(request.infer(None, False, True).values())
         if len(views) != len(results):  # two outputs are one of its own
-            views = [request.get_outputtensor_of(position).data for position in range(len(results))]
+            views = [request.get_output_tensor(position).data for position in range(len(results))]
         for position, (view, dtype) in enumerate(zip(views, self._types, strict=True)):
             if results[position] is None:
                 results[position] = view.copy() if view.dtype == dtype else view.copy().view(dtype)
