@@ -4,8 +4,8 @@ take turns on the same model and inputs, each tool in a process of its own, ever
     python -m benchmarks.call_overhead
     python -m benchmarks.call_overhead --backend onnxruntime,openvino --signature eight-inputs --json
 
-The difference is that of the medians of interleaved rounds, with the 95 % interval of its bootstrap. Who writes the answer into memory of
-its own that a later call overwrites (OpenVINO's shared outputs) does less than we do, since an answer of ours is the caller's.
+The difference is that of the medians of interleaved rounds, with the 95 % interval of its bootstrap. OpenVINO with shared outputs
+does less than we do: a later call overwrites what it returns, and an answer of ours is the caller's own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,22 +99,21 @@ def signatures() -> tuple[CallSignature, ...]:
             {"x": floats[0]},
         ),
         CallSignature("strings", "(string[16] x) => (string[16] y)", "y = StringConcat (x, x)", {"x": words}),
-        CallSignature(
-            "image", "(float[1,3,224,224] x) => (float[1,3,224,224] y)", "y = Relu (x)", {"x": image}
-        ),
+        CallSignature("image", "(float[1,3,224,224] x) => (float[1,3,224,224] y)", "y = Relu (x)", {"x": image}),
     )
 
 
 # --- ours -----------------------------------------------------------------------------------------------------------------
 
 
-def whole_on(backend: str, model: onnx.ModelProto, threads: int = 1) -> Executable:
-    """A plan of one region, the whole model, on a backend in its first configuration; nothing is measured.
+def whole_on(backend: str, model: onnx.ModelProto, threads: int = 1, **sizes: int) -> Executable:
+    """A plan of one region, the whole model, on a backend in its first configuration; nothing is measured. `sizes`: of the
+    dimensions that the model leaves open.
 
     Raises:
         UsageError: a bad model.
     """
-    options = Options(threads=threads, backends=(backend,))
+    options = Options(threads=threads, backends=(backend,), shapes={name: (size,) for name, size in sizes.items()})
     device, found = host(), registry.get(backend)
     directory = working_folder()
     with scratch.using(directory, keep=True):
@@ -196,7 +196,14 @@ def _xla(path: Path, inputs: Inputs, threads: int) -> OwnCall:
     with jax.enable_x64(True):
         weights = {name: jax.device_put(array) for name, array in constants.items()}
         compiled = jax.jit(function).lower(weights, *arrays).compile()
-    return lambda: [np.asarray(result) for result in compiled(weights, *arrays)]
+    if all(array.itemsize <= np.dtype(np.float32).itemsize for array in arrays):
+        return lambda: [np.asarray(result) for result in compiled(weights, *arrays)]
+
+    def call() -> list[np.ndarray]:
+        with jax.enable_x64(True):
+            return [np.asarray(result) for result in compiled(weights, *arrays)]
+
+    return call
 
 
 def _tvm(path: Path, inputs: Inputs, threads: int) -> OwnCall:
@@ -278,8 +285,8 @@ def measured(backend: str, signature: CallSignature, threads: int, rounds: int =
 
 
 def _equal(expected: Sequence[np.ndarray], answer: object) -> bool:
-    found = list(answer) if isinstance(answer, tuple) else [answer]
-    return len(found) == len(expected) and all(map(_close, expected, found))
+    found: list[Any] = list(answer) if isinstance(answer, tuple) else [answer]
+    return len(found) == len(expected) and all(_close(one, other) for one, other in zip(expected, found, strict=True))
 
 
 def _close(one: np.ndarray, other: np.ndarray) -> bool:
@@ -288,9 +295,7 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one, other) if one.dtype.kind in "OU" else np.allclose(one, other, atol=_TOLERANCE))
 
 
-def _take_turns(
-    own: Callable[[], object], ours: Callable[[], object], rounds: int
-) -> tuple[list[float], list[float]]:
+def _take_turns(own: Callable[[], object], ours: Callable[[], object], rounds: int) -> tuple[list[float], list[float]]:
     """Microseconds a call in each round."""
     times: tuple[list[float], list[float]] = ([], [])
     repeats = [max(1, int(_ROUND_MS * 1e3 / _timed(call, 20))) for call in (own, ours)]
@@ -320,8 +325,12 @@ def main() -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.call_overhead", description=__doc__.partition("\n")[0])
     installed = [name for name in OWN if not isinstance(registry.get(name).status(), Missing)]
-    parser.add_argument("--backend", default=",".join(installed), help="names with commas between; default: all installed")
-    parser.add_argument("--signature", default=",".join(one.name for one in signatures()), help="likewise; default: all")
+    parser.add_argument(
+        "--backend", default=",".join(installed), help="names with commas between; default: all installed"
+    )
+    parser.add_argument(
+        "--signature", default=",".join(one.name for one in signatures()), help="likewise; default: all"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=_ROUNDS)
     parser.add_argument("--json", action="store_true")
@@ -333,20 +342,21 @@ def main() -> int:
         return 0
     found = {name: _apart(name, given) for name in given.backend.split(",")}
     told = {"hardware": str(host()), "threads": given.threads, "backends": found}
-    print(json.dumps(told, indent=1) if given.json else _told(told["hardware"], found))
+    print(json.dumps(told, indent=1) if given.json else _told(str(host()), found))
     return 0
 
 
-def _apart(backend: str, given: argparse.Namespace) -> object:
+def _apart(backend: str, given: argparse.Namespace) -> list[Any]:
     """A backend's figures, from a process of its own."""
     command = [sys.executable, "-m", "benchmarks.call_overhead", "--here", "--backend", backend]
     command += ["--signature", given.signature, "--threads", str(given.threads), "--rounds", str(given.rounds)]
     variables = environment([backend], Resources(threads=given.threads))
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    rows: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return rows
 
 
-def _told(hardware: str, found: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
+def _told(hardware: str, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     lines = [hardware, "", "| backend | signature | its own call, µs | ours, µs | difference, µs | equal |"]
     lines.append("|---|---|---:|---:|---:|---|")
     for name, rows in found.items():
@@ -355,7 +365,9 @@ def _told(hardware: str, found: Mapping[str, Sequence[Mapping[str, object]]]) ->
                 lines.append(f"| {name} | {row['signature']} | {row['refused']} ||||")
                 continue
             low, high = row["interval_us"]
-            times = f"{row['own_us']:.1f} | {row['ours_us']:.1f} | {row['difference_us']:+.1f} [{low:+.1f}, {high:+.1f}]"
+            times = (
+                f"{row['own_us']:.1f} | {row['ours_us']:.1f} | {row['difference_us']:+.1f} [{low:+.1f}, {high:+.1f}]"
+            )
             lines.append(f"| {name} | {row['signature']} | {times} | {'yes' if row['equal'] else 'no'} |")
     return "\n".join(lines)
 

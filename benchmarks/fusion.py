@@ -129,7 +129,7 @@ def _onnxruntime(region: RegionModel, folder: Path) -> int | None:
 def _openvino(region: RegionModel) -> int | None:
     if importlib.util.find_spec("openvino") is None:
         return None
-    from bricolage.backends.openvino import library
+    from bricolage.backends.openvino_kernel import library
 
     compiled = library().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     constant: set[str] = set()

@@ -37,7 +37,7 @@ def _products(a: np.ndarray, b: np.ndarray) -> Iterator[Callable[[], object]]:
         first, second = torch.from_numpy(a), torch.from_numpy(b)
         yield lambda: torch.mm(first, second)
     if importlib.util.find_spec("openvino"):
-        from bricolage.backends.openvino import library
+        from bricolage.backends.openvino_kernel import library
 
         ov = library()
         x, y = (ov.opset13.parameter(list(m.shape), ov.Type.f32) for m in (a, b))

@@ -67,6 +67,7 @@ class StaticKernel(Kernel):
         self.title = title
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self._forms = [(info.sizes, info.numpy) for info in self.inputs]
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         """See `Kernel.run`.
@@ -89,9 +90,9 @@ class StaticKernel(Kernel):
             Refused: a shape or a type is not the one compiled for.
         """
         arrays = [np.asarray(value) for value in inputs]
-        for info, array in zip(self.inputs, arrays, strict=True):
-            if array.shape != info.shape:
-                raise Refused(backend=self.title, reason=f"compiled for the shape {info.sizes}, got {array.shape}")
-            if array.dtype != info.numpy:
-                raise Refused(backend=self.title, reason=f"'{info.name}' is {info.numpy}, got {array.dtype}")
+        for info, (sizes, dtype), array in zip(self.inputs, self._forms, arrays, strict=True):
+            if array.shape != sizes:
+                raise Refused(backend=self.title, reason=f"compiled for the shape {sizes}, got {array.shape}")
+            if array.dtype != dtype:
+                raise Refused(backend=self.title, reason=f"'{info.name}' is {dtype}, got {array.dtype}")
         return arrays

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
-from bricolage import sealed, telemetry
+from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.data_sizes import readers_of_data_sizes
@@ -28,46 +26,28 @@ from bricolage.backends.interface import (
     installed,
     values_of,
 )
-from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.backends.kernel import Array, Kernel
 from bricolage.backends.limits import library_limits
+from bricolage.backends.openvino_kernel import TYPES, InputCopy, OpenVinoKernel, library, tensor_of
 from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
 from bricolage.backends.request_queue import Done, RequestQueue
 from bricolage.cache import discard
 from bricolage.device.device import Device
 from bricolage.errors import ForkedProcess, Refused
-from bricolage.graph.graph import Graph, Operator, Region, TensorInfo
+from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
 
 if TYPE_CHECKING:
-    from openvino import CompiledModel, Core, InferRequest, Model, Tensor
+    from openvino import CompiledModel, Core, Model, Tensor
 
-_TYPES = {
-    ir.DataType.FLOAT: "f32",
-    ir.DataType.DOUBLE: "f64",
-    ir.DataType.FLOAT16: "f16",
-    ir.DataType.BFLOAT16: "bf16",
-    ir.DataType.INT8: "i8",
-    ir.DataType.INT16: "i16",
-    ir.DataType.INT32: "i32",
-    ir.DataType.INT64: "i64",
-    ir.DataType.UINT8: "u8",
-    ir.DataType.UINT16: "u16",
-    ir.DataType.UINT32: "u32",
-    ir.DataType.UINT64: "u64",
-    ir.DataType.BOOL: "boolean",
-    ir.DataType.FLOAT8E4M3FN: "f8e4m3",
-    ir.DataType.FLOAT8E8M0: "f8e8m0",
-}
 _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
 _GROUP = 32
 _IN_FLOAT32 = f"{AS_IT_COMES}-f32"
 """The file as it comes, and float32 asked for: by itself OpenVINO takes bfloat16 where the processor multiplies it."""
-_COPIED_BYTES = 1 << 20
-"""To copy a smaller tensor takes less time than to give a request another one."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -158,12 +138,12 @@ class OpenVino(Backend):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
         copied = _unwritten(compiled)
         if not copied:
-            kernel = _Kernel(region, compiled, places)
+            kernel = OpenVinoKernel(region, compiled, places)
             weakref.finalize(kernel, _freed.add, (os.getpid(), resources.threads)).atexit = False
             return kernel
         if len(region.outputs) > 1:
             raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
-        return _Copy(places.index(copied[0]))
+        return InputCopy(places.index(copied[0]))
 
     def fails_at_nothing(self, region: RegionModel) -> str:
         """After a call in which a size was 0, the next one may be answered with that size (2026.4.1)."""
@@ -194,7 +174,7 @@ class OpenVino(Backend):
     ) -> tuple[Model, CompiledModel]:
         """The compiled model and the model as read. `asked`: settings in addition to those of every use of ours."""
         for info in (*region.inputs, *region.outputs):
-            if info.dtype not in _TYPES:
+            if info.dtype not in TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
                 raise Refused(backend=self.title, reason=f"'{info.name}' has the type {kind}")
         chosen = values_of(config, _parameters(resources), self.title)
@@ -308,16 +288,6 @@ def _unwritten(compiled: CompiledModel) -> list[int]:
 
 
 @cache
-def library() -> ModuleType:
-    """The `openvino` module, loaded with its telemetry off."""
-    telemetry.disable()
-    import openvino
-
-    module: ModuleType = openvino
-    return module
-
-
-@cache
 def _core() -> Core:
     """One per process: plugins and thread pools are loaded once."""
     return library().Core()
@@ -328,72 +298,6 @@ def _reason(error: RuntimeError) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("Exception from", "Check '", "While validating"))]
     return " ".join(told or lines)[:_REASON_LENGTH]
-
-
-class _Kernel(Kernel):
-    direct_bytes = 2 * _COPIED_BYTES
-
-    def __init__(self, region: RegionModel, compiled: CompiledModel, places: Sequence[int | None]) -> None:
-        self._compiled = compiled
-        self._read = [
-            (place, position, info)
-            for position, (place, info) in enumerate(zip(places, region.inputs, strict=True))
-            if place is not None
-        ]
-        self._outputs = region.outputs
-        self._types = [info.numpy for info in region.outputs]
-        self._given = [info.sizes if _is_given(info) else None for info in region.outputs]
-        self._idle: tuple[InferRequest, list[Array | None]] | None = None
-        """A request that `run` uses again, since to make one takes longer than a small model does, and its own arrays for small
-        inputs: to give it another tensor takes longer than to fill one that it has."""
-
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        request = self._compiled.create_infer_request()
-        for place, position, info in self._read:
-            request.set_input_tensor(place, _tensor(info, inputs[position]))
-        for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
-            request.set_output_tensor(position, _tensor(info, array))
-        # Without `share_outputs` every call copies the outputs once more into arrays without readers.
-        return partial(request.infer, None, False, True)
-
-    def run(self, inputs: Sequence[object]) -> list[object]:
-        request, held = self._idle or (self._compiled.create_infer_request(), [None] * len(self._read))
-        self._idle = None  # one that has failed may stay busy for ever
-        given = [np.asarray(value, order="C") for value in inputs]  # must outlive the request's use of their memory
-        for number, (place, position, info) in enumerate(self._read):
-            array, buffer = given[position], held[number]
-            if buffer is not None and buffer.shape == array.shape:
-                buffer[...] = array
-                continue
-            held[number] = array.copy() if array.nbytes < _COPIED_BYTES else None
-            request.set_input_tensor(place, _tensor(info, array if held[number] is None else held[number]))
-        results: list[object] = [None] * len(self._given)
-        for position, sizes in enumerate(self._given):
-            if sizes is not None:
-                results[position] = array = np.empty(sizes, self._types[position])
-                request.set_output_tensor(position, _tensor(self._outputs[position], array))
-        views = list(request.infer(None, False, True).values())
-        if len(views) != len(results):  # two outputs are one of its own
-            views = [request.get_output_tensor(position).data for position in range(len(results))]
-        for position, (view, dtype) in enumerate(zip(views, self._types, strict=True)):
-            if results[position] is None:
-                results[position] = view.copy() if view.dtype == dtype else view.copy().view(dtype)
-        self._idle = request, held
-        return results
-
-    def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
-        request = self._compiled.create_infer_request()
-        given = {
-            place: _tensor(info, array) if array.dtype.kind == "V" else array
-            for place, position, info in self._read
-            for array in [np.asarray(inputs[position], order="C")]
-        }
-        return partial(request.infer, given, True, True)
-
-
-def _is_given(info: TensorInfo) -> bool:
-    """Whether a run writes an output into a fresh array: where that takes less time than a copy of it does."""
-    return info.static and info.elements * info.numpy.itemsize >= _COPIED_BYTES
 
 
 class _Queue(RequestQueue):
@@ -409,13 +313,13 @@ class _Queue(RequestQueue):
     def bind(self, lane: int, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         request = self._requests[lane]
         given = [
-            (place, _tensor(info, array))
+            (place, tensor_of(info, array))
             for place, info, array in zip(self._places, self._region.inputs, inputs, strict=True)
             if place is not None
         ]
         for place, tensor in given:
             request.set_input_tensor(place, tensor)
-        wanted = [_tensor(info, array) for info, array in zip(self._region.outputs, outputs, strict=True)]
+        wanted = [tensor_of(info, array) for info, array in zip(self._region.outputs, outputs, strict=True)]
         for position, tensor in enumerate(wanted):
             request.set_output_tensor(position, tensor)
         self._keep += [*inputs, *outputs, *wanted, *(tensor for _, tensor in given)]
@@ -428,26 +332,3 @@ class _Queue(RequestQueue):
 
     def wait(self) -> None:
         self._requests.wait_all()
-
-
-class _Copy(Kernel):
-    """A region that OpenVINO found to compute nothing: its output is one of its inputs."""
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        return partial(np.copyto, outputs[0], inputs[self._position])
-
-    def run(self, inputs: Sequence[object]) -> list[object]:
-        return [np.array(inputs[self._position])]
-
-
-def _tensor(info: TensorInfo, array: Array) -> Tensor:
-    """An OpenVINO tensor over the array's own memory."""
-    openvino = library()
-    if array.dtype.kind != "V":
-        return openvino.Tensor(array, shared_memory=True)
-    assert info.dtype is not None  # a type that numpy itself lacks: hand over the bits
-    bits = array.view(np.dtype(f"u{array.itemsize}"))
-    return openvino.Tensor(bits, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _CHANNELS_LAST = "-nhwc"
 _SPINS = 2000
@@ -107,7 +110,7 @@ class _TorchKernel(Kernel):
 
     direct_bytes = DIRECT_BYTES
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self._function = module
         self._unbound = UnboundFunction(module, list(module.buffers()), branches=any(module.children()))
 
@@ -125,12 +128,12 @@ class _TorchKernel(Kernel):
 
 
 class UnboundFunction:
-    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns may
-    be a view of an input, of another result or of what it keeps; such a result is copied."""
+    """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns
+    may be a view of an input, of another result or of what it keeps; such a result is copied."""
 
-    def __init__(self, function: Callable[..., Any], kept: Sequence[Any], *, branches: bool = False) -> None:
-        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at once
-        for each, unless the function `branches`."""
+    def __init__(self, function: Callable[..., Any], kept: Sequence[Tensor], *, branches: bool = False) -> None:
+        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at
+        once for each, unless the function `branches`."""
         import torch
 
         self._function, self._branches = function, branches
@@ -168,7 +171,7 @@ class UnboundFunction:
         return [array_of(result) for result in results]
 
 
-def _views(results: Sequence[Any], taken: list[Extent]) -> list[bool]:
+def _views(results: Sequence[Tensor], taken: list[Extent]) -> list[bool]:
     """Which contiguous tensors lie in memory that is taken, by one of them too. An empty one lies nowhere, and may do so with other
     values."""
     views = []
@@ -180,7 +183,7 @@ def _views(results: Sequence[Any], taken: list[Extent]) -> list[bool]:
     return views
 
 
-def _held(tensor: Any) -> Extent:
+def _held(tensor: Tensor) -> Extent:
     """All the memory that a tensor holds, which may be more than it shows."""
     storage = tensor.untyped_storage()
     first: int = storage.data_ptr()

@@ -164,7 +164,7 @@ class Prepared:
 
 
 def _laid_out(value: ModelValue) -> ModelValue:
-    """An array as backends read it: C-contiguous, aligned and in the machine's byte order. Else a copy; what is no array as it is."""
+    """An array as backends read it: C-contiguous, aligned, in the machine's byte order; else a copy. What is no array as it is."""
     if type(value) is not np.ndarray:
         return value
     dtype, flags = value.dtype, value.flags

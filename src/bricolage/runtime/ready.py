@@ -137,15 +137,14 @@ def _placed(values: Sequence[ModelValue], more: Sequence[ModelValue], places: Se
 
 
 def _signature(values: Sequence[ModelValue]) -> Signature:
-    """Of values; a type is all that is known of one that is no array."""
-    return tuple(
-        [
-            ((_TEXT if value.dtype.kind == _TEXT else value.dtype), value.shape)
-            if type(value) is np.ndarray
-            else type(value)
-            for value in values
-        ]
-    )
+    return tuple([_form(value) for value in values])
+
+
+def _form(value: ModelValue) -> Hashable:
+    """Type and shape of an array; a type is all that is known of another value."""
+    if type(value) is not np.ndarray:
+        return type(value), None
+    return (_TEXT if value.dtype.kind == _TEXT else value.dtype), value.shape
 
 
 def _as_array(spec: TensorSpec, value: ModelValue) -> ModelValue:
