@@ -78,7 +78,8 @@ def _numbers(value: Value) -> Array:
     if array.dtype.kind in "biuOSUT":
         return np.empty(0)
     wide = _widen(array).reshape(-1)
-    return wide[np.isfinite(wide)]
+    finite: Array = wide[np.isfinite(wide)]
+    return finite
 
 
 def errors(actual: Sequence[Value], reference: Sequence[Value], sizes: Sequence[float] = ()) -> list[float]:
