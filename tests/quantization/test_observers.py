@@ -42,7 +42,7 @@ def test_mse_is_never_worse_than_the_whole_range_and_cuts_an_outlier_off() -> No
     values = np.append(np.random.default_rng(0).standard_normal(20_000), 40.0)
     errors = {}
     for observer in ("minmax", "mse"):
-        scale = observed(values, QuantizationOptions(observer=observer))  # type: ignore[arg-type]
+        scale = observed(values, QuantizationOptions(observer=observer))
         errors[observer] = float(((scale.rounded(values) - values) ** 2).mean())
     assert errors["mse"] <= errors["minmax"]
     kept = observed(values, QuantizationOptions(observer="percentile", percentile=99.9))
