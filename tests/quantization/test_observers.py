@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -40,7 +42,7 @@ def test_mse_is_never_worse_than_the_whole_range_and_cuts_an_outlier_off() -> No
     values = np.append(np.random.default_rng(0).standard_normal(20_000), 40.0)
     errors = {}
     for observer in ("minmax", "mse"):
-        scale = observed(values, QuantizationOptions(observer=observer))  # type: ignore[arg-type]
+        scale = observed(values, QuantizationOptions(observer=observer))
         errors[observer] = float(((scale.rounded(values) - values) ** 2).mean())
     assert errors["mse"] <= errors["minmax"]
     kept = observed(values, QuantizationOptions(observer="percentile", percentile=99.9))
@@ -51,7 +53,7 @@ def test_a_tensor_of_zeros_has_a_scale() -> None:
     assert observed(np.zeros(9), QuantizationOptions()) == AffineScale(np.float32(1.0), 0)
 
 
-SHAPES = {
+SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda g, n: g.standard_normal(n),
     "rectified": lambda g, n: np.maximum(g.normal(g.uniform(-2, 2), g.uniform(0.1, 9), n), 0),
     "with a rectifier's small numbers": lambda g, n: np.maximum(g.standard_normal(n), g.random(n) * 1e-4),
@@ -83,8 +85,8 @@ def test_no_observer_is_far_worse_than_the_whole_range(shape: str, observer: str
     def errors(scale: AffineScale) -> tuple[float, float]:
         lost = scale.rounded(values) - values
         rows = values.reshape(-1, 20)
-        product = np.linalg.norm(lost.reshape(-1, 20) @ weights) / max(np.linalg.norm(rows @ weights), 1e-9)
-        return float(np.linalg.norm(lost) / max(np.linalg.norm(values), 1e-9)), float(product)
+        product = np.linalg.norm(lost.reshape(-1, 20) @ weights) / max(float(np.linalg.norm(rows @ weights)), 1e-9)
+        return float(np.linalg.norm(lost) / max(float(np.linalg.norm(values)), 1e-9)), float(product)
 
     if observer == "percentile" and shape == "heavy tail":
         return  # it cuts as many of them as it is told

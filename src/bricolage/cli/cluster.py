@@ -170,8 +170,7 @@ def whatif(
     spec, found = _read(history, cluster, (rates, profiles), form)
     changed = with_changes(spec, found.jobs, add or (), quota or (), restart, round_)
     # Jobs of which only run times are known run on the new kinds, too.
-    jobs_after = found if changed.kinds == spec.kinds else _history(history, changed, (rates, profiles), form)
-    _same_jobs(found, jobs_after)
+    jobs_after = found if changed.kinds == spec.kinds else _same_jobs(found, history, changed, (rates, profiles), form)
     for word in weight or ():
         jobs_after = replace(jobs_after, jobs=weighed(jobs_after.jobs, word))
     off = error, _rate_error(rate_error, rates, spec)
@@ -262,14 +261,18 @@ def _named_as_asked(compared: ClusterComparison, asked: Mapping[str, str]) -> Cl
     return replace(compared, results=results)
 
 
-def _same_jobs(before: JobHistory, after: JobHistory) -> None:
-    """A change is judged on the same jobs.
+def _same_jobs(
+    before: JobHistory, history: Path, changed: ClusterSpec, known: tuple[Path | None, Path | None], form: str
+) -> JobHistory:
+    """The jobs for a changed cluster. A change is judged on the same jobs.
 
     Raises:
         BadHistory: a line that can be used before the change cannot be used after it.
     """
+    after = _history(history, changed, known, form)
     if len(after.jobs) < len(before.jobs) and after.odd.count > before.odd.count and after.odd.first is not None:
         raise after.odd.first
+    return after
 
 
 def _compared(

@@ -12,6 +12,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from bricolage.cluster.history.records import JobHistory
     from bricolage.cluster.prospects import Prospect
 
 
@@ -51,7 +52,6 @@ def outlook(
     The history is replayed under the policy up to that time. From there on lengths are those of the history, believed to
     be off by --error; as many jobs as were submitted before are expected to come in as long a time again.
     """
-    from bricolage.cli import output
     from bricolage.cluster.catalogue import named
     from bricolage.cluster.history.rates import read_rates
     from bricolage.cluster.history.read import read_history
@@ -62,8 +62,7 @@ def outlook(
     spec, entry = read_cluster(cluster), named(policy)
     read = read_history(history, spec, None if rates is None else read_rates(rates, spec.kinds))
     jobs = read.jobs
-    for told in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
-        output.note(told)
+    _tell(read)
     if reason := entry.refuses(jobs, spec):
         raise errors.PolicyRefuses(name=policy, reason=reason)
     scene = scene_of(ReplayLoop(jobs, spec, entry.make(jobs, spec), entry.estimator(0.0, 0)), entry, at)
@@ -72,11 +71,19 @@ def outlook(
     past = [one for one in jobs if one.submit_s <= at]
     found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
     if as_json:
+        from bricolage.cli import output
         from bricolage.codec import encode
 
         output.show_json(encode(tuple(found)))
         return
     _show(found, at)
+
+
+def _tell(read: JobHistory) -> None:
+    from bricolage.cli import output
+
+    for told in (*(f"{count} {reason}: left out" for reason, count in read.left_out.items()), *read.notes()):
+        output.note(told)
 
 
 def _asked(there: list[str], names: list[str], at: float) -> list[int]:

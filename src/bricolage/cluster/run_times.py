@@ -6,7 +6,7 @@ exceeded by the next one with a probability of at most `risk`, whatever the dist
 conformal prediction: Vovk et al. 2005; Lei et al. 2018). Where n is too small for that, twice the longest is taken.
 
 Only runs that completed are among them. One that failed, met its limit, was cancelled, preempted, or runs still, took at least so
-long: where one took longer than what the others allow, nobody knows how long the job takes, and it keeps its limit.
+long: where one took longer than what the others allow, it is not known how long the job takes, and it keeps its limit.
 """
 
 from __future__ import annotations

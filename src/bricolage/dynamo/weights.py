@@ -139,7 +139,8 @@ def _untold(tensor: torch.Tensor) -> str:
 
 def _dense(tensor: torch.Tensor) -> bool:
     """Whether its elements lie side by side in memory, in whatever order of dimensions."""
-    order = sorted(range(tensor.ndim), key=lambda dimension: tensor.stride()[dimension], reverse=True)
+    strides = tensor.stride()
+    order = sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
     return tensor.permute(order).is_contiguous()
 
 

@@ -24,7 +24,7 @@ _SHARES = np.linspace(0.3, 1.0, 29)
 """Of the whole range, that `mse` and `entropy` try."""
 _WORSE = 1.25
 """Root mean square errors: a divergence says nothing of how far off cut values are, and on one-sided or peaked data, or data far
-from zero, it is least where most of them are cut. So `entropy` chooses among ranges that lose at most so many times what `minmax`
+from zero, it is least where most of them are cut. So `entropy` chooses among ranges that lose at most this many times what `minmax`
 does."""
 
 
@@ -49,7 +49,7 @@ class AffineScale:
 @dataclass(frozen=True)
 class Histogram:
     """Values in bins of equal width. Zeros stand apart: a byte holds them exactly whatever the range is, and a rectifier or a mask
-    makes so many that they would hide the rest."""
+    makes enough of them to hide the rest."""
 
     counts: np.ndarray
     """Of values other than zero."""

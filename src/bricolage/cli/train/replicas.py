@@ -77,11 +77,7 @@ def replicas(
                 done.append(trained.report)
                 if out is not None and number == 0:
                     output.write(out / f"{one.label}.pt", trained.save)
-    if (apart := max(one.mean_of_means for one in done)) > 0.0:
-        output.note(
-            f"the loss is no mean over samples: the mean of {found.workers} workers' gradients is {apart:.1%} from the gradient of "
-            "their batches together, so that synchronous methods are not the same as one model trained on these"
-        )
+    _tell_means(done, found.workers)
     if as_json:
         from bricolage.codec import encode
 
@@ -90,6 +86,16 @@ def replicas(
     _show(done, found.workers)
     if out is not None:
         output.note(f"wrote the weights of {len(found.methods)} methods to {out}")
+
+
+def _tell_means(done: Sequence[ReplicasResult], workers: int) -> None:
+    from bricolage.cli import output
+
+    if (apart := max(one.mean_of_means for one in done)) > 0.0:
+        output.note(
+            f"the loss is no mean over samples: the mean of {workers} workers' gradients is {apart:.1%} from the gradient of "
+            "their batches together, so that synchronous methods are not the same as one model trained on these"
+        )
 
 
 def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, straggler: float | None) -> Replicas:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
@@ -278,9 +278,17 @@ def timed_phases(record: Record, seconds: float, cluster: ClusterSpec, kind: str
 
 
 def history(
-    path: Path, jobs: list[TrainingJob], left_out: Mapping[str, int], name: str, odd: OddLines, **more: Any
+    path: Path,
+    jobs: list[TrainingJob],
+    left_out: Mapping[str, int],
+    name: str,
+    odd: OddLines,
+    *,
+    not_completed: Mapping[str, int] | None = None,
+    unfinished: Sequence[TrainingJob] = (),
+    components: Mapping[str, str] | None = None,
 ) -> JobHistory:
-    """In order, with times from the first submission. `more` are further fields of the history.
+    """In order, with times from the first submission. Further fields are those of `JobHistory`.
 
     Raises:
         BadHistory: there are no jobs, and a line cannot be used.
@@ -299,4 +307,4 @@ def history(
     last = jobs[-1].submit_s
     if last > _MOST_S or not math.isfinite(last):
         raise UnknownHistory(path=path, reason=f"its submissions are {last:.3g} s apart; a clock has jumped")
-    return JobHistory(tuple(jobs), left_out, name, odd=odd, **more)
+    return JobHistory(tuple(jobs), left_out, name, not_completed or {}, tuple(unfinished), components or {}, odd)
