@@ -118,9 +118,9 @@ class Executable:
         artifact.save(self.plan, self._source.directory, target)
         return target
 
-    def __reduce__(self) -> tuple[Callable[[bytes], Executable], tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
         """By its artifact: what is unpickled is loaded as from a file, on another machine too."""
-        return portable.unpacked, (portable.packed(self),)
+        return portable.unpacked, (portable.packed(self.save),)
 
     def __copy__(self) -> Executable:
         """Another executable of the same plan and files, with programs and streams of its own."""

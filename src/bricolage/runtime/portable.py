@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from collections.abc import Callable
+from pathlib import Path
 
 from bricolage import scratch
-
-if TYPE_CHECKING:
-    from bricolage.runtime.executable import Executable
 
 _FILE = "executable.bricolage"
 
 
-def packed(executable: Executable) -> bytes:
-    """The artifact of an executable. What runs, or waits for its turn, does not go with it.
+def packed(save: Callable[[Path], Path]) -> bytes:
+    """The artifact that `save` writes to a file. What runs, or waits for its turn, does not go with it.
 
     Raises:
         NotWritable: the folder for temporary files cannot hold it.
     """
     with scratch.using(scratch.temporary()) as folder:
-        return executable.save(folder / _FILE).read_bytes()
+        return save(folder / _FILE).read_bytes()
 
 
-def unpacked(artifact: bytes) -> Executable:
+def unpacked(artifact: bytes) -> object:
     """An executable of `packed` bytes, on this machine or on one that it was not planned for (`any_machine` of `load`).
 
     Raises:
         as `load`.
     """
-    from bricolage.runtime.load import load  # which imports what is packed
-
+    # By its name, as a pickle names what it calls: loading knows executables, which are packed here.
+    loading = importlib.import_module("bricolage.runtime.load")
     with scratch.using(scratch.temporary()) as folder:
         path = folder / _FILE
         path.write_bytes(artifact)
-        return load(path, any_machine=True)
+        return loading.load(path, any_machine=True)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies, describe
-from bricolage.verify.interval import Range
+from bricolage.verify.interval import ValueRange
 
 Size = int | str
 MICROSOFT = "com.microsoft"
@@ -28,7 +28,7 @@ class IndexUse:
     except_for: int | None = None
     """A value that is taken all the same."""
 
-    def holds(self, found: Range) -> bool:
+    def holds(self, found: ValueRange) -> bool:
         """Whether values of a range are surely taken. Of a size that is not known, from 0 on only what is surely below it."""
         least, most = (np.asarray(ends, np.float64) for ends in zip(*self.limits, strict=True))
         inside = (found.low >= least) & (found.high <= most)

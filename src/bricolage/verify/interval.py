@@ -15,7 +15,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """What a value may hold."""
 
     low: Array
@@ -24,15 +24,17 @@ class Range:
     """Symbolic sizes that every element is less than."""
 
     @staticmethod
-    def of(low: object, high: object, below: frozenset[str] = frozenset()) -> Range:
+    def of(low: object, high: object, below: frozenset[str] = frozenset()) -> ValueRange:
         """From numbers or arrays. NaN, as of infinities that cancel, says nothing."""
         lows, highs = np.asarray(low, np.float64), np.asarray(high, np.float64)
-        return Range(np.where(np.isnan(lows), -np.inf, lows), np.where(np.isnan(highs), np.inf, highs), below)
+        return ValueRange(np.where(np.isnan(lows), -np.inf, lows), np.where(np.isnan(highs), np.inf, highs), below)
 
     @property
-    def hull(self) -> Range:
+    def hull(self) -> ValueRange:
         """One range for all elements."""
-        return Range(np.asarray(self.low.min(initial=np.inf)), np.asarray(self.high.max(initial=-np.inf)), self.below)
+        return ValueRange(
+            np.asarray(self.low.min(initial=np.inf)), np.asarray(self.high.max(initial=-np.inf)), self.below
+        )
 
     @property
     def known(self) -> bool:
@@ -40,26 +42,26 @@ class Range:
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
 
-UNKNOWN = Range.of(-np.inf, np.inf)
+UNKNOWN = ValueRange.of(-np.inf, np.inf)
 
 
-def of_constant(array: Array) -> Range:
+def of_constant(array: Array) -> ValueRange:
     """Of the elements of a constant."""
     if array.dtype.kind not in "biuf" or not array.size:
-        return Range.of(0, 0) if not array.size else UNKNOWN
+        return ValueRange.of(0, 0) if not array.size else UNKNOWN
     if array.size <= DETAIL:
-        return Range.of(array, array)
-    return Range.of(array.min(), array.max())
+        return ValueRange.of(array, array)
+    return ValueRange.of(array.min(), array.max())
 
 
 class Asked(Protocol):
     """What knows the ranges of values."""
 
-    def of(self, value: ir.Value | None) -> Range:
+    def of(self, value: ir.Value | None) -> ValueRange:
         """Of a value, with what is known of its parts."""
 
-    def hull(self, value: ir.Value | None) -> Range:
+    def hull(self, value: ir.Value | None) -> ValueRange:
         """One for all elements of a value."""
 
 
-Transfer = Callable[[Asked, ir.Node], Range]
+Transfer = Callable[[Asked, ir.Node], ValueRange]

@@ -10,25 +10,25 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import constant_of
-from bricolage.verify.interval import DETAIL, Array, Asked, Range
+from bricolage.verify.interval import DETAIL, Array, Asked, ValueRange
 
 
-def joined(ranges: Sequence[Range]) -> Range:
+def joined(ranges: Sequence[ValueRange]) -> ValueRange:
     """Of values of which any may come out."""
     hulls = [one.hull for one in ranges]
-    return Range.of(
+    return ValueRange.of(
         min(float(one.low) for one in hulls),
         max(float(one.high) for one in hulls),
         frozenset.intersection(*(one.below for one in hulls)),
     )
 
 
-def moved(at: Asked, node: ir.Node) -> Range:
+def moved(at: Asked, node: ir.Node) -> ValueRange:
     """Elements of the first input, at other places."""
     return at.hull(node.inputs[0])
 
 
-def transposed(at: Asked, node: ir.Node) -> Range:
+def transposed(at: Asked, node: ir.Node) -> ValueRange:
     """Axes in another order."""
     x = at.of(node.inputs[0])
     rank = len(describe(node.inputs[0]).shape or ())  # type: ignore[arg-type]
@@ -36,10 +36,10 @@ def transposed(at: Asked, node: ir.Node) -> Range:
         return x.hull
     given = node.attributes.get("perm")
     order = tuple(given.as_ints()) if given is not None else tuple(reversed(range(rank)))
-    return Range(np.transpose(x.low, order), np.transpose(x.high, order), x.below)
+    return ValueRange(np.transpose(x.low, order), np.transpose(x.high, order), x.below)
 
 
-def concatenated(at: Asked, node: ir.Node) -> Range:
+def concatenated(at: Asked, node: ir.Node) -> ValueRange:
     """Parts that keep their ranges along the axis."""
     axis = node.attributes.get_int("axis", 0)
     parts, shapes = [at.of(value) for value in node.inputs], [describe(value).shape for value in node.inputs]  # type: ignore[arg-type]
@@ -59,10 +59,10 @@ def concatenated(at: Asked, node: ir.Node) -> Range:
             return joined(parts)
         shaped = [(*rest[:axis], size, *rest[axis + 1 :]) for size in sizes]
         ends.append(np.concatenate([np.broadcast_to(one, to) for one, to in zip(full, shaped, strict=True)], axis))
-    return Range(ends[0], ends[1], frozenset.intersection(*(one.below for one in parts)))
+    return ValueRange(ends[0], ends[1], frozenset.intersection(*(one.below for one in parts)))
 
 
-def unsqueezed(at: Asked, node: ir.Node) -> Range:
+def unsqueezed(at: Asked, node: ir.Node) -> ValueRange:
     """With more axes."""
     x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
     given = node.attributes.get("axes")
@@ -71,10 +71,10 @@ def unsqueezed(at: Asked, node: ir.Node) -> Range:
         return x.hull
     rank = len(info.shape) + len(list(axes))
     places = tuple(int(axis) % rank for axis in np.asarray(axes).reshape(-1))
-    return Range(np.expand_dims(x.low, places), np.expand_dims(x.high, places), x.below)
+    return ValueRange(np.expand_dims(x.low, places), np.expand_dims(x.high, places), x.below)
 
 
-def gathered(at: Asked, node: ir.Node) -> Range:
+def gathered(at: Asked, node: ir.Node) -> ValueRange:
     """What is gathered at constant places keeps the ranges of these."""
     x, info, index = at.of(node.inputs[0]), describe(node.inputs[0]), constant_of(node.inputs[1])  # type: ignore[arg-type]
     if index is None or info.shape is None or x.low.ndim != len(info.shape):
@@ -85,10 +85,10 @@ def gathered(at: Asked, node: ir.Node) -> Range:
     places = index.astype(np.int64)
     if places.size and (places.min() < -x.low.shape[axis] or places.max() >= x.low.shape[axis]):
         return x.hull
-    return Range(np.take(x.low, places, axis), np.take(x.high, places, axis), x.below)
+    return ValueRange(np.take(x.low, places, axis), np.take(x.high, places, axis), x.below)
 
 
-def sliced(at: Asked, node: ir.Node) -> Range:
+def sliced(at: Asked, node: ir.Node) -> ValueRange:
     """What is sliced at constant places keeps the ranges of these."""
     x, info = at.of(node.inputs[0]), describe(node.inputs[0])  # type: ignore[arg-type]
     given = [constant_of(value) if value is not None else None for value in node.inputs[1:]]
@@ -106,4 +106,4 @@ def sliced(at: Asked, node: ir.Node) -> Range:
             return x.hull
         part = (slice(None),) * axis + (slice(int(start), int(end), int(step)),)
         low, high = low[part], high[part]
-    return Range(low, high, x.below) if low.size else x.hull
+    return ValueRange(low, high, x.below) if low.size else x.hull

@@ -9,28 +9,28 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import constant_of
-from bricolage.verify.interval import DETAIL, UNKNOWN, Array, Asked, Range, Transfer, of_constant
+from bricolage.verify.interval import DETAIL, UNKNOWN, Array, Asked, Transfer, ValueRange, of_constant
 from bricolage.verify.range_moves import concatenated, gathered, joined, moved, sliced, transposed, unsqueezed
 
 
-def _same(at: Asked, node: ir.Node) -> Range:
+def _same(at: Asked, node: ir.Node) -> ValueRange:
     return at.of(node.inputs[0])
 
 
 def _within(low: float, high: float) -> Transfer:
-    return lambda _at, _node: Range.of(low, high)
+    return lambda _at, _node: ValueRange.of(low, high)
 
 
 def _corners(operation: Callable[[Array, Array], Array]) -> Transfer:
     """Of operations that are monotone in each argument, if in no fixed direction."""
 
-    def transfer(at: Asked, node: ir.Node) -> Range:
+    def transfer(at: Asked, node: ir.Node) -> ValueRange:
         a, b = at.of(node.inputs[0]), at.of(node.inputs[1])
         ends = [operation(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
         return (
-            Range.of(_least(ends), _greatest(ends))
+            ValueRange.of(_least(ends), _greatest(ends))
             if _light(*ends)
-            else Range.of(_least(ends).min(), _greatest(ends).max())
+            else ValueRange.of(_least(ends).min(), _greatest(ends).max())
         )
 
     return transfer
@@ -51,32 +51,32 @@ def _light(*arrays: Array) -> bool:
 
 
 def _monotone(operation: Callable[[Array], Array]) -> Transfer:
-    def transfer(at: Asked, node: ir.Node) -> Range:
+    def transfer(at: Asked, node: ir.Node) -> ValueRange:
         x = at.of(node.inputs[0])
-        return Range.of(operation(x.low), operation(x.high))
+        return ValueRange.of(operation(x.low), operation(x.high))
 
     return transfer
 
 
-def _cast(at: Asked, node: ir.Node) -> Range:
+def _cast(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
     dtype = describe(node.outputs[0]).dtype
     if dtype is not None and dtype.is_integer():
-        return Range(np.trunc(x.low), np.trunc(x.high), x.below)
+        return ValueRange(np.trunc(x.low), np.trunc(x.high), x.below)
     return x
 
 
-def _divided(at: Asked, node: ir.Node) -> Range:
+def _divided(at: Asked, node: ir.Node) -> ValueRange:
     a, b = at.of(node.inputs[0]), at.hull(node.inputs[1])
     if float(b.low) <= 0 <= float(b.high):
         return UNKNOWN
     ends = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
     dtype = describe(node.outputs[0]).dtype
     whole = dtype is None or dtype.is_integer()
-    return Range.of(np.floor(_least(ends)) if whole else _least(ends), _greatest(ends))
+    return ValueRange.of(np.floor(_least(ends)) if whole else _least(ends), _greatest(ends))
 
 
-def _modulo(at: Asked, node: ir.Node) -> Range:
+def _modulo(at: Asked, node: ir.Node) -> ValueRange:
     a, b = at.hull(node.inputs[0]), at.hull(node.inputs[1])
     most = max(abs(float(b.low)), abs(float(b.high))) - 1
     dtype = describe(node.outputs[0]).dtype
@@ -85,23 +85,23 @@ def _modulo(at: Asked, node: ir.Node) -> Range:
     by_dividend = bool(node.attributes.get_int("fmod", 0))
     negative = float(a.low) < 0 if by_dividend else float(b.low) < 0
     positive = float(a.high) > 0 if by_dividend else float(b.high) > 0
-    return Range.of(-most if negative else 0, most if positive else 0)
+    return ValueRange.of(-most if negative else 0, most if positive else 0)
 
 
-def _absolute(at: Asked, node: ir.Node) -> Range:
+def _absolute(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
     inside = (x.low <= 0) & (x.high >= 0)
     ends = np.abs(x.low), np.abs(x.high)
-    return Range.of(np.where(inside, 0, np.minimum(*ends)), np.maximum(*ends))
+    return ValueRange.of(np.where(inside, 0, np.minimum(*ends)), np.maximum(*ends))
 
 
 def _extreme(operation: np.ufunc, smallest: bool) -> Transfer:
-    def transfer(at: Asked, node: ir.Node) -> Range:
+    def transfer(at: Asked, node: ir.Node) -> ValueRange:
         given = [at.of(value) for value in node.inputs]
         below = [one.below for one in given]
         held = frozenset.union(*below) if smallest else frozenset.intersection(*below)
         lows, highs = [one.low for one in given], [one.high for one in given]
-        return Range.of(_folded(operation, lows), _folded(operation, highs), held)
+        return ValueRange.of(_folded(operation, lows), _folded(operation, highs), held)
 
     return transfer
 
@@ -113,30 +113,30 @@ def _folded(operation: np.ufunc, arrays: Sequence[Array]) -> Array:
     return found
 
 
-def _clip(at: Asked, node: ir.Node) -> Range:
+def _clip(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
     limits = []
     for place, name, none in ((1, "min", -np.inf), (2, "max", np.inf)):
         value = node.inputs[place] if place < len(node.inputs) else None
         stated = node.attributes.get_float(name, none) if name in node.attributes else none
-        limits.append(at.hull(value) if value is not None else Range.of(stated, stated))
+        limits.append(at.hull(value) if value is not None else ValueRange.of(stated, stated))
     low, high = limits
-    return Range.of(
+    return ValueRange.of(
         np.minimum(np.maximum(x.low, low.low), high.low), np.minimum(np.maximum(x.high, low.high), high.high), x.below
     )
 
 
-def _where(at: Asked, node: ir.Node) -> Range:
+def _where(at: Asked, node: ir.Node) -> ValueRange:
     a, b = at.of(node.inputs[1]), at.of(node.inputs[2])
-    return Range.of(np.minimum(a.low, b.low), np.maximum(a.high, b.high), a.below & b.below)
+    return ValueRange.of(np.minimum(a.low, b.low), np.maximum(a.high, b.high), a.below & b.below)
 
 
-def _summed(at: Asked, node: ir.Node) -> Range:
+def _summed(at: Asked, node: ir.Node) -> ValueRange:
     given = [at.of(value) for value in node.inputs]
-    return Range.of(_folded(np.add, [one.low for one in given]), _folded(np.add, [one.high for one in given]))
+    return ValueRange.of(_folded(np.add, [one.low for one in given]), _folded(np.add, [one.high for one in given]))
 
 
-def _reduced_sum(at: Asked, node: ir.Node) -> Range:
+def _reduced_sum(at: Asked, node: ir.Node) -> ValueRange:
     """At most as many terms as there are elements in the axes summed over."""
     x, shape, result = at.hull(node.inputs[0]), describe(node.inputs[0]).shape, describe(node.outputs[0]).shape  # type: ignore[arg-type]
     if shape is None or result is None or not all(isinstance(one, int) for one in (*shape, *result)):
@@ -146,7 +146,7 @@ def _reduced_sum(at: Asked, node: ir.Node) -> Range:
     return _times(x, terms)
 
 
-def _accumulated(at: Asked, node: ir.Node) -> Range:
+def _accumulated(at: Asked, node: ir.Node) -> ValueRange:
     shape, axis = describe(node.inputs[0]).shape, constant_of(node.inputs[1])  # type: ignore[arg-type]
     if shape is None or not all(isinstance(one, int) for one in shape):
         return _times(at.hull(node.inputs[0]), np.inf)
@@ -156,10 +156,10 @@ def _accumulated(at: Asked, node: ir.Node) -> Range:
     )
 
 
-def _times(x: Range, terms: float) -> Range:
-    """Of a sum of up to so many."""
+def _times(x: ValueRange, terms: float) -> ValueRange:
+    """Of a sum of up to that many."""
     low, high = float(x.low), float(x.high)
-    return Range.of(low * terms if low < 0 else 0.0, high * terms if high > 0 else 0.0)
+    return ValueRange.of(low * terms if low < 0 else 0.0, high * terms if high > 0 else 0.0)
 
 
 def _size_of(node: ir.Node, axis: int) -> tuple[float, frozenset[str]]:
@@ -174,85 +174,89 @@ def _size_of(node: ir.Node, axis: int) -> tuple[float, frozenset[str]]:
 def _position(default: int) -> Transfer:
     """A place along an axis of the first input."""
 
-    def transfer(_at: Asked, node: ir.Node) -> Range:
+    def transfer(_at: Asked, node: ir.Node) -> ValueRange:
         size, below = _size_of(node, node.attributes.get_int("axis", default))
-        return Range.of(0, max(size - 1, 0), below)
+        return ValueRange.of(0, max(size - 1, 0), below)
 
     return transfer
 
 
-def _non_zero(_at: Asked, node: ir.Node) -> Range:
+def _non_zero(_at: Asked, node: ir.Node) -> ValueRange:
     shape = describe(node.inputs[0]).shape  # type: ignore[arg-type]
     if not shape:
-        return Range.of(0, np.inf if shape is None else 0)
+        return ValueRange.of(0, np.inf if shape is None else 0)
     if not all(isinstance(one, int) for one in shape):
         named = frozenset(one for one in shape if isinstance(one, str) and one != "?")
-        return Range.of(0, np.inf, named if len(shape) == 1 else frozenset())
-    return Range.of(np.zeros((len(shape), 1)), np.maximum(np.array(shape).reshape(-1, 1) - 1, 0))
+        return ValueRange.of(0, np.inf, named if len(shape) == 1 else frozenset())
+    return ValueRange.of(np.zeros((len(shape), 1)), np.maximum(np.array(shape).reshape(-1, 1) - 1, 0))
 
 
-def _selected(_at: Asked, node: ir.Node) -> Range:
+def _selected(_at: Asked, node: ir.Node) -> ValueRange:
     """NonMaxSuppression: batch, class and box."""
     boxes, scores = (describe(value).shape if value is not None else None for value in node.inputs[:2])
     sizes = [scores[0] if scores else "?", scores[1] if scores else "?", boxes[1] if boxes else "?"]
-    return Range.of(np.zeros((1, 3)), [[max(one - 1, 0) if isinstance(one, int) else np.inf for one in sizes]])
+    return ValueRange.of(np.zeros((1, 3)), [[max(one - 1, 0) if isinstance(one, int) else np.inf for one in sizes]])
 
 
-def _shape(_at: Asked, node: ir.Node) -> Range:
+def _shape(_at: Asked, node: ir.Node) -> ValueRange:
     shape = describe(node.inputs[0]).shape  # type: ignore[arg-type]
     if shape is not None and all(isinstance(one, int) for one in shape) and "start" not in node.attributes:
-        return Range.of(shape, shape) if shape and "end" not in node.attributes else Range.of(0, max(shape, default=0))
-    return Range.of(0, np.inf)
+        return (
+            ValueRange.of(shape, shape)
+            if shape and "end" not in node.attributes
+            else ValueRange.of(0, max(shape, default=0))
+        )
+    return ValueRange.of(0, np.inf)
 
 
-def _counted(at: Asked, node: ir.Node) -> Range:
+def _counted(at: Asked, node: ir.Node) -> ValueRange:
     """Range: from its start to its limit."""
     start, limit, step = (at.hull(value) for value in node.inputs)
     if float(step.low) > 0:
         last = max(float(start.high), float(limit.high) - (1 if float(step.low) >= 1 else 0))
-        return Range.of(start.low, last)
+        return ValueRange.of(start.low, last)
     if float(step.high) < 0:
-        return Range.of(np.minimum(start.low, limit.low), start.high)
+        return ValueRange.of(np.minimum(start.low, limit.low), start.high)
     return UNKNOWN
 
 
-def _filled(_at: Asked, node: ir.Node) -> Range:
+def _filled(_at: Asked, node: ir.Node) -> ValueRange:
     given = node.attributes.get("value")
-    return of_constant(np.asarray(given.as_tensor().numpy())) if given is not None else Range.of(0, 0)
+    return of_constant(np.asarray(given.as_tensor().numpy())) if given is not None else ValueRange.of(0, 0)
 
 
-def _padded(at: Asked, node: ir.Node) -> Range:
+def _padded(at: Asked, node: ir.Node) -> ValueRange:
     x = at.hull(node.inputs[0])
     given = node.inputs[2] if len(node.inputs) > 2 else None
     stated = node.attributes.get_float("value", 0.0) if "value" in node.attributes else 0.0
-    return joined([x, at.of(given) if given is not None else Range.of(stated, stated)])
+    return joined([x, at.of(given) if given is not None else ValueRange.of(stated, stated)])
 
 
-def _updated(at: Asked, node: ir.Node) -> Range:
+def _updated(at: Asked, node: ir.Node) -> ValueRange:
     reduction = node.attributes.get_string("reduction", "none") if "reduction" in node.attributes else "none"
     return (
         joined([at.of(node.inputs[0]), at.of(node.inputs[2])]) if reduction != "add" and reduction != "mul" else UNKNOWN
     )
 
 
-def _rectified(at: Asked, node: ir.Node) -> Range:
+def _rectified(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
-    return Range.of(np.maximum(x.low, 0), np.maximum(x.high, 0), x.below)
+    return ValueRange.of(np.maximum(x.low, 0), np.maximum(x.high, 0), x.below)
 
 
-def _or_zero(at: Asked, node: ir.Node) -> Range:
+def _or_zero(at: Asked, node: ir.Node) -> ValueRange:
     x = at.hull(node.inputs[0])
-    return Range.of(min(float(x.low), 0), max(float(x.high), 0))
+    return ValueRange.of(min(float(x.low), 0), max(float(x.high), 0))
 
 
-def _negated(at: Asked, node: ir.Node) -> Range:
+def _negated(at: Asked, node: ir.Node) -> ValueRange:
     x = at.of(node.inputs[0])
-    return Range.of(-x.high, -x.low)
+    return ValueRange.of(-x.high, -x.low)
 
 
-def _bitwise_and(at: Asked, node: ir.Node) -> Range:
+def _bitwise_and(at: Asked, node: ir.Node) -> ValueRange:
     highs = [float(one.high) for one in map(at.hull, node.inputs) if float(one.low) >= 0]
-    return Range.of(0, min(highs)) if highs else UNKNOWN
+    return ValueRange.of(0, min(highs)) if highs else UNKNOWN
 
 
 TRANSFERS: Mapping[str, Transfer] = {
@@ -308,6 +312,6 @@ TRANSFERS: Mapping[str, Transfer] = {
 SECOND: Mapping[str, Transfer] = {
     "TopK": _position(-1),
     "Split": moved,
-    "Unique": lambda _at, _node: Range.of(0, np.inf),
+    "Unique": lambda _at, _node: ValueRange.of(0, np.inf),
 }
 """Of the other outputs."""

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import constant_of
-from bricolage.verify.interval import UNKNOWN, Range, of_constant
+from bricolage.verify.interval import UNKNOWN, ValueRange, of_constant
 from bricolage.verify.range_rules import SECOND, TRANSFERS
 
 _DEEPEST = 300
@@ -36,10 +36,10 @@ class Ranges:
         self.leaves: dict[str, None] = {}
         """Names of the inputs that a range rests on, in order."""
         self._entering, self._owners = entering, owners
-        self._known: dict[ir.Value, Range] = {}
+        self._known: dict[ir.Value, ValueRange] = {}
         self._depth = 0
 
-    def of(self, value: ir.Value | None) -> Range:
+    def of(self, value: ir.Value | None) -> ValueRange:
         """What is known of a value."""
         if value is None:
             return UNKNOWN
@@ -50,11 +50,11 @@ class Ranges:
             self._known[value] = _within_type(found, value)
         return self._known[value]
 
-    def hull(self, value: ir.Value | None) -> Range:
+    def hull(self, value: ir.Value | None) -> ValueRange:
         """One range for all elements of a value."""
         return self.of(value).hull
 
-    def _found(self, value: ir.Value) -> Range:
+    def _found(self, value: ir.Value) -> ValueRange:
         array = constant_of(value) if not value.is_graph_input() else None
         if array is not None:
             return of_constant(array)
@@ -63,7 +63,7 @@ class Ranges:
             if value.graph in self._owners:
                 return self._of_body(value)
             self.leaves[value.name or ""] = None
-            return Range.of(*self._entering[value.name or ""]) if value.name in self._entering else UNKNOWN
+            return ValueRange.of(*self._entering[value.name or ""]) if value.name in self._entering else UNKNOWN
         if node.domain not in ("", "ai.onnx"):
             return UNKNOWN
         transfer = TRANSFERS.get(node.op_type)
@@ -74,21 +74,21 @@ class Ranges:
         with np.errstate(all="ignore"):
             return transfer(self, node)
 
-    def _of_body(self, value: ir.Value) -> Range:
+    def _of_body(self, value: ir.Value) -> ValueRange:
         """What enters the body of control flow: of a Loop, the number of the iteration has a range."""
         assert value.graph is not None
         node = self._owners[value.graph]
         if node.op_type != "Loop" or value is not value.graph.inputs[0]:
             return UNKNOWN
         most = constant_of(node.inputs[0])
-        return Range.of(0, np.inf if most is None else max(int(most.reshape(-1)[0]) - 1, 0))
+        return ValueRange.of(0, np.inf if most is None else max(int(most.reshape(-1)[0]) - 1, 0))
 
 
-def _within_type(found: Range, value: ir.Value) -> Range:
+def _within_type(found: ValueRange, value: ir.Value) -> ValueRange:
     """As far as the value's type holds it: what wraps around may be anything."""
     dtype = describe(value).dtype
     if dtype == ir.DataType.BOOL:
-        return Range(np.clip(found.low, 0, 1), np.clip(found.high, 0, 1))
+        return ValueRange(np.clip(found.low, 0, 1), np.clip(found.high, 0, 1))
     if dtype is None or not dtype.is_integer() or dtype.bitwidth < 8:
         return found
     limits = np.iinfo(dtype.numpy())
@@ -99,4 +99,4 @@ def _within_type(found: Range, value: ir.Value) -> Range:
     ):
         return found
     wide = dtype.bitwidth >= 32
-    return replace(Range.of(-np.inf, np.inf) if wide else Range.of(low, high), below=found.below)
+    return replace(ValueRange.of(-np.inf, np.inf) if wide else ValueRange.of(low, high), below=found.below)
