@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
 from bricolage.backends.kernel import Array, Call
+from bricolage.backends.region_model import FileModel
 from bricolage.errors import BricolageError, IndexBeyond, Refused, RunFailed
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer
@@ -27,12 +28,15 @@ Remake = Callable[[Resources], Kernel]
 def supervised(
     kernel: Kernel, backend: Backend, region: RegionModel, resources: Resources, remake: Remake
 ) -> SupervisedKernel:
-    """The kernel with what its backend does not do itself. `remake` compiles it again.
+    """The kernel with what its backend does not do itself. `remake` compiles it again. A user's file is run as its tool runs it for
+    any user, faults of the tool included: its errors become ours, and nothing is refused.
 
     Raises:
         Refused: indices would have to be looked at while the region runs, and the backend does not; or it fails where sizes that
             come from data are 0.
     """
+    if isinstance(region, FileModel):
+        return SupervisedKernel(kernel, backend, region, None, resources, remake)
     if reason := backend.fails_at_nothing(region):
         raise Refused(backend=backend.title or backend.name, reason=reason)
     guard = None if backend.checks_indices == "all" else guard_of(region)
@@ -151,7 +155,7 @@ class SupervisedKernel(Kernel):
         if self._backend.after_failure == "again" and self._kernel is kernel:
             self._kernel = None
         try:
-            guard = self._guard or guard_of(self._region)
+            guard = self._guard or (None if isinstance(self._region, FileModel) else guard_of(self._region))
             if guard is not None and not guard.empty:
                 guard.check(given)
         except IndexBeyond as beyond:
