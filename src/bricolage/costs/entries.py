@@ -16,7 +16,7 @@ from bricolage.verify.compare import Deviation
 from bricolage.work.config_space import Choice
 from bricolage.work.workload import Workload
 
-SCHEMA = 5
+SCHEMA = 6
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
 EXPIRY_S = 30 * 86400.0
 """Age after which a failure that may have been bad luck is tried again."""

@@ -200,6 +200,8 @@ def _table(state: DecisionState, found: _Decision, arrived: Mapping[str, float])
         )
         for name, cost in costs.items()
     ]
+    told = {str(one): why for one, why in original.replacing.items()}
+    table = [replace(c, reason="; ".join(filter(None, (told.get(c.name), c.reason)))) for c in table]
     table += [
         Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
         for one in original.candidates.whole
