@@ -181,8 +181,8 @@ class Backend(ABC):
     """A graph that it does not claim may still be measured and checked on it as a whole: its claims are as narrow as the tests that
     they come from, and it refuses, when it compiles, what it cannot run."""
     optimiser_refuses: ClassVar[bool] = False
-    """Its own optimisations may make of a graph what it then refuses. Where it refuses a whole graph, its `unoptimised` configuration
-    is tried, under that name."""
+    """Its own optimisations may make of a graph what it then refuses. Where it refuses a whole graph, its `unoptimised`
+    configuration is tried, under that name."""
     self_check: SelfCheck | None = None
     """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 

@@ -96,8 +96,8 @@ def _doubt_variations(profile: Profile) -> None:
 
 
 def _measure_unoptimised(profile: Profile) -> None:
-    """Where an answer is far off, or a backend whose optimisations may be at fault refuses the graph, times the same backend without
-    its graph optimisations. Where that is right, it takes part under its own name, and the plan says why."""
+    """Where an answer is far off, or a backend whose optimisations may be at fault refuses the graph, times the same backend
+    without its graph optimisations. Where that is right, it takes part under its own name, and the plan says why."""
     spared: dict[Implementation, list[Implementation]] = {}
     for one in (*_far_off(profile), *_refused(profile)):
         config = profile.session.backend(one.backend).unoptimised(one.config)
@@ -113,7 +113,9 @@ def _measure_unoptimised(profile: Profile) -> None:
         backend = profile.session.backend(one.backend)
         failure = "; ".join(f"{lost} {_happened(profile.whole[lost])}" for lost in spared[one])
         profile.replacing[one] = f"takes part without graph optimisations, since {failure}"
-        _LOG.warning("%s %s: %s %s", backend.title or backend.name, backend.table_version(), one, profile.replacing[one])
+        _LOG.warning(
+            "%s %s: %s %s", backend.title or backend.name, backend.table_version(), one, profile.replacing[one]
+        )
         for lost in spared[one]:
             cost = profile.whole[lost]
             profile.whole[lost] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
@@ -193,8 +195,8 @@ def measure_near(profile: Profile, baselines: Mapping[Implementation, float], st
 
 
 def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) -> list[Implementation]:
-    """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first. Who did well without its
-    graph optimisations alone may do so with them here."""
+    """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first. Who did well without
+    its graph optimisations alone may do so with them here."""
     fastest = min(baselines.values(), default=0.0)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     offered = (*profile.candidates.whole, *profile.candidates.unclaimed)

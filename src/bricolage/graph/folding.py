@@ -19,37 +19,38 @@ _LOG = logging.getLogger(__name__)
 
 def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
     """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers, in place: equal operators on
-    the same constants by the same ones. True if any. What takes more than is left of `budget` stays."""
+    the same constants by the same ones. True if any. What takes more than is left of `budget` stays. In bodies of control flow,
+    operators on constants are folded, too."""
     budget = budget if budget is not None else FoldingBudget()
-    graph = model.graph
     changed = False
-    outputs = set(graph.outputs)
     done: dict[Hashable, list[ir.Value | None]] = {}
-    for node in list(graph):
-        if any(value in outputs for value in node.outputs):
-            continue  # an output keeps its producer; there is nothing to gain behind it
-        if node.op_type == "DequantizeLinear":
-            continue  # weights that are stored as integers are multiplied as integers, and take a quarter of the memory or less
-        what = _identity(node)
-        constants = done.get(what)
-        if constants is None:
-            results = _shape_value(node) or evaluate(node, graph.opset_imports, budget)
-            if results is None:
-                continue
-            constants = []
-            for value, result in zip(node.outputs, results, strict=False):
-                constants.append(constant_value(value.name, result) if value.name else None)
-        for value, constant in zip(node.outputs, constants, strict=False):
-            if constant is None:
-                continue
-            value.replace_all_uses_with(constant)
-            value.name = f"{value.name}.folded"
-            if what not in done:
-                graph.register_initializer(constant)
-        if what is not None:
-            done[what] = constants
-        graph.remove(node, safe=True)
-        changed = True
+    for graph in list(model.graphs()):
+        outputs = set(graph.outputs)
+        for node in list(graph):
+            if any(value in outputs for value in node.outputs):
+                continue  # an output keeps its producer; there is nothing to gain behind it
+            if node.op_type == "DequantizeLinear":
+                continue  # weights stored as integers are multiplied as integers, and take a quarter of the memory or less
+            what = _identity(node)
+            constants = done.get(what)
+            if constants is None:
+                results = _shape_value(node) or evaluate(node, model.graph.opset_imports, budget)
+                if results is None:
+                    continue
+                constants = []
+                for value, result in zip(node.outputs, results, strict=False):
+                    constants.append(constant_value(value.name, result) if value.name else None)
+            for value, constant in zip(node.outputs, constants, strict=False):
+                if constant is None:
+                    continue
+                value.replace_all_uses_with(constant)
+                value.name = f"{value.name}.folded"
+                if what not in done:
+                    model.graph.register_initializer(constant)
+            if what is not None:
+                done[what] = constants
+            graph.remove(node, safe=True)
+            changed = True
     RemoveUnusedNodesPass()(model)
     return changed
 

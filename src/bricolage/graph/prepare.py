@@ -6,6 +6,7 @@ folding and inference alternate until nothing changes.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +20,20 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.graph.control_flow import inline_decided
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
-from bricolage.graph.graph import Graph, describe
+from bricolage.graph.graph import Graph, bodies, describe
+from bricolage.graph.impossible_branches import Branch, has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer
 from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.shape_checks import check_operators
 from bricolage.graph.symbolic_shapes import settle
 
+_LOG = logging.getLogger(__name__)
 _ROUNDS = 8
+_BEFORE_CARRIED = 2
+"""Inputs of a Loop's body before those that it carries: the number of the round, and the condition."""
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
@@ -118,12 +124,33 @@ def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, 
     bound = bind(model, sizes, overridden)
     _check_memory(bound.graph.inputs)
     believed = correct_stated(bound)
-    graph = simplify(bound)
+    graph = _simplified(bound)
+    bound = graph.model
     if believed and correct_stated(bound):  # more follows from what is folded
         graph = Graph(bound)
     check_operators(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
+
+
+def _simplified(bound: ir.Model) -> Graph:
+    """`simplify`, with open sizes in branches that cannot be computed at the bound ones. `bound` is changed, and may not be the
+    model of the graph."""
+    if not has_branches(bound):
+        return simplify(bound)
+    opened = set[Branch]()
+    while True:
+        untouched = bound.clone()
+        graph = simplify(bound)
+        found = impossible_branches(bound)
+        fresh = found.keys() - opened
+        if not fresh:
+            return graph
+        for branch in sorted(fresh, key=str):
+            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, found[branch])
+            open_sizes(untouched, branch)
+        opened |= fresh
+        bound = untouched
 
 
 def _check_memory(values: Iterable[ir.Value]) -> None:
@@ -168,7 +195,8 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
 
 
 def simplify(model: ir.Model) -> Graph:
-    """Changes `model` in place: lifts constants, infers and folds to a fix-point, and drops what is unused.
+    """Changes `model` in place: lifts constants, infers, folds, takes branches that are decided, to a fix-point, and drops what is
+    unused.
 
     Returns:
         The operators of `model` itself, numbered; further changes of `model` make this graph invalid.
@@ -176,9 +204,12 @@ def simplify(model: ir.Model) -> Graph:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     infer(model)
     budget = FoldingBudget()
-    for _ in range(_ROUNDS):
-        if not fold(model, budget):
+    rounds = _ROUNDS
+    while rounds:
+        folded, decided = fold(model, budget), inline_decided(model)
+        if not folded and not decided:
             break
+        rounds -= not decided  # of operators that decide there is an end
         infer(model)
     give_own_outputs(model)
     ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]
@@ -226,11 +257,27 @@ def _keep_names(values: Iterable[ir.Value], names: Sequence[str | None]) -> None
 
 
 def _forget_shapes(model: ir.Model) -> None:
-    """Drops recorded shapes that were symbolic: they were written for any size and would now hide the bound ones."""
+    """Drops recorded sizes that were symbolic: they were written for any size and would now hide the bound ones. Of outputs the
+    rank stays. What a Loop hands from one round to the next may have another shape in each, whatever its body states."""
+    outputs = set(model.graph.outputs)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for value in node.outputs:
-            if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
+            if value not in outputs and not _is_fixed(value):
                 value.shape = None
-    for value in model.graph.outputs:
-        if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
-            value.shape = None
+        for body in bodies(node):
+            for number, value in enumerate(body.inputs):
+                if node.op_type == "Loop" and number >= _BEFORE_CARRIED:
+                    value.shape = None
+                elif not _is_fixed(value):
+                    value.shape = _of_rank(value)
+    for value in outputs:
+        if not _is_fixed(value):
+            value.shape = _of_rank(value)
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    return value.shape is None or all(isinstance(dimension, int) for dimension in value.shape)
+
+
+def _of_rank(value: ir.Value) -> ir.Shape:
+    return ir.Shape([size if isinstance(size, int) else None for size in value.shape or ()])

@@ -207,13 +207,15 @@ class Programs:
 
         Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
         waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
-        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. Whose optimisations
-        may refuse a graph follows without them. The float64 reference is the last: slow, and right.
+        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. Backends whose
+        optimisations may refuse a graph follow without them. The float64 reference is the last: slow, and right.
         """
         bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         quick = self._quick_implementations(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
-        whole = [(Assignment(graph.everything.bits, one),) for one in (*quick, *_without_optimisations(quick), REFERENCE)]
+        whole = [
+            (Assignment(graph.everything.bits, one),) for one in (*quick, *_without_optimisations(quick), REFERENCE)
+        ]
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             yield from whole
             return

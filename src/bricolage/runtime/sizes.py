@@ -81,7 +81,11 @@ class Tried:
     def _read(self) -> dict[Class, int]:
         if self._known is None:
             self._known = {}
-            facts = [_WAYS, encode(self._plan), {backend.name: backend.table_version() for backend in registry.available()}]
+            facts = [
+                _WAYS,
+                encode(self._plan),
+                {backend.name: backend.table_version() for backend in registry.available()},
+            ]
             digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
             self._file = cache_directory() / "sizes" / f"{digest}.json"
             try:

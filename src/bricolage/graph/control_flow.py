@@ -1,0 +1,93 @@
+"""Control flow that is decided before anything runs: an If of a known condition is the branch that it takes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from bricolage.graph.folding import known
+from bricolage.graph.graph import bodies
+
+_BRANCHES = ("else_branch", "then_branch")
+"""By the truth of the condition."""
+
+
+def inline_decided(model: ir.Model) -> bool:
+    """Puts the operators of the branch taken in the place of each If whose condition is a constant, in place, in bodies of control
+    flow, too. Each output of the If becomes that of an Identity, so that it keeps its name. True if there were any."""
+    changed = False
+    todo = list(model.graphs())
+    while todo:
+        graph = todo.pop()
+        for node in list(graph):
+            taken = _decided(node)
+            if taken is not None:
+                _inline(model, graph, node, taken)
+                todo.append(graph)  # what it held stands there now
+                changed = True
+    return changed
+
+
+def _decided(node: ir.Node) -> str | None:
+    """Name of the branch that an If takes; None where that is not known, and for other operators."""
+    condition = known(node.inputs[0]) if node.op_type == "If" and not node.domain and node.inputs[0] else None
+    return None if condition is None or condition.size != 1 else _BRANCHES[bool(condition.reshape(-1)[0])]
+
+
+def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, taken: str) -> None:
+    """Moves the operators and constants of the branch `taken` out of its If, which goes."""
+    branch = node.attributes[taken].as_graph()
+    results = list(branch.outputs)
+    branch.outputs.clear()
+    for constant in list(branch.initializers.values()):
+        del branch.initializers[constant.name or ""]
+        model.graph.register_initializer(constant)
+    operators = list(branch)
+    branch.remove(operators)
+    graph.insert_before(node, operators)
+    for value, result in zip(list(node.outputs), results, strict=True):
+        own = ir.node("Identity", [result], name=f"{node.name}.{value.name}")
+        (passed,) = own.outputs
+        passed.type = result.type or value.type
+        passed.shape = result.shape if result.shape is not None else value.shape
+        graph.insert_before(node, own)
+        ir.convenience.replace_all_uses_with(value, passed, replace_graph_outputs=True)
+        passed.name, value.name = value.name, f"{value.name}.decided"
+    _release(node)
+    graph.remove(node, safe=True)
+
+
+def _release(node: ir.Node) -> None:
+    """Ends what the bodies of an operator that goes use of values around it: these would seem to be read."""
+    for body in bodies(node):
+        body.outputs.clear()
+        for inner in body.all_nodes():
+            for place in range(len(inner.inputs)):
+                inner.replace_input_with(place, None)
+        for inner in body.subgraphs():
+            inner.outputs.clear()
+
+
+def deciding_inputs(model: ir.Model) -> dict[str, int]:
+    """Inputs of a model that decide which branches are taken, and nothing else: all that is computed of them ends in conditions
+    of If. By name, with the number of these."""
+    found = {value.name or "": _decides(value) for value in model.graph.inputs}
+    return {name: count for name, count in found.items() if count}
+
+
+def _decides(value: ir.Value) -> int:
+    """Conditions of If that rest on a value; 0 where something else does."""
+    decided, todo, seen = set[ir.Node](), [value], {value}
+    while todo:
+        current = todo.pop()
+        if current.is_graph_output():
+            return 0
+        for use in current.uses():
+            if use.node.op_type == "If" and not use.node.domain:
+                decided.add(use.node)
+                continue
+            if bodies(use.node):
+                return 0
+            fresh = [result for result in use.node.outputs if result not in seen]
+            seen.update(fresh)
+            todo += fresh
+    return len(decided)
