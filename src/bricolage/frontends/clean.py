@@ -15,6 +15,7 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
+from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.inference import correct_stated, infer, propagates, told
 from bricolage.graph.interface import internalise
 
@@ -46,6 +47,7 @@ def clean(model: ir.Model) -> ir.Model:
     internalise(model)
     unique_names(model)
     _lift_constants(model)
+    bring_inside(model)
     model.ir_version = _ir_version(model)
     correct_stated(model, _infer_checked)  # which knows types of sequences, too
     infer(model, _infer_checked)

@@ -30,8 +30,6 @@ _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 second, which takes the same types and broadcasts alike."""
 _LONG = 1 << 16
 """Elements from which on that is not waited for: nothing so long is a shape."""
-_SMALL = 64
-"""Elements up to which a constant may say what a shape is."""
 _REPAIRS = 64
 """Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
 _ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
@@ -115,7 +113,6 @@ def inferable(model: ir.Model) -> Iterator[None]:
     opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
     sided = [node for node in nodes if node.op_type == "STFT" and "onesided" not in node.attributes and not node.domain]
     pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _counts(node))]
-    copies = _constants_copied(model)
     try:
         for node, op_type in opaque:
             node.op_type = _ALIKE[op_type]
@@ -127,10 +124,6 @@ def inferable(model: ir.Model) -> Iterator[None]:
             node.op_type = _OF_EQUAL_SHAPE
         yield
     finally:
-        for body, value, copy in copies:
-            for use in list(copy.uses()):
-                use.node.replace_input_with(use.idx, value)
-            del body.initializers[copy.name or ""]
         for node, op_type in (*enumerated, *opaque):
             node.op_type = op_type
         for node in sided:
@@ -138,31 +131,6 @@ def inferable(model: ir.Model) -> Iterator[None]:
         for node, attributes, _ in pools:
             node.attributes.clear()
             node.attributes.update(attributes)
-
-
-def _constants_copied(model: ir.Model) -> list[tuple[ir.Graph, ir.Value, ir.Value]]:
-    """Puts into bodies of control flow the small constants from around them that they read: onnx passes on their shapes, and not
-    what they hold. Bodies, the constants, and the copies."""
-    made: list[tuple[ir.Graph, ir.Value, ir.Value]] = []
-    for number, body in enumerate(model.graph.subgraphs()):
-        copies: dict[ir.Value, ir.Value] = {}
-        for node in body:
-            for place, value in enumerate(node.inputs):
-                if value is None or not _is_constant(value) or value.name in body.initializers:
-                    continue
-                if value not in copies:
-                    tensor, name = value.const_value, f"{value.name}.copy.{number}"
-                    copies[value] = ir.Value(name=name, shape=value.shape, type=value.type, const_value=tensor)
-                    body.register_initializer(copies[value])
-                    made.append((body, value, copies[value]))
-                node.replace_input_with(place, copies[value])
-    return made
-
-
-def _is_constant(value: ir.Value) -> bool:
-    """Whether it is a constant that may say what a shape is."""
-    tensor = value.const_value
-    return tensor is not None and value.producer() is None and not value.is_graph_input() and tensor.size <= _SMALL
 
 
 def _forget_wrong(model: ir.Model) -> bool:

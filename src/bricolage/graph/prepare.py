@@ -20,6 +20,7 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.control_flow import inline_decided
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
@@ -124,33 +125,12 @@ def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, 
     bound = bind(model, sizes, overridden)
     _check_memory(bound.graph.inputs)
     believed = correct_stated(bound)
-    graph = _simplified(bound)
-    bound = graph.model
+    graph = simplify(bound)
     if believed and correct_stated(bound):  # more follows from what is folded
         graph = Graph(bound)
     check_operators(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
-
-
-def _simplified(bound: ir.Model) -> Graph:
-    """`simplify`, with open sizes in branches that cannot be computed at the bound ones. `bound` is changed, and may not be the
-    model of the graph."""
-    if not has_branches(bound):
-        return simplify(bound)
-    opened = set[Branch]()
-    while True:
-        untouched = bound.clone()
-        graph = simplify(bound)
-        found = impossible_branches(bound)
-        fresh = found.keys() - opened
-        if not fresh:
-            return graph
-        for branch in sorted(fresh, key=str):
-            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, found[branch])
-            open_sizes(untouched, branch)
-        opened |= fresh
-        bound = untouched
 
 
 def _check_memory(values: Iterable[ir.Value]) -> None:
@@ -196,12 +176,30 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
 
 def simplify(model: ir.Model) -> Graph:
     """Changes `model` in place: lifts constants, infers, folds, takes branches that are decided, to a fix-point, and drops what is
-    unused.
+    unused. In branches that cannot be computed then (`graph.impossible_branches`), sizes are open.
 
     Returns:
         The operators of `model` itself, numbered; further changes of `model` make this graph invalid.
     """
+    opened = set[Branch]()
+    while has_branches(model):
+        untouched = model.clone()
+        _simplify(model)
+        found = impossible_branches(model)
+        if found.keys() <= opened:
+            return Graph(model)
+        for branch in sorted(found.keys() - opened, key=str):
+            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, found[branch])
+            open_sizes(untouched, branch)
+        opened |= found.keys()
+        model.graph = untouched.graph
+    _simplify(model)
+    return Graph(model)
+
+
+def _simplify(model: ir.Model) -> None:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    bring_inside(model)
     infer(model)
     budget = FoldingBudget()
     rounds = _ROUNDS
@@ -210,6 +208,7 @@ def simplify(model: ir.Model) -> Graph:
         if not folded and not decided:
             break
         rounds -= not decided  # of operators that decide there is an end
+        bring_inside(model)
         infer(model)
     give_own_outputs(model)
     ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]
@@ -222,7 +221,6 @@ def simplify(model: ir.Model) -> Graph:
     infer(model)
     if settle(model):
         infer(model)
-    return Graph(model)
 
 
 def _eliminate_identities(model: ir.Model) -> None:
