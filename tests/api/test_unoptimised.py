@@ -12,7 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 import bricolage.onnx_backend
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
+from bricolage.backends.capabilities import switched_off
 from bricolage.backends.interface import Available
+from bricolage.frontends import to_model
 from bricolage.options import Options
 from bricolage.runtime.load import load
 
@@ -22,11 +24,11 @@ pytestmark = pytest.mark.skipif(
 OPTIONS = Options(effort="instant", backends=("onnxruntime",), threads=1)
 
 
-def padded_pool() -> onnx.ModelProto:
+def padded_pool(pool: str = "AveragePool") -> onnx.ModelProto:
     """A Pad as wide as the window of the pool behind it, into which ONNX Runtime 1.31.1 merges it before it refuses the pool."""
     nodes = [
         helper.make_node("Pad", ["x", "p"], ["a"]),
-        helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[3, 3]),
+        helper.make_node(pool, ["a"], ["y"], kernel_shape=[3, 3]),
     ]
     graph = helper.make_graph(
         nodes,
@@ -64,3 +66,11 @@ def test_without_measuring_the_placement_names_it_too() -> None:
     np.testing.assert_allclose(made.run({"x": x})[0], averaged(x), rtol=1e-5, atol=1e-6)
     (part,) = made.placement({"n": 4})
     assert str(part.implementation) in ("onnxruntime f32-unoptimised", "onnxruntime f32")
+
+
+def test_the_plan_says_which_optimisations_are_left_out() -> None:
+    x = np.random.default_rng(0).normal(size=(1, 1, 4, 3)).astype(np.float32)
+    (bucket,) = optimize(padded_pool("MaxPool"), OPTIONS, inputs={"x": x}).plan.buckets
+    (own,) = (one for one in bucket.contestants if one.name == "onnxruntime f32")
+    without = switched_off(registry.get("onnxruntime"), to_model(padded_pool("MaxPool")))
+    assert own.accepted and all(name in own.reason for name in without) == bool(without)

@@ -1,5 +1,5 @@
-"""What we write is valid: prepared, rewritten and cut graphs pass strict shape inference and load in ONNX Runtime at its default level,
-with recurrences, convolutions, sequences and open sizes in bodies of control flow."""
+"""What we write is valid: prepared, rewritten and cut graphs pass strict shape inference and load in ONNX Runtime at its default
+level, with recurrences, convolutions, sequences and open sizes in bodies of control flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bricolage.testing import branching_model
 from bricolage.testing.branching import SIZES
 
 ort = pytest.importorskip("onnxruntime")
-FAST, SLOW = 12, 1_000
+FAST, SLOW = 10, 1_000
 
 
 def session(proto: onnx.ModelProto) -> Any:
@@ -87,7 +87,9 @@ def check_answers(proto: onnx.ModelProto, graph: Graph, n: int, b: int, seed: in
                 np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@given(st.randoms(use_true_random=False), st.integers(0, 999), st.sampled_from(SIZES), st.sampled_from(SIZES), st.data())
+@given(
+    st.randoms(use_true_random=False), st.integers(0, 999), st.sampled_from(SIZES), st.sampled_from(SIZES), st.data()
+)
 @settings(max_examples=FAST, deadline=None)
 def test_what_is_made_of_random_bodies_is_valid(chance: Any, seed: int, n: int, b: int, data: st.DataObject) -> None:
     proto = branching_model(seed, chance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,7 @@ _TYPES = {
     ir.DataType.FLOAT8E4M3FN: "f8e4m3",
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
+_LOG = logging.getLogger(__name__)
 _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
@@ -139,6 +141,7 @@ class OpenVino(Backend):
         if any(threads == resources.threads and process != os.getpid() for process, threads in _freed):
             raise ForkedProcess(backend=self.title)
         compiled, model = self._compiled(region, config, resources, _latency(resources))
+        _check_honoured(compiled, config, resources)
         places = _places(region, model)
         if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
@@ -210,6 +213,21 @@ def _latency(resources: Resources) -> dict[str, str]:
     # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
     pinning = "YES" if resources.alone else "NO"
     return {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": pinning}
+
+
+def _check_honoured(compiled: CompiledModel, config: KernelConfig, resources: Resources) -> None:
+    """OpenVINO takes a hint and does otherwise without a word where a processor lacks what it needs.
+
+    Raises:
+        Refused: it computes in another precision than the configuration says.
+    """
+    used = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    wanted = "bf16" if config.name == "bf16" else "f32"
+    if used != wanted:
+        raise Refused(backend=OpenVino.title, reason=f"it computes in {used} here, although {wanted} was asked for")
+    threads = compiled.get_property("INFERENCE_NUM_THREADS")
+    if threads < resources.threads and not config.parameters:
+        _LOG.warning("OpenVINO computes on %d threads of the %d that it may use", threads, resources.threads)
 
 
 def _kept(folder: Path, model: Model, settings: dict[str, str]) -> CompiledModel:

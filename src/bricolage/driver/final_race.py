@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bricolage.backends.capabilities import switched_off
 from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.driver.describe import whole_model
@@ -200,7 +201,10 @@ def _table(state: DecisionState, found: _Decision, arrived: Mapping[str, float])
         )
         for name, cost in costs.items()
     ]
-    told = {str(one): why for one, why in original.replacing.items()}
+    told = {
+        str(one): "; ".join(filter(None, (original.replacing.get(one), _done_without(original, one))))
+        for one in original.whole
+    }
     table = [replace(c, reason="; ".join(filter(None, (told.get(c.name), c.reason)))) for c in table]
     table += [
         Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
@@ -208,6 +212,12 @@ def _table(state: DecisionState, found: _Decision, arrived: Mapping[str, float])
         if one not in original.whole
     ]
     return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
+
+
+def _done_without(profile: Profile, one: Implementation) -> str:
+    """Which optimisations of its own a backend does without on this graph, since they are in quarantine."""
+    names = switched_off(profile.session.backend(one.backend), profile.graph.model)
+    return f"without {', '.join(names)}, which would make it wrong (docs/backend-bugs.md)" if names else ""
 
 
 def _settled(profile: Profile, forgone: float) -> bool:

@@ -63,7 +63,7 @@ class Branching:
         """In the scope itself, or captured from the main graph."""
         tensor = numpy_helper.from_array(np.asarray(array), self._fresh("c"))
         (scope.constants if self.random.random() < 0.5 else self._shared).append(tensor)
-        return tensor.name
+        return str(tensor.name)
 
     def _weights(self, scope: Scope, *shape: int) -> str:
         return self._constant(scope, (self._numbers.standard_normal(shape) / 4).astype(np.float32))
@@ -107,7 +107,9 @@ class Branching:
     def padding(self, scope: Scope, rows: Rows) -> Rows:
         """By amounts that are computed of constants."""
         before, after = (self._ints(scope, self.random.randint(0, 1), 0, 0) for _ in range(2))
-        return Rows(self._add(scope, "Pad", [rows.name, self._add(scope, "Concat", [before, after], axis=0)]), rows.features)
+        return Rows(
+            self._add(scope, "Pad", [rows.name, self._add(scope, "Concat", [before, after], axis=0)]), rows.features
+        )
 
     def reshaping(self, scope: Scope, rows: Rows) -> Rows:
         """To a shape that is computed, in which the axes before the last are one and two again."""
