@@ -36,9 +36,9 @@ BY_RANK = f"""{HEAD} t (float[n,m] x, bool c) => (y) {{
       else_branch = other () => (v) {{ v = Relu (x) }}> }}"""
 """An LSTM reads a tensor of rank 3 where x is a column, and of rank 4 where it is not."""
 RECURRENT = {
-    "unit": np.int64([1]),
-    "rank": np.int64(1),
-    "ends": np.int64([0, 1]),
+    "unit": np.array([1], np.int64),
+    "rank": np.array(1, np.int64),
+    "ends": np.array([0, 1], np.int64),
     "w": np.ones((1, 8, 3), np.float32),
     "r0": np.ones((1, 8, 2), np.float32),
 }
@@ -107,7 +107,7 @@ def test_a_body_states_nothing_about_what_a_loop_carries() -> None:
         y = Loop (rounds, , x) <body = grow (int64 i, bool go, float[1,4] before) => (bool on, float[1,4] after) {{
             on = Identity (go)
             after = Concat <axis = 0> (before, x) }}> }}""",
-        rounds=np.int64(3),
+        rounds=np.array(3, np.int64),
     )
     graph = prepare(model, {"n": 1})
     (found,) = session(graph.model).run(None, {"x": np.ones((1, 4), np.float32)})

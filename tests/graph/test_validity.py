@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from bricolage.frontends import to_model
@@ -90,7 +90,7 @@ def check_answers(proto: onnx.ModelProto, graph: Graph, n: int, b: int, seed: in
 @given(
     st.randoms(use_true_random=False), st.integers(0, 999), st.sampled_from(SIZES), st.sampled_from(SIZES), st.data()
 )
-@settings(max_examples=FAST, deadline=None)
+@settings(max_examples=FAST, deadline=None, phases=[Phase.generate])
 def test_what_is_made_of_random_bodies_is_valid(chance: Any, seed: int, n: int, b: int, data: st.DataObject) -> None:
     proto = branching_model(seed, chance)
     assume(not fault(proto))

@@ -82,8 +82,8 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     hidden = [value for value in dict.fromkeys(captured_by(body)) if not is_known(value) and _is_tensor(value)]
     if condition is None or not hidden:
         return
-    prefix = f"{branch.operator}.{branch.attribute}"
-    one = constant_value(f"{prefix}.one", np.int64([1]))
+    prefix = _fresh_prefix(model, f"{branch.operator}.{branch.attribute}")
+    one = constant_value(f"{prefix}.one", np.array([1], np.int64))
     body.register_initializer(one)
     flat = ir.node("Reshape", [condition, one], name=f"{prefix}.condition")
     number = ir.node("Cast", [flat.outputs[0]], {"to": int(ir.DataType.INT64)}, name=f"{prefix}.number")
@@ -100,6 +100,16 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     for new in added:
         new.outputs[0].name = f"{new.name}.result"
     body.insert_before(body[0], added)
+
+
+def _fresh_prefix(model: ir.Model, wanted: str) -> str:
+    """With which no operator's name begins: a branch may be opened again after rewriting."""
+    names = {node.name or "" for node in model.graph.all_nodes()}
+    prefix, number = wanted, 1
+    while f"{prefix}.condition" in names or f"{prefix}.number" in names:
+        number += 1
+        prefix = f"{wanted}.{number}"
+    return prefix
 
 
 def _is_tensor(value: ir.Value) -> bool:
