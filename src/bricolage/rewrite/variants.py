@@ -68,8 +68,8 @@ def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
 
 
 def _is_computable(variant: GraphVariant) -> bool:
-    """Whether each branch can be computed at the sizes of the graph: what rules find out of ranks may show that one cannot, and then
-    runtimes refuse the graph."""
+    """Whether each branch can be computed at the sizes of the graph: what rules find out of ranks may show that one cannot, and
+    then runtimes refuse the graph."""
     found = impossible_branches(variant.graph.model) if has_branches(variant.graph.model) else {}
     for branch, reason in found.items():
         _LOG.warning("the %s graph is left out: a branch of '%s': %s", variant.name, branch.operator, reason)
