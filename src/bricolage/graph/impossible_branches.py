@@ -99,6 +99,9 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
         added += [shape, target, opened]
     for new in added:
         new.outputs[0].name = f"{new.name}.result"
+    for inner in body.all_nodes():  # what was inferred of them rests on these sizes
+        for result in inner.outputs:
+            result.shape = None
     body.insert_before(body[0], added)
 
 
