@@ -96,8 +96,11 @@ def test_a_backend_whose_optimisations_refuse_the_graph_takes_part_without_them_
         next(one for one in bucket.contestants if one.name == name) for name in ("fusing f32", "fusing f32-unoptimised")
     )
     assert not refused.accepted and refused.median_ms is None and "a rank is wrong" in refused.reason
-    assert without.accepted and without.median_ms and without.implementation == Implementation(
-        "fusing", KernelConfig("f32-unoptimised"), state.session.device.name
+    assert (
+        without.accepted
+        and without.median_ms
+        and without.implementation
+        == Implementation("fusing", KernelConfig("f32-unoptimised"), state.session.device.name)
     )
     assert "fusing f32 was refused: a rank is wrong" in without.reason
 

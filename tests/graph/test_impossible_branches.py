@@ -94,10 +94,15 @@ def test_ranks_that_inner_branches_decide(sizes: dict[str, int], kinds: int) -> 
     assert not impossible_branches(graph.model)
 
 
-def test_what_is_impossible_is_named() -> None:
-    model = parse(TWO_SIZES.replace("[n,m]", "[2,6]"), **WEIGHTS)
+def test_what_is_impossible_is_named_and_does_not_stay_so() -> None:
+    text = TWO_SIZES.replace("[n,m]", "[2,6]")
+    model = parsed(text, **WEIGHTS)
+    model.graph.node(0).name = "choice"
     ((branch, reason),) = impossible_branches(model).items()
-    assert branch == Branch(model.graph.node(0).name or "", "then_branch") and "ncompatible dimensions" in reason
+    assert branch == Branch("choice", "then_branch") and "ncompatible dimensions" in reason
+    clean = parse(text, **WEIGHTS)
+    assert not impossible_branches(clean)
+    session(clean)
 
 
 def test_a_body_states_nothing_about_what_a_loop_carries() -> None:

@@ -256,7 +256,7 @@ def _keep_names(values: Iterable[ir.Value], names: Sequence[str | None]) -> None
 
 def _forget_shapes(model: ir.Model) -> None:
     """Drops recorded sizes that were symbolic: they were written for any size and would now hide the bound ones. Of outputs the
-    rank stays. What a Loop hands from one round to the next may have another shape in each, whatever its body states."""
+    rank stays, as of what a Loop hands from one round to the next, which may have other sizes in each, whatever its body says."""
     outputs = set(model.graph.outputs)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for value in node.outputs:
@@ -264,8 +264,8 @@ def _forget_shapes(model: ir.Model) -> None:
                 value.shape = None
         for body in bodies(node):
             for number, value in enumerate(body.inputs):
-                if node.op_type == "Loop" and number >= _BEFORE_CARRIED:
-                    value.shape = None
+                if node.op_type == "Loop" and number >= _BEFORE_CARRIED and value.shape is not None:
+                    value.shape = ir.Shape([None] * len(value.shape))
                 elif not _is_fixed(value):
                     value.shape = _of_rank(value)
     for value in outputs:
