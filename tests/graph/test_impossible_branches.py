@@ -19,7 +19,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 TWO_SIZES = f"""{HEAD} t (float[n,m] x, bool c) => (float[n,m] y) {{
     y = If (c) <then_branch = four () => (float[n,m] u) {{ u = Add (x, w) }},
                 else_branch = six () => (float[n,m] v) {{ v = Mul (x, z) }}> }}"""
-WEIGHTS = {"w": np.ones(4, np.float32), "z": np.full(6, 2, np.float32)}
+WEIGHTS: dict[str, Any] = {"w": np.ones(4, np.float32), "z": np.full(6, 2, np.float32)}
 
 BY_RANK = f"""{HEAD} t (float[n,m] x, bool c) => (y) {{
     y = If (c) <then_branch = rows () => (u) {{
@@ -35,7 +35,7 @@ BY_RANK = f"""{HEAD} t (float[n,m] x, bool c) => (y) {{
         u, uh, uc = LSTM <hidden_size = 2> (cube, w, r0) }},
       else_branch = other () => (v) {{ v = Relu (x) }}> }}"""
 """An LSTM reads a tensor of rank 3 where x is a column, and of rank 4 where it is not."""
-RECURRENT = {
+RECURRENT: dict[str, Any] = {
     "unit": np.array([1], np.int64),
     "rank": np.array(1, np.int64),
     "ends": np.array([0, 1], np.int64),
@@ -78,7 +78,7 @@ def test_sizes_stay_known_in_branches_that_can_be_computed() -> None:
 
 
 def test_where_both_branches_can_be_computed_nothing_is_added() -> None:
-    weights = {**WEIGHTS, "z": np.full(4, 2, np.float32)}
+    weights: dict[str, Any] = {**WEIGHTS, "z": np.full(4, 2, np.float32)}
     graph = prepare(parse(TWO_SIZES, **weights), {"n": 2, "m": 4})
     assert sorted(node.op_type for node in graph.model.graph.all_nodes()) == ["Add", "If", "Mul"]
     assert graph.static

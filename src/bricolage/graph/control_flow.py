@@ -63,8 +63,8 @@ def _release(node: ir.Node) -> None:
         for inner in body.all_nodes():
             for place in range(len(inner.inputs)):
                 inner.replace_input_with(place, None)
-        for inner in body.subgraphs():
-            inner.outputs.clear()
+        for nested in body.subgraphs():
+            nested.outputs.clear()
 
 
 def deciding_inputs(model: ir.Model) -> dict[str, int]:
