@@ -11,11 +11,12 @@ are preferred in the order in which they are registered, or in that of `Options.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from bricolage import scratch
 from bricolage.api.sources import working_folder
 from bricolage.backends import registry
-from bricolage.backends.interface import Resources
+from bricolage.backends.interface import Kernel, RegionModel, Resources
 from bricolage.device.buffers import aligned
 from bricolage.device.host import selected
 from bricolage.driver.heuristic_placement import Failures, preferred, usable
-from bricolage.errors import BackendFailed, BadOption, BricolageError
+from bricolage.errors import BackendFailed, BadOption, BricolageError, Refused
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
@@ -43,12 +44,13 @@ from bricolage.plan.step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.program import BoundProgram, BoundStage, Program
-from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.values import ModelValue
 
 Place = Callable[[Graph, Failures], Placement]
 """Who runs what of a graph, given with which operators backends have failed."""
 
+_LOG = logging.getLogger(__name__)
 _SHAPES = 16
 """Programs kept for different shapes; the least recently used is dropped."""
 _REASON_LENGTH = 300
@@ -152,14 +154,17 @@ class Representation(BackendRep):  # type: ignore[misc]
         alone = len({one.implementation.backend for one in placement}) == 1
         resources = Resources(threads=self._threads, device=self._device, alone=alone)
         stages: list[BoundStage] = []
+        taken = list(placement)
         for number, one in enumerate(placement):
             region = Region(graph, one.region)
-            path = self._store.region(region, identities.key(region))
+            step = Step(one.implementation, self._store.region(region, identities.key(region)))
             try:
-                kernel, made = compile_step(Step(one.implementation, path), resources, ephemeral=True)
-                stages.append(BoundStage(kernel, made.inputs, made.outputs))
+                (kernel, made), used = _compiled(step, resources)
             except BricolageError as error:
                 raise _Failed(number) from error
+            stages.append(BoundStage(kernel, made.inputs, made.outputs))
+            taken[number] = replace(one, implementation=used)
+        placement = tuple(taken)
         program = Program(stages, graph.inputs, [info.name for info in graph.outputs], self._device)
         try:
             bound = program.bind() if program.static else None
@@ -183,6 +188,26 @@ class Representation(BackendRep):  # type: ignore[misc]
         except BricolageError:
             assert failure.__cause__ is not None
             raise failure.__cause__ from None
+
+
+def _compiled(step: Step, resources: Resources) -> tuple[tuple[Kernel, RegionModel], Implementation]:
+    """A part's kernel and model, and as what it runs: where the backend's optimisations may have refused it, without them.
+
+    Raises:
+        BricolageError: as `compile_step`, in either.
+    """
+    own = step.implementation
+    try:
+        return compile_step(step, resources, ephemeral=True), own
+    except Refused as error:
+        backend = registry.get(own.backend)
+        config = backend.unoptimised(own.config) if backend.optimiser_refuses else None
+        if config is None:
+            raise
+        other = replace(own, config=config)
+        made = compile_step(replace(step, implementation=other), resources, ephemeral=True)
+        _LOG.warning("a part runs on %s: %s", other, error.sentence)
+        return made, other
 
 
 def _run(ready: _Placed, arrays: Mapping[str, ModelValue]) -> dict[str, object]:

@@ -52,20 +52,36 @@ def test_alone_and_with_others_give_the_same_answer(tmp_path: Path) -> None:
     assert np.array_equal(*answers)
 
 
-@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
-@pytest.mark.parametrize("pad", [1, 3], ids=["smaller than the window", "as wide as the window"])
-def test_a_pad_before_a_pool_pads_with_zeros(pool: str, pad: int, tmp_path: Path) -> None:
-    """1.31.1 merges the two: it then pads with -infinity, or makes no session at all."""
+def padded_pool(folder: Path, pool: str, pad: int) -> RegionModel:
     size = 1 + 2 * pad
-    model = regions.region(
-        tmp_path,
+    return regions.region(
+        folder,
         f"a = Pad (x, p) y = {pool} <kernel_shape = [3, 3]> (a)",
         "float[1,1,3,3] x",
         f"float[1,1,{size},{size}] y",
         p=np.int64([0, 0, pad, pad, 0, 0, pad, pad]),
     )
-    x = np.full((1, 1, 3, 3), -1, np.float32)
+
+
+@pytest.mark.parametrize(("pool", "pad"), [("MaxPool", 1), ("MaxPool", 3), ("AveragePool", 1)])
+def test_a_pad_before_a_pool_pads_with_zeros(pool: str, pad: int, tmp_path: Path) -> None:
+    """1.31.1 merges the two: it then pads with -infinity, or makes no session at all."""
+    model, x = padded_pool(tmp_path, pool, pad), np.full((1, 1, 3, 3), -1, np.float32)
     assert regions.error(regions.answer(BACKEND, model, x), regions.reference(model, x)) < 1e-6
+
+
+def test_what_its_optimisations_refuse_runs_without_them_under_another_name(tmp_path: Path) -> None:
+    model, x = padded_pool(tmp_path, "AveragePool", 3), np.full((1, 1, 3, 3), -1, np.float32)
+    without = BACKEND.unoptimised(regions.F32)
+    assert without == KernelConfig("f32-unoptimised") and BACKEND.optimiser_refuses
+    try:
+        BACKEND.compile(model, regions.F32, regions.ONE_THREAD)
+    except Refused as error:
+        assert "Pad should be smaller than kernel" in str(error)
+    else:
+        pytest.skip("this version merges the pad rightly")
+    found = regions.answer(BACKEND, model, x, config=without)
+    assert regions.error(found, regions.reference(model, x)) < 1e-6
 
 
 def test_where_a_graph_branches_operators_run_side_by_side(tmp_path: Path) -> None:

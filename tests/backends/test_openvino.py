@@ -14,7 +14,7 @@ from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph
-from bricolage.work.implementation import named
+from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
 BACKEND = registry.get("openvino")
@@ -67,3 +67,19 @@ def test_products_with_blocks_multiply_bytes_at_low_alone(tmp_path: Path) -> Non
     assert regions.error(regions.answer(BACKEND, model, x, config=config), right) < 0.1, "coarser, and not wrong"
     other = regions.region(tmp_path, "y = Relu (x)")
     assert not BACKEND.suits(config, Graph(other.model).everything)
+
+
+def test_a_precision_that_the_processor_lacks_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    """OpenVINO takes the hint and computes in float32 without a word."""
+    from openvino import Core
+
+    model = regions.region(tmp_path, "y=MatMul(x,w)", "float[8,64] x", "float[8,32] y", w=regions.noise(64, 32))
+    able = "BF16" in Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    x, config = regions.noise(8, 64), KernelConfig("bf16")
+    if able:
+        assert (
+            1e-5 < regions.error(regions.answer(BACKEND, model, x, config=config), regions.reference(model, x)) < 0.05
+        )
+    else:
+        with pytest.raises(Refused, match="it computes in f32 here, although bf16 was asked for"):
+            BACKEND.compile(model, config, regions.ONE_THREAD)

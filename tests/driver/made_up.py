@@ -120,9 +120,10 @@ class Narrow(Everything):
 
 
 class Fusing(Everything):
-    """Has a switch for its optimisations."""
+    """Has a switch for its optimisations, which may refuse what it runs without them."""
 
     name = "fusing"
+    optimiser_refuses = True
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         del config

@@ -19,6 +19,7 @@ from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.plan.ranges import numbers
+from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph
 
@@ -96,6 +97,31 @@ def test_a_backend_that_disagrees_with_itself_ships_without_its_optimisations(tm
     assert bucket.chosen == "fusing f32-unoptimised"
     (wrong,) = (one for one in bucket.contestants if one.name == "fusing f32")
     assert not wrong.accepted and "right without its graph optimisations" in wrong.reason
+
+
+def test_a_backend_whose_optimisations_refuse_the_graph_takes_part_without_them_and_says_so(
+    tmp_path: Path, model: Graph
+) -> None:
+    answers = Answers(failures={"fusing f32": ("refused", "a rank is wrong")})
+    state, _ = made_up_state(tmp_path, model, [Fusing()], answers, options=OPTIONS)
+    bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
+    refused, without = (
+        next(one for one in bucket.contestants if one.name == name) for name in ("fusing f32", "fusing f32-unoptimised")
+    )
+    assert not refused.accepted and refused.median_ms is None and "a rank is wrong" in refused.reason
+    assert (
+        without.accepted
+        and without.median_ms
+        and without.implementation
+        == Implementation("fusing", KernelConfig("f32-unoptimised"), state.session.device.name)
+    )
+    assert "fusing f32 was refused: a rank is wrong" in without.reason
+
+
+def test_optimisations_that_answer_are_not_tried_without(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [Fusing()], options=OPTIONS)
+    decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
+    assert not any("unoptimised" in str(step.implementation) for spec in measurer.asked for step in spec.steps)
 
 
 @pytest.mark.parametrize("errors", [{"fusing f32": 1e-3}, {"fusing": 0.5}], ids=["rounding", "wrong either way"])

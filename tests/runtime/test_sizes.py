@@ -94,7 +94,9 @@ def test_where_nothing_runs_it_the_error_says_so(
     tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "trial", lambda *_: "its process died (SIGABRT)")
-    with pytest.raises(SizeFailed, match=r"at n=9: fragile: its process died \(SIGABRT\); quick: .*; reference: "):
+    with pytest.raises(
+        SizeFailed, match=r"at n=9: fragile f32: its process died \(SIGABRT\); quick f32: .*; reference f"
+    ):
         executable(tmp_path)(np.ones((9, 4), np.float32))
 
 

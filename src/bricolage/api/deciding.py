@@ -20,6 +20,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.costs.database import Database
+from bricolage.costs.entries import SCHEMA
 from bricolage.device.device import Device
 from bricolage.driver.decide import decide
 from bricolage.driver.describe import WHOLE, whole_model
@@ -227,6 +228,7 @@ def decision_key(
         "device": device.fingerprint(),
         "bricolage": __version__,
         "judgement": JUDGEMENT,
+        "schema": SCHEMA,  # what rests on costs that are not found any more is decided again
         "record": shipped().digest,
         "costs": costs.digest if options.predict and (costs := model_in_use()) is not None else None,
         **({"batches": list(batches)} if batches else {}),

@@ -196,6 +196,9 @@ class Backend(ABC):
     they come from, and it refuses, when it compiles, what it cannot run."""
     teams: ClassVar[tuple[Team, ...]] = ()
     """Teams of threads other than the usual one that make a difference to it, and that `compile` decides by its resources."""
+    optimiser_refuses: ClassVar[bool] = False
+    """Its own optimisations may make of a graph what it then refuses. Where it refuses a whole graph, its `unoptimised`
+    configuration is tried, under that name."""
     self_check: SelfCheck | None = None
     """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 

@@ -6,6 +6,7 @@ inputs and outputs are the caller's own memory and a call makes no copy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -56,7 +57,8 @@ _ELEMENTS = {
 
 
 class Iree(Backend):
-    """Regions of static shape. The threads of the first kernel decide for the process: IREE's executor is made once."""
+    """Regions of static shape. The threads of the first kernel that has several decide for the process: IREE's executor is made
+    once. Kernels of one thread run in any case, those of another number are refused."""
 
     name: ClassVar[str] = "iree"
     title: ClassVar[str] = "IREE"
@@ -109,6 +111,10 @@ class Iree(Backend):
         )
 
 
+_threads_here: dict[int, int] = {}
+"""By process, of the executor, which is made once: it would go on with as many where others are asked for, without a word."""
+
+
 @cache
 def _device(threads: int, alone: bool) -> Any:
     """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin while other processes run."""
@@ -116,6 +122,11 @@ def _device(threads: int, alone: bool) -> Any:
 
     if threads == 1:
         return rt.get_driver("local-sync").create_default_device()
+    first = _threads_here.setdefault(os.getpid(), threads)
+    if threads != first:
+        raise Refused(
+            backend=Iree.title, reason=f"its threads in this process are {first}, and {threads} were asked for"
+        )
     rt.flags.parse_flags(
         f"--task_topology_group_count={threads}",
         f"--task_worker_spin_us={100 if alone else 0}",

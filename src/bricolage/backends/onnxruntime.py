@@ -93,6 +93,7 @@ class OnnxRuntime(Backend):
     dynamic: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
+    optimiser_refuses: ClassVar[bool] = True  # it merges a Pad into pools that do not allow it, among others (1.31.1)
     after_fork: ClassVar[AfterFork] = "again"  # a lock that a thread of the pool holds then is held for ever
 
     def status(self) -> Status:
@@ -215,21 +216,12 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
     declined = _declined()
     path = _with_blocks_in_bytes(region) if config.name == _BLOCKS_IN_BYTES else region.path
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
-    make = partial(
-        ort.InferenceSession,
-        str(path),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=list(without),
-    )
     try:
-        return make()
+        return ort.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+        )
     except declined as error:
-        options.graph_optimization_level = levels.ORT_DISABLE_ALL
-        try:
-            return make()  # what it made of the model may be at fault: a merged Pad that its pools do not allow
-        except declined:
-            raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
+        raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
     finally:
         ort.set_default_logger_severity(_ERRORS_ONLY)
         if path != region.path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Tea
 if TYPE_CHECKING:
     from openvino import CompiledModel, Core, Model, Tensor
 
+_LOG = logging.getLogger(__name__)
 _REASON_LENGTH = 300
 _BLOCKS_IN_BYTES = "int8-blocks"
 """Where weights are stored in blocks, activations are multiplied as bytes, this many of a row with one scale."""
@@ -133,6 +135,7 @@ class OpenVino(Backend):
             compiled, model = self._as_it_comes(region.path, config, resources)
         else:
             compiled, model = self._compiled(region, config, resources, _latency(resources))
+            _check_honoured(compiled, config, resources)
         places = _places(region, model)
         if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
@@ -220,6 +223,21 @@ def _latency(resources: Resources) -> dict[str, str]:
     # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
     pinning = "YES" if resources.alone else "NO"
     return {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": pinning}
+
+
+def _check_honoured(compiled: CompiledModel, config: KernelConfig, resources: Resources) -> None:
+    """OpenVINO takes a hint and does otherwise without a word where a processor lacks what it needs.
+
+    Raises:
+        Refused: it computes in another precision than the configuration says.
+    """
+    used = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    wanted = "bf16" if config.name == "bf16" else "f32"
+    if used != wanted:
+        raise Refused(backend=OpenVino.title, reason=f"it computes in {used} here, although {wanted} was asked for")
+    threads = compiled.get_property("INFERENCE_NUM_THREADS")
+    if threads < resources.threads and not config.parameters:
+        _LOG.warning("OpenVINO computes on %d threads of the %d that it may use", threads, resources.threads)
 
 
 def _kept(folder: Path, model: Model, settings: dict[str, str]) -> CompiledModel:

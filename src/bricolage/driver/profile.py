@@ -46,6 +46,8 @@ class Profile:
     """Of tools that read files: the user's own, as it comes."""
     dropped: dict[Implementation, Cost] = field(default_factory=dict)
     """Times of those that are too inaccurate as a whole."""
+    replacing: dict[Implementation, str] = field(default_factory=dict)
+    """Configurations without graph optimisations that take part, each with what happened with them."""
 
     @staticmethod
     def of(variant: GraphVariant, oracle: Oracle, session: Session) -> Profile:

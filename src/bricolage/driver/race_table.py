@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bricolage.backends.capabilities import switched_off
 from bricolage.costs.entries import Cost
 from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, weighed
+from bricolage.driver.profile import Profile
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
@@ -58,6 +60,11 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         )
         for name, cost in costs.items()
     ]
+    told = {
+        str(one): "; ".join(filter(None, (original.replacing.get(one), _done_without(original, one))))
+        for one in original.whole
+    }
+    table = [replace(c, reason="; ".join(filter(None, (told.get(c.name), c.reason)))) for c in table]
     table += [
         Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
         for one in original.candidates.whole
@@ -111,6 +118,12 @@ def compare_other_pattern(table: Sequence[Contestant], chosen: str, ran: Race | 
     best = min(others, key=lambda c: (c.other_pattern_ms or 0.0, c.name))
     ratio = ITSELF if best.name == chosen else ran.other_pattern.ratio(chosen, best.name)
     return None if ratio is None else PatternLoss(best.name, ratio.value, (ratio.low, ratio.high))
+
+
+def _done_without(profile: Profile, one: Implementation) -> str:
+    """Which optimisations of its own a backend does without on this graph, since they are in quarantine."""
+    names = switched_off(profile.session.backend(one.backend), profile.graph.model)
+    return f"without {', '.join(names)}, which would make it wrong (docs/backend-bugs.md)" if names else ""
 
 
 def _unmeasured(state: DecisionState, one: Implementation) -> str:

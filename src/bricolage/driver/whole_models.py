@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from bricolage.costs.entries import Cost, Outcome
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.driver.session import Session
 from bricolage.measure.specs import Stop
@@ -23,6 +24,8 @@ _WIDER = 10.0
 """Times the bound, within which a whole model that is too inaccurate is timed: divided among regions, its error may keep to it."""
 _WITHIN_REACH = 2.0
 """Backends within this factor may be the best on a rewritten graph, if they compile quickly."""
+_COMPILING_FAILED: Mapping[Outcome, str] = {"refused": "was refused", "failed": "failed", "crashed": "crashed"}
+"""Outcomes of who did not come to an answer and may do so without optimisations, and how they are told."""
 
 
 def measure_baselines(
@@ -121,6 +124,7 @@ def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = (
     others = [one for one in profile.candidates.unclaimed if one.backend in able and one not in profile.whole]
     if others and not stop():
         profile.measure_whole(others, stop)
+    _measure_unoptimised(profile)
     profile.session.progress.finish()
 
 
@@ -142,30 +146,55 @@ def _doubt_variations(profile: Profile) -> None:
 
 
 def _measure_unoptimised(profile: Profile) -> None:
-    """Where an answer is far off, times the same backend without its graph optimisations: one that is right then disagrees with
-    itprofile. It takes part so, and the plan says why."""
+    """Where an answer is far off, or a backend whose optimisations may be at fault refuses the graph, times the same backend
+    without its graph optimisations. Where that is right, it takes part under its own name, and the plan says why."""
     spared: dict[Implementation, list[Implementation]] = {}
-    for one, cost in profile.whole.items():
+    for one in (*_far_off(profile), *_refused(profile)):
         config = profile.session.backend(one.backend).unoptimised(one.config)
-        far = cost.deviation is not None and cost.deviation.excess > FAR
-        if cost.outcome == "wrong" and far and config is not None:
+        if config is not None:
             spared.setdefault(replace(one, config=config), []).append(one)
     missing = [one for one in spared if one not in profile.whole]
     if not missing:
         return
     profile.measure_whole(missing, lambda: False)
     for one in missing:
-        if profile.whole[one].ms is None:
+        if one not in profile.whole or profile.whole[one].ms is None:
             continue
         backend = profile.session.backend(one.backend)
+        failure = "; ".join(f"{lost} {_happened(profile.whole[lost])}" for lost in spared[one])
+        profile.replacing[one] = f"takes part without graph optimisations, since {failure}"
         _LOG.warning(
-            "%s %s is wrong on this model with its graph optimisations, and right without: it takes part without them",
-            backend.title or backend.name,
-            backend.table_version(),
+            "%s %s: %s %s", backend.title or backend.name, backend.table_version(), one, profile.replacing[one]
         )
-        for wrong in spared[one]:
-            cost = profile.whole[wrong]
-            profile.whole[wrong] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
+        for lost in spared[one]:
+            cost = profile.whole[lost]
+            profile.whole[lost] = replace(cost, reason=f"{cost.reason}; right without its graph optimisations ({one})")
+
+
+def _far_off(profile: Profile) -> list[Implementation]:
+    """Whose answer is further off than rounding explains."""
+    return [
+        one
+        for one, cost in profile.whole.items()
+        if cost.outcome == "wrong" and cost.deviation is not None and cost.deviation.excess > FAR
+    ]
+
+
+def _refused(profile: Profile) -> list[Implementation]:
+    """The first configuration of each backend whose optimisations may refuse a graph, where it has no answer in any."""
+    lost: dict[str, Implementation] = {}
+    for one in (*profile.candidates.whole, *profile.candidates.unclaimed):
+        cost = profile.whole.get(one)
+        if cost is not None and cost.outcome in _COMPILING_FAILED:
+            lost.setdefault(one.backend, one)
+    able = {one.backend for one, cost in profile.whole.items() if cost.outcome not in _COMPILING_FAILED}
+    return [one for name, one in lost.items() if name not in able and profile.session.backend(name).optimiser_refuses]
+
+
+def _happened(cost: Cost) -> str:
+    if cost.outcome == "wrong":
+        return "is wrong on this model"
+    return f"{_COMPILING_FAILED.get(cost.outcome, cost.outcome)}: {cost.reason}"
 
 
 def loosest(profile: Profile) -> float:
@@ -216,15 +245,23 @@ def measure_near(profile: Profile, baselines: Mapping[Implementation, float], st
 
 
 def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) -> list[Implementation]:
-    """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first."""
+    """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first. Who did well without
+    its graph optimisations alone may do so with them here."""
     fastest = min(baselines.values(), default=0.0)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     offered = [*profile.candidates.whole, *profile.candidates.unclaimed]
     offered += [one for one in baselines if one.config.team and replace(one, config=one.config.of_all) in offered]
-    reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
-    return sorted(
-        (one for one in reach if one in baselines and baselines[one] <= reach[one]), key=baselines.__getitem__
-    )
+    known = {one: ms for one in offered if (ms := _known_ms(profile, one, baselines)) is not None}
+    reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in known}
+    return sorted((one for one, ms in known.items() if ms <= reach[one]), key=known.__getitem__)
+
+
+def _known_ms(profile: Profile, one: Implementation, baselines: Mapping[Implementation, float]) -> float | None:
+    """Its own time on the original; else that without graph optimisations, which is there where those were at fault."""
+    if one in baselines:
+        return baselines[one]
+    config = profile.session.backend(one.backend).unoptimised(one.config)
+    return None if config is None else baselines.get(replace(one, config=config))
 
 
 def _compile_s(profile: Profile, one: Implementation) -> float:

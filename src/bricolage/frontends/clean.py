@@ -15,6 +15,8 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
+from bricolage.graph.body_constants import bring_inside
+from bricolage.graph.impossible_branches import has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer, propagates, told
 from bricolage.graph.interface import internalise
 
@@ -46,9 +48,11 @@ def clean(model: ir.Model) -> ir.Model:
     internalise(model)
     unique_names(model)
     _lift_constants(model)
+    bring_inside(model)
     model.ir_version = _ir_version(model)
     correct_stated(model, _infer_checked)  # which knows types of sequences, too
     infer(model, _infer_checked)
+    _open_impossible(model)
     checks.check_with_onnx(model)
     try:
         _upgrade(model, TARGET)
@@ -56,6 +60,15 @@ def clean(model: ir.Model) -> ir.Model:
         _LOG.info("the model keeps its opset: %s", reason)
     _prune_imports(model)
     return model
+
+
+def _open_impossible(model: ir.Model) -> None:
+    """Branches that cannot be computed at any size do not keep runtimes from loading the model either."""
+    found = impossible_branches(model) if has_branches(model) else {}
+    for branch in found:
+        open_sizes(model, branch)
+    if found:
+        infer(model, _infer_checked)
 
 
 def forget_stated(model: ir.Model) -> None:

@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from bricolage.graph.deciding import decides
 from bricolage.graph.folding_cost import FoldingBudget, folding_steps
 from bricolage.graph.graph import bodies, describe
 from bricolage.graph.operator_kinds import RANDOM
@@ -20,9 +19,8 @@ _LOG = logging.getLogger(__name__)
 
 def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
     """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers, in place: equal operators on
-    the same constants by the same ones. True if any. What takes more than is left of `budget` stays. In bodies of control flow
-    that is done for what decides an If and nothing else: a runtime that knows more of a branch may refuse it, though it is never
-    taken."""
+    the same constants by the same ones. True if any. What takes more than is left of `budget` stays. In bodies of control flow,
+    operators on constants are folded, too."""
     budget = budget if budget is not None else FoldingBudget()
     changed = False
     done: dict[Hashable, list[ir.Value | None]] = {}
@@ -33,8 +31,6 @@ def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
                 continue  # an output keeps its producer; there is nothing to gain behind it
             if node.op_type == "DequantizeLinear":
                 continue  # weights stored as integers are multiplied as integers, and take a quarter of the memory or less
-            if graph is not model.graph and not _decides(node):
-                continue
             what = _identity(node)
             constants = done.get(what)
             if constants is None:
@@ -57,12 +53,6 @@ def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
             changed = True
     RemoveUnusedNodesPass()(model)
     return changed
-
-
-def _decides(node: ir.Node) -> bool:
-    """Whether an operator on constants in a body ends in conditions of If alone."""
-    on_constants = bool(node.inputs) and all(value is None or is_known(value) for value in node.inputs)
-    return on_constants and all(decides(value) for value in node.outputs if value.name)
 
 
 def _identity(node: ir.Node) -> Hashable:

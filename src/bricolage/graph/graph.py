@@ -145,15 +145,20 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 def captured(node: ir.Node) -> Iterator[ir.Value]:
     """Values of enclosing scopes that the sub-graphs of a node read."""
     for body in bodies(node):
-        own: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
-        for inner in body:
-            for value in (*inner.inputs, *captured(inner)):
-                if value is not None and value not in own:
-                    yield value
-            own.update(inner.outputs)
-        for value in body.outputs:
-            if value not in own:
+        yield from captured_by(body)
+
+
+def captured_by(body: ir.Graph) -> Iterator[ir.Value]:
+    """Values of enclosing scopes that a sub-graph reads."""
+    own: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
+    for inner in body:
+        for value in (*inner.inputs, *captured(inner)):
+            if value is not None and value not in own:
                 yield value
+        own.update(inner.outputs)
+    for value in body.outputs:
+        if value not in own:
+            yield value
 
 
 class Graph:

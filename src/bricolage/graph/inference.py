@@ -59,10 +59,10 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
 def correct_stated(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> bool:
     """Changes `model` in place: shapes are inferred (`once` as for `infer`) without those that it states of what its operators
     compute. They may be wrong, and inference would believe them. What it contradicts is replaced. True if something that it
-    does not find is still believed."""
+    does not find is still believed. In bodies of control flow nothing is: each run of them may have other shapes."""
     made = (value for node in model.graph for value in node.outputs)
     stated = {value: value.shape for value in made if value.shape is not None}
-    for value in stated:
+    for value in (*stated, *(value for body in model.graph.subgraphs() for node in body for value in node.outputs)):
         value.shape = None
     infer(model, once)
     believed = False

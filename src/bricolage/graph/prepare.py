@@ -6,6 +6,7 @@ folding and inference alternate until nothing changes.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +20,21 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import BadOption, InvalidGraph, TooLarge, UnboundDimension, UnfitInputs, UnknownDimension
+from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.control_flow import inline_decided
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
-from bricolage.graph.graph import Graph, describe
+from bricolage.graph.graph import Graph, bodies, describe
+from bricolage.graph.impossible_branches import Branch, has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer
 from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.shape_checks import check_operators
 from bricolage.graph.symbolic_shapes import settle
 
+_LOG = logging.getLogger(__name__)
 _ROUNDS = 8
+_BEFORE_CARRIED = 2
+"""Inputs of a Loop's body before those that it carries: the number of the round, and the condition."""
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
@@ -187,12 +193,30 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
 
 def simplify(model: ir.Model) -> Graph:
     """Changes `model` in place: lifts constants, infers, folds, takes branches that are decided, to a fix-point, and drops what is
-    unused.
+    unused. In branches that cannot be computed then (`graph.impossible_branches`), sizes are open.
 
     Returns:
         The operators of `model` itself, numbered; further changes of `model` make this graph invalid.
     """
+    opened = set[Branch]()
+    while has_branches(model):
+        untouched = model.clone()
+        _simplify(model)
+        found = impossible_branches(model)
+        if found.keys() <= opened:
+            return Graph(model)
+        for branch in sorted(found.keys() - opened, key=str):
+            _LOG.info("a branch of '%s' cannot be computed at these sizes: %s", branch.operator, found[branch])
+            open_sizes(untouched, branch)
+        opened |= found.keys()
+        model.graph = untouched.graph
+    _simplify(model)
+    return Graph(model)
+
+
+def _simplify(model: ir.Model) -> None:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    bring_inside(model)
     infer(model)
     budget = FoldingBudget()
     rounds = _ROUNDS
@@ -201,6 +225,7 @@ def simplify(model: ir.Model) -> Graph:
         if not folded and not decided:
             break
         rounds -= not decided  # of operators that decide there is an end
+        bring_inside(model)
         infer(model)
     give_own_outputs(model)
     ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]
@@ -213,7 +238,6 @@ def simplify(model: ir.Model) -> Graph:
     infer(model)
     if settle(model):
         infer(model)
-    return Graph(model)
 
 
 def _eliminate_identities(model: ir.Model) -> None:
@@ -248,11 +272,27 @@ def _keep_names(values: Iterable[ir.Value], names: Sequence[str | None]) -> None
 
 
 def _forget_shapes(model: ir.Model) -> None:
-    """Drops recorded shapes that were symbolic: they were written for any size and would now hide the bound ones."""
+    """Drops recorded sizes that were symbolic: they were written for any size and would now hide the bound ones. Of outputs the
+    rank stays, as of what a Loop hands from one round to the next, which may have other sizes in each, whatever its body says."""
+    outputs = set(model.graph.outputs)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for value in node.outputs:
-            if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
+            if value not in outputs and not _is_fixed(value):
                 value.shape = None
-    for value in model.graph.outputs:
-        if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
-            value.shape = None
+        for body in bodies(node):
+            for number, value in enumerate(body.inputs):
+                if node.op_type == "Loop" and number >= _BEFORE_CARRIED and value.shape is not None:
+                    value.shape = ir.Shape([None] * len(value.shape))
+                elif not _is_fixed(value):
+                    value.shape = _of_rank(value)
+    for value in outputs:
+        if not _is_fixed(value):
+            value.shape = _of_rank(value)
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    return value.shape is None or all(isinstance(dimension, int) for dimension in value.shape)
+
+
+def _of_rank(value: ir.Value) -> ir.Shape:
+    return ir.Shape([size if isinstance(size, int) else None for size in value.shape or ()])

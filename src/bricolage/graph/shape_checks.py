@@ -31,9 +31,18 @@ def check_operators(model: ir.Model) -> None:
         reason = _wrong(node)
         if reason is not None:
             raise InvalidGraph(reason=f"operator '{node.name}' ({node.op_type}): {reason}")
-    for line in _inference_errors(model):
-        if not any(words in line for words in _NOT_FAULTS) and line.count("(op_type:") == 1:
+    for line in _faulty_lines(model):
+        if line.count("(op_type:") == 1:
             raise InvalidGraph(reason=told(line))
+
+
+def faults(model: ir.Model) -> list[str]:
+    """What strict inference finds wrong with operators of a model, bodies of control flow included. `model` is not changed."""
+    return [told(line) for line in _faulty_lines(model)]
+
+
+def _faulty_lines(model: ir.Model) -> list[str]:
+    return [line for line in _inference_errors(model) if not any(words in line for words in _NOT_FAULTS)]
 
 
 def _inference_errors(model: ir.Model) -> Iterator[str]:

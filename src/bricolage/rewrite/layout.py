@@ -18,6 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from bricolage.graph.folding import is_known
+from bricolage.graph.graph import describe
 from bricolage.rewrite.predicates import listed, permutation, rank
 from bricolage.rewrite.profitability import bytes_of
 from bricolage.rewrite.rule import MatchFailure
@@ -110,11 +111,18 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
             if choices is None:
                 failed.add(node)
                 continue
+            laid = [
+                (given, (first, second))
+                for given, first, second in zip(node.inputs, choices[0].inputs, choices[1].inputs, strict=True)
+                if given is not None and first is not None and second is not None
+            ]
+            if any(describe(given).shape is None for given, _ in laid):
+                failed.add(node)
+                continue
             found.choices[node] = choices
-            for index, given in enumerate(node.inputs):
-                first, second = choices[0].inputs[index], choices[1].inputs[index]
-                if given is not None and first is not None and second is not None and rank(given) == len(first):
-                    assign(given, (first, second))
+            for given, pair in laid:
+                if rank(given) == len(pair[0]):
+                    assign(given, pair)
             for index, other in enumerate(node.outputs):
                 assign(other, (choices[0].outputs[index], choices[1].outputs[index]))
     return found

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
+from bricolage.graph.impossible_branches import has_branches, impossible_branches
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.rewriting import RewriteConfig, RewriteStep
@@ -60,7 +61,19 @@ def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
     except EndlessRewriting as error:
         _LOG.warning("the graph is used as it is: %s", error)
         return ()
-    return (_variant(REWRITTEN, model, applications),) if applications else ()
+    if not applications:
+        return ()
+    variant = _variant(REWRITTEN, model, applications)
+    return (variant,) if _is_computable(variant) else ()
+
+
+def _is_computable(variant: GraphVariant) -> bool:
+    """Whether each branch can be computed at the sizes of the graph: what rules find out of ranks may show that one cannot, and
+    then runtimes refuse the graph."""
+    found = impossible_branches(variant.graph.model) if has_branches(variant.graph.model) else {}
+    for branch, reason in found.items():
+        _LOG.warning("the %s graph is left out: a branch of '%s': %s", variant.name, branch.operator, reason)
+    return not found
 
 
 def searched_variants(
@@ -93,7 +106,7 @@ def searched_variants(
             candidate.steps,
             candidate.cost,
         )
-        if variant.key not in keys:
+        if variant.key not in keys and _is_computable(variant):
             keys.add(variant.key)
             found.append(variant)
     return tuple(found)

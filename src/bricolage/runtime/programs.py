@@ -202,7 +202,7 @@ class Programs:
         for way, placement in enumerate(self._ways(graph, sizes)):
             if right is not None and way < right:
                 continue
-            names = "+".join(sorted({one.implementation.backend for one in placement}))
+            names = "+".join(sorted({str(one.implementation) for one in placement}))
             untried = trying() and (right is None or way > right)
             why = self._tried(graph, placement, bound, arrays) if untried else ""
             if not why:
@@ -224,13 +224,15 @@ class Programs:
 
         Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
         waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
-        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. The float64
-        reference is the last: slow, and right.
+        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. Backends whose
+        optimisations may refuse a graph follow without them. The float64 reference is the last: slow, and right.
         """
         bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         quick = self._quick_implementations(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
-        whole = [(Assignment(graph.everything.bits, one),) for one in (*quick, REFERENCE)]
+        whole = [
+            (Assignment(graph.everything.bits, one),) for one in (*quick, *_without_optimisations(quick), REFERENCE)
+        ]
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             yield from whole
             return
@@ -295,6 +297,15 @@ def first_implementation(backend: Backend, plan: Plan) -> Implementation:
     options = plan.provenance.options
     device = selected(options.isa, options.cores)
     return Implementation(backend.name, backend.configs(options.precision, device)[0], device.name)
+
+
+def _without_optimisations(implementations: Sequence[Implementation]) -> Iterator[Implementation]:
+    """Of those whose backend's optimisations may refuse a graph, the configurations without them."""
+    for one in implementations:
+        backend = registry.get(one.backend)
+        config = backend.unoptimised(one.config) if backend.optimiser_refuses else None
+        if config is not None:
+            yield replace(one, config=config)
 
 
 def ranked_baselines(bucket: Bucket) -> list[Implementation]:

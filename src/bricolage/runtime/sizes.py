@@ -35,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 LIMIT_S = 120.0
 """Seconds for one trial, with the time that its backend takes to be loaded."""
 
+_WAYS = 2
+"""Raised whenever the ways to run a plan, or their order, change (`Programs._ways`)."""
+
 Class = tuple[tuple[str, str], ...]
 """For each open dimension that of its size."""
 
@@ -78,7 +81,11 @@ class Tried:
     def _read(self) -> dict[Class, int]:
         if self._known is None:
             self._known = {}
-            facts = [encode(self._plan), {backend.name: backend.table_version() for backend in registry.available()}]
+            facts = [
+                _WAYS,
+                encode(self._plan),
+                {backend.name: backend.table_version() for backend in registry.available()},
+            ]
             digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
             self._file = cache_directory() / "sizes" / f"{digest}.json"
             try:

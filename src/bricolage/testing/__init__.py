@@ -11,6 +11,7 @@ It needs hypothesis (`pip install 'bricolage[testing]'`); nothing else in bricol
 
 from __future__ import annotations
 
+from bricolage.testing.branching import branching_model
 from bricolage.testing.contexts import CONTEXTS
 from bricolage.testing.grow import SideBySide, WideGraph, grow, grow_wide, side_by_side
 from bricolage.testing.random_models import random_model
@@ -25,6 +26,7 @@ __all__ = [
     "Truth",
     "WideGraph",
     "Wrong",
+    "branching_model",
     "cases",
     "grow",
     "grow_wide",
