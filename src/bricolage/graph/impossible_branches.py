@@ -79,7 +79,7 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     node = next(one for one in model.graph.all_nodes() if one.name == branch.operator)
     body = node.attributes[branch.attribute].as_graph()
     condition = node.inputs[0]
-    hidden = [value for value in dict.fromkeys(captured_by(body)) if not is_known(value) and _is_tensor(value)]
+    hidden = [value for value in dict.fromkeys(captured_by(body)) if not is_known(value) and isinstance(value.type, ir.TensorType)]
     if condition is None or not hidden:
         return
     prefix = _fresh_prefix(model, f"{branch.operator}.{branch.attribute}")
@@ -113,10 +113,6 @@ def _fresh_prefix(model: ir.Model, wanted: str) -> str:
         number += 1
         prefix = f"{wanted}.{number}"
     return prefix
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return value.type is None or isinstance(value.type, ir.TensorType)
 
 
 def _replace_inside(body: ir.Graph, value: ir.Value, other: ir.Value) -> None:
