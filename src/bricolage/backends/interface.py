@@ -221,9 +221,13 @@ class Backend(ABC):
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
-        costs next to nothing; `compile` may refuse what it allowed."""
+        costs next to nothing; `compile` may refuse what it allowed. The first of `configs` suits every region."""
         del config, region
         return True
+
+    def suited_configs(self, precision: Precision, device: Device, region: Region) -> list[KernelConfig]:
+        """Those of `configs` that may compute a region each in another way: what is offered for it."""
+        return [config for config in self.configs(precision, device) if self.suits(config, region)]
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         """A configuration of the same arithmetic in which operators are computed one by one, as the model has them: what is right

@@ -177,7 +177,9 @@ class RewriteTuner:
 
     def _best_config(self, stop: Deadline) -> KernelConfig:
         """The configuration of the backend that runs the original fastest."""
-        configs = {str(config): config for config in self._backend.configs(self._options.precision, self._device)}
+        whole = self._oracle.graph.everything
+        offered = self._backend.suited_configs(self._options.precision, self._device, whole)
+        configs = {str(config): config for config in offered}
         specs = {name: self._spec(self._oracle.graph, config) for name, config in configs.items()}
         seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)

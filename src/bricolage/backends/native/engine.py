@@ -50,6 +50,7 @@ from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
 from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
+from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import PRECISIONS, Precision
@@ -148,8 +149,11 @@ class Native(Backend):
         )
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
-        """Only plain 3×3 convolutions have tiles (`cpu.winograd`)."""
-        return not _ARITHMETICS[config.base.name].tile or any(map(_may_be_tiled, region.operators))
+        """Only plain 3×3 convolutions have tiles (`cpu.winograd`), and only products have operands."""
+        arithmetic = _ARITHMETICS[config.base.name]
+        if arithmetic.tile and not any(map(_may_be_tiled, region.operators)):
+            return False
+        return arithmetic == FLOAT32 or any(map(may_multiply, nodes_of(region)))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         structure, plan, target, arithmetic = _structured(region, config, resources, {})
