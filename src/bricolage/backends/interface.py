@@ -26,6 +26,7 @@ from bricolage.backends.request_queue import RequestQueue
 from bricolage.backends.trials import RegionTrials, Trials
 from bricolage.device.device import Device, Peaks
 from bricolage.errors import Refused
+from bricolage.extras import install_command, requirements
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
@@ -132,11 +133,16 @@ Status = Available | Missing
 
 @cache
 def installed(package: str, module: str, extra: str) -> Status:
-    """Status from package metadata alone: nothing heavy is imported. Asked once a process: reading metadata takes milliseconds."""
+    """Status from package metadata alone: nothing heavy is imported. Asked once a process: reading metadata takes milliseconds.
+
+    Args:
+        extra: bricolage's own extra that brings the package. Where it has none of this name, the package alone is advised.
+    """
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return Missing(f"the package {package} is not installed", f"pip install 'bricolage[{extra}]'")
+        cure = install_command(extra) if requirements(extra) else f"pip install {package}"
+        return Missing(f"the package {package} is not installed", cure)
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         return Missing(f"{package} {version} is installed but broken", f"pip install --force-reinstall {package}")
     return Available(version)

@@ -52,6 +52,7 @@ from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.device.device import Device
+from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import PRECISIONS, Precision
 from bricolage.plan.ranges import numbers, ranges
@@ -118,7 +119,7 @@ class Native(Backend):
 
     def status(self) -> Status:
         if toolchain.compiler() is None:
-            return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
+            return Missing("it needs a C compiler and finds none", install_command("cc"))
         if toolchain.version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
         forced = os.environ.get(FORCED_ISA_VARIABLE)
