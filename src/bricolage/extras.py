@@ -62,7 +62,7 @@ def _declared() -> dict[str, list[str]]:
 
 
 def _of_sources() -> dict[str, list[str]]:
-    """By extra, as the project's file says beside the sources."""
+    """By extra, as the project's file says in a checkout."""
     if not _PROJECT.exists():
         return {}
     project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]

@@ -67,7 +67,7 @@ _GROUP = 32
 _SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni"})
 """Without one of these instructions the plugin multiplies floats there, whatever is asked for."""
 _STARTS_BF16 = frozenset({"Resize", "Upsample", "MaxRoiPool"})
-"""Besides products: what is behind the last of all these is computed in float32, whatever is asked for
+"""And products: what is behind the last of all these is computed in float32, whatever is asked for
 (`Graph::EnforceInferencePrecision` of the CPU plugin)."""
 
 

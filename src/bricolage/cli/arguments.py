@@ -59,7 +59,7 @@ RequireGain = Annotated[
         "--require-gain",
         metavar="[PERCENT]",
         min=0.0,
-        help="Exit with 3 where nothing gains so much over the best single configuration; without a number: nothing, surely.",
+        help="Exit with 3 where the gain over the best single configuration is less; without a number: where none is significant.",
     ),
 ]
 """Its value may be left out: `filled` puts it in."""

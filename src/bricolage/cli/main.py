@@ -32,7 +32,7 @@ from bricolage.errors import plain
 class _Commands(TyperGroup):
     """Fills in values that may be left out."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """The words that are left for the command."""
         return super().parse_args(ctx, filled(args))
 

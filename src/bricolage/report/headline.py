@@ -66,7 +66,7 @@ def over_single(bucket: Bucket, one: Contestant) -> Speedup | None:
 
 
 def gains(bucket: Bucket, percent: float = 0.0) -> bool:
-    """Whether a plan ships that is surely faster than the best single configuration, and by so many percent at least: what
+    """Whether a plan ships that is surely faster than the best single configuration, by at least a percentage: what
     `--require-gain` asks for."""
     far = bucket.speedup_vs_baseline >= 1.0 + percent / 100.0
     return bucket.significant and bucket.chosen != bucket.best_baseline and far

@@ -52,7 +52,7 @@ def _times(ratio: float, interval: tuple[float, float] | None) -> str:
 
 
 def gains(found: Throughput, percent: float = 0.0) -> bool:
-    """Whether what ships surely answers more requests than the best single configuration, and so many percent more at least."""
+    """Whether what ships surely answers more requests than the best single configuration, by at least a percentage."""
     return found.significant and found.ratio >= 1.0 + percent / 100.0
 
 

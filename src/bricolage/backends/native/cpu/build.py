@@ -62,8 +62,9 @@ def planned(
             raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
         blocks = operators_apart(found, origins, fused)
         found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
-    if (reason := _changes_nothing(found, target, arithmetic)) is not None:
-        raise Refused(backend=TITLE, reason=reason)
+    same = _changes_nothing(found, target, arithmetic)
+    if same is not None:
+        raise Refused(backend=TITLE, reason=same)
     if waves:
         return in_waves(found)
     if strands:
