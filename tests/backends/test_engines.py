@@ -405,7 +405,7 @@ def test_branches_run_or_are_refused(backend: Backend, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "config", "reason"),
     [
-        ("torch", "f32-nhwc", "no image-like tensors"),
+        ("torch", "f32-nhwc", "nothing in it has images"),
         ("iree", "f32-channels-last", "without convolutions"),
         ("iree", "bf16-channels-last", "without convolutions"),
     ],

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bricolage.cli.arguments import decision_options, reference, with_shapes_of
-from bricolage.errors import BadOption, UnknownPrecision
+from bricolage.cli.arguments import decision_options, exit_code, filled, reference, with_shapes_of
+from bricolage.errors import NO_GAIN, OK, BadOption, UnknownPrecision
 from bricolage.options import Options
 
 run = CliRunner()
@@ -117,3 +117,29 @@ def test_an_artifact_brings_its_shapes_unless_others_are_given(several: Path) ->
         assert found.shapes[name] == tuple(bucket.sizes[name] for bucket in plan.buckets)
     own = Options(shapes={"n": (3,)})
     assert with_shapes_of(several, own) is own
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["m.onnx", "--require-gain"], ["m.onnx", "--require-gain=0"]),
+        (["--require-gain", "m.onnx"], ["--require-gain=0", "m.onnx"]),
+        (["--require-gain", "--json"], ["--require-gain=0", "--json"]),
+        (["--require-gain", "7.5", "m.onnx"], ["--require-gain", "7.5", "m.onnx"]),
+        (["--require-gain=5", "m.onnx"], ["--require-gain=5", "m.onnx"]),
+        (["m.onnx"], ["m.onnx"]),
+        ([], []),
+    ],
+)
+def test_a_gain_that_is_required_may_have_no_number(words: list[str], expected: list[str]) -> None:
+    assert filled(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("required", "gains", "code"), [(None, False, OK), (None, True, OK), (0.0, False, NO_GAIN), (5.0, True, OK)]
+)
+def test_only_who_requires_a_gain_gets_another_exit_code(
+    required: float | None, gains: bool, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(required, "nothing gains", gains=gains) == code
+    assert ("nothing gains" in capsys.readouterr().err) == (not gains)

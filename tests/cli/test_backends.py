@@ -28,7 +28,7 @@ class Absent(Backend):
     name = "iree"
 
     def status(self) -> Status:
-        return Missing("the package thing is not installed", "pip install 'bricolage[thing]'")
+        return Missing("the package thing is not installed", "pip install thing")
 
     def claims(self) -> list[Claim]:
         return []
@@ -41,4 +41,4 @@ def test_missing_backend_shows_reason_and_cure(monkeypatch: pytest.MonkeyPatch) 
     real = registry.get
     monkeypatch.setattr(registry, "get", lambda name: Absent() if name == "iree" else real(name))
     text = run.invoke(app, ["backends"]).stdout
-    assert "the package thing is not installed" in text and "pip install 'bricolage[thing]'" in text
+    assert "the package thing is not installed" in text and "pip install thing" in text

@@ -42,7 +42,7 @@ def optimize(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("light_reference")
 def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
-    found = optimize(str(model), "-o", "out.bricolage", "--report", "out.html", "--json", *QUICK)
+    found = optimize(str(model), "-o", "out.bricolage", "--report", "out.html", "--require-gain", "--json", *QUICK)
     assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
     result = json.loads(found.stdout)
     assert {"model", "precision", "chosen", "speedup_vs_baseline", "speedup_ci", "significant", "seconds"} <= set(
@@ -56,8 +56,10 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     assert ("(exit code 3)" in found.stderr) == (found.returncode == errors.NO_GAIN)
     assert result["best_other"].startswith("onnxruntime") and result["headline"].startswith(result["chosen"])
 
+    far = optimize(str(model), "--require-gain", "9000", *QUICK)
+    assert far.returncode == errors.NO_GAIN and "by 9000 % (exit code 3)" in far.stderr, far.stderr
     again = optimize(str(model), *QUICK)
-    assert again.returncode == found.returncode, again.stderr
+    assert again.returncode == errors.OK and "exit code" not in again.stderr, again.stderr
     assert "Contestant" in again.stdout and "hardware" in again.stdout and "\x1b" not in again.stdout
     assert Path("tiny.bricolage").exists()
 
@@ -82,7 +84,7 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
 def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None:
     words = ["--backend", "native", "--threads", "1", "--budget", "40s"]
     found = run.invoke(app, ["optimize", str(model), "-o", "out.bricolage", *words])
-    assert found.exit_code in (errors.OK, errors.NO_GAIN), found.stderr
+    assert found.exit_code == errors.OK, found.stderr
     shown = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--dump-kernels", "kernels/c"])
     assert shown.exit_code == 0, shown.stderr
     assert "1 fused kernel" in shown.stdout and "relu" in shown.stdout

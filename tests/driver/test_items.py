@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bricolage.backends.openvino import OpenVino
 from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
+from bricolage.device.host import host
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
+from bricolage.driver.whole_models import looser_precisions
 from bricolage.graph.graph import Graph, Operator
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
@@ -350,3 +353,13 @@ def test_the_same_database_gives_the_same_agenda(tmp_path: Path, model: Graph) -
         state = decided(tmp_path / folder, model, backends, known, Answers({"partial": 0.1}))
         told.append([(one.name, one.outcome, one.most) for one in state.agenda])
     assert told[0] == told[1]
+
+
+def test_lower_precisions_of_the_fastest_change_something(tmp_path: Path, model: Graph) -> None:
+    """A network without blocks of weights once shipped in a configuration that is for these alone."""
+    device = replace(host(), instructions=host().instructions | {"avx512_vnni"})
+    assert KernelConfig("int8-blocks") in OpenVino().configs("low", device)
+    state, _ = made_up_state(tmp_path, model, [OpenVino()], options=Options(threads=1, precision="highest"))
+    Baselines().run(state, Deadline(100.0))
+    state.original.session = replace(state.original.session, device=device)
+    assert {one.config.name for one in looser_precisions(state.original)} <= {"bf16"}

@@ -64,7 +64,9 @@ def reports(before: set[int]) -> list[bricolage.dynamo.GraphReport]:
 @torch.inference_mode()
 def test_what_users_write_is_kept_and_right(name: str) -> None:
     pytest.importorskip("onnxruntime")
-    with torch.inference_mode(False):  # else all of a table is compared at each call, which costs more than a win of 1 ms
+    with torch.inference_mode(
+        False
+    ):  # else all of a table is compared at each call, which costs more than a win of 1 ms
         model, inputs = NETWORKS[name]()
     wanted = model(*inputs)
     fast, before = compiled(model, backends=("onnxruntime",))

@@ -30,7 +30,7 @@ from tests.faults.power import power_cut
 from tests.measure import rogues
 
 Fault = Callable[[Place, random.Random, float], None]
-_FINE = (errors.OK, errors.NO_GAIN)
+_FINE = (errors.OK,)
 
 
 def _at_a_moment(victim: Victim, dice: random.Random, usual_s: float) -> bool:

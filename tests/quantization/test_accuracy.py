@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bricolage.api.quantize import quantize
 from bricolage.errors import BadOption, MetricFails, NothingToQuantise, UnusableCalibration
 from bricolage.quantization.judge import Judge, SwitchedModel
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.sensitivity import Sensitivity
+from bricolage.quantization.sensitivity import Sensitivity, nothing_left
 from tests.quantization.networks import CONVOLUTIONS, PRODUCTS, data, model_of
 
 HARD_SWISH = (
@@ -101,30 +105,47 @@ class Costs(Judge):
     def of_switched(self, model: object, on: object) -> object:  # type: ignore[override]
         del model
         self.asked_of.append(frozenset(on))  # type: ignore[call-overload]
-        return Met(self._found(self.asked_of[-1]) <= (self._limit or 0.0))
+        return self._verdict(self.asked_of[-1])
 
     def of(self, model: object) -> object:  # type: ignore[override]
-        return Met(self._found(frozenset(model)) <= (self._limit or 0.0))  # type: ignore[call-overload]
+        return self._verdict(frozenset(model))  # type: ignore[call-overload]
+
+    def _verdict(self, on: frozenset[str]) -> Verdict:
+        error = self._found(on)
+        return Verdict(error <= (self._limit or 0.0), error)
 
 
-class Met:
+@dataclass(frozen=True)
+class Verdict:
     """As much of a judgement as the search reads."""
 
-    def __init__(self, met: bool) -> None:
-        self.met = met
+    met: bool
+    largest: float
+
+
+class AnyCosts(Costs):
+    """Errors of choices have nothing to do with each other; some of the samples see the half of them."""
+
+    def _found(self, on: frozenset[str]) -> float:
+        return self._errors[min(on)] if len(on) == 1 else random.Random(repr(sorted(on))).random()
+
+    def error(self, model: object, on: object, most: int | None = None) -> float:
+        return super().error(model, on, most) / 2
 
 
 def product(name: str) -> WeightedProduct:
     return WeightedProduct(name, name, "Conv", "x", "w", None, name)
 
 
+def search_of(judge: Costs, errors: dict[str, float], work: dict[str, float]) -> Sensitivity:
+    products = [product(name) for name in errors]
+    switched = SwitchedModel.__new__(SwitchedModel)
+    return Sensitivity(switched, products, judge, work, lambda taking: [one.output for one in taking])  # type: ignore[arg-type,return-value]
+
+
 def searched(errors: dict[str, float], work: dict[str, float], limit: float, **asked: float) -> list[str] | None:
     """What stays float."""
-    products = [product(name) for name in errors]
-    judge = Costs(errors, limit)
-    switched = SwitchedModel.__new__(SwitchedModel)
-    made = Sensitivity(switched, products, judge, work, lambda taking: [one.output for one in taking])  # type: ignore[arg-type,return-value]
-    found = made.kept_float(**asked)  # type: ignore[arg-type]
+    found = search_of(Costs(errors, limit), errors, work).kept_float(**asked)  # type: ignore[arg-type]
     return None if found is None else sorted(found.kept.reasons)
 
 
@@ -141,3 +162,50 @@ def test_a_search_ends_where_too_little_is_left() -> None:
     assert searched(errors, work, 0.1, least=1.0) is None
     assert searched(errors, work, 0.1, most=0) is None
     assert searched(errors, work, 0.001) is None
+
+
+def test_few_of_many_are_found() -> None:
+    """Of 54, of which 53, 52 and so on are too many: numbers of floats once ended at 42."""
+    for few in range(1, 14):
+        errors = {f"v{number:02}": 0.01 if number < few else 1.0 for number in range(54)}
+        kept = searched(errors, dict.fromkeys(errors, 1.0), 0.01 * np.sqrt(few) * 1.001)
+        assert kept is not None and 54 - few <= len(kept) <= 53
+
+
+@given(
+    errors=st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12),
+    work=st.lists(st.floats(0.0, 9.0), min_size=12, max_size=12),
+    limit=st.floats(0.01, 0.3),
+)
+def test_a_refusal_has_tried_each_by_itself(errors: list[float], work: list[float], limit: float) -> None:
+    names = [f"v{number}" for number in range(len(errors))]
+    by_name = dict(zip(names, errors, strict=True))
+    search = search_of(judge := AnyCosts(by_name, limit), by_name, dict(zip(names, work, strict=False)))
+    found = search.kept_float()
+    if found is not None:
+        assert found.judged.met
+        return
+    assert min(errors) > limit
+    assert {frozenset([name]) for name in names} <= search.trials.keys() and frozenset(names) in search.trials
+    sentence = nothing_left(judge, [search]).sentence
+    assert f"with all {len(names)} in integers" in sentence and "each operator by itself" in sentence
+    single = search.least_single()
+    assert single is not None and f"{single[1]:.2g} with the best one alone, '{single[0]}'" in sentence
+
+
+@pytest.mark.parametrize("network", [CONVOLUTIONS, PRODUCTS], ids=["convolutions", "products"])
+def test_what_is_refused_misses_with_each_alone(network: tuple[str, str, dict[str, object]]) -> None:
+    """On the networks themselves, each product alone asked for, and none at the limit below the best of them."""
+    shape = (1, 3, 12, 12) if network is CONVOLUTIONS else (2, 5, 16)
+    model, samples = model_of(*network), data(*shape)
+    plain = {"smooth": 0.0, "equalise": False, "outliers": False, "correct_bias": False, "float_results": False}
+    names = [one.name for one in quantize(model, samples, max_error=None, **plain).report.operators]
+    alone = {}
+    for name in names:
+        rest = tuple(other for other in names if other != name)
+        alone[name] = quantize(model, samples, max_error=None, keep_float=rest, **plain).report.error
+    least = min(error for error in alone.values() if error is not None)
+    with pytest.raises(NothingToQuantise, match=f"with all {len(names)} in integers and .* with the best one alone"):
+        quantize(model, samples, max_error=least * 0.98, **plain)
+    found = quantize(model, samples, max_error=least * 1.02, **plain)
+    assert found.report.quantised and found.report.error is not None and found.report.error <= least * 1.02

@@ -20,10 +20,13 @@ from bricolage.errors import (
     WrongType,
 )
 from bricolage.graph.prepare import simplify
+from bricolage.quantization.canonical import canonical
+from bricolage.quantization.migration import migrated
+from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import products
 from bricolage.verify.reference import evaluate
-from tests.quantization.networks import CONVOLUTIONS, PRODUCTS, data, model_of
+from tests.quantization.networks import CONVOLUTIONS, OUTLIERS, PRODUCTS, data, model_of
 
 ONE_CONVOLUTION = ("float[1,5,9,9] x", "c = Conv<pads=[1,1,1,1]>(x, w, b) y = Relu(c)", {"w": (7, 5, 3, 3), "b": (7,)})
 
@@ -151,6 +154,43 @@ def test_operators_keep_the_names_that_the_user_knows() -> None:
     assert product.name.startswith("encoder/")
     with pytest.raises(NothingToQuantise):
         quantize(model, data(2, 5, 16), keep_float=(product.name,))
+
+
+def test_products_keep_their_names_where_ranges_of_channels_are_made_equal() -> None:
+    """Each that takes a factor up is a new operator, and its result a new value."""
+    body = (
+        "a = Conv(x, w1) n = BatchNormalization(a, g, g, g, v) r = Relu(n)"
+        " c = Conv<pads=[1,1,1,1], group=8>(r, w2) m = BatchNormalization(c, g, g, g, v) e = Relu(m)"
+        " d = Conv(e, w3) s = Add(d, r) f = Relu(s) y = Conv(f, w4)"
+    )
+    steps, sizes = np.geomspace(0.01, 10, 8).reshape(8, 1, 1, 1), {"w3": (8, 8, 1, 1), "w4": (4, 8, 1, 1)}
+    drawn = np.random.default_rng(3).standard_normal((8, 12))
+    own = {"w1": drawn[:, :3, None, None] * steps, "w2": drawn[:, 3:].reshape(8, 1, 3, 3) / steps}
+    one = np.ones(8, np.float32)
+    weights = {**sizes, **{name: value.astype(np.float32) for name, value in own.items()}, "g": one, "v": one}
+    graph = canonical(model_of("float[1,3,6,6] x", body, weights), QuantizationOptions())
+    able, _ = products(graph)
+    made = migrated(graph, able, data(1, 3, 6, 6), QuantizationOptions())
+    after, _ = products(made)
+    assert made is not graph and [one.output for one in after] != [one.output for one in able]
+    assert [one.name for one in after] == [one.name for one in able]
+    names = [operator.name for operator in made.operators]
+    assert len(set(names)) == len(names)
+
+
+def test_names_in_a_report_keep_these_operators_float() -> None:
+    """Also of the part of a product that multiplies some channels apart: it is the whole that stays float."""
+    draw, model = np.random.default_rng(0), model_of(*OUTLIERS)
+    samples = [{"x": draw.standard_normal((9, 16)).astype(np.float32)} for _ in range(8)]
+    quick = {"max_error": None, "errors_by_operator": False, "smooth": 0.0, "equalise": False}
+    names = [one.name for one in quantize(model, samples, **quick).report.operators]
+    parts = [name for name in names if name.endswith("/MatMul")]
+    assert parts and len(set(names)) == len(names)
+    report = quantize(model, samples, keep_float=(parts[0],), **quick).report
+    asked = {one.name for one in report.kept_float if one.reason == "asked for"}
+    assert asked == {parts[0].removesuffix("/MatMul")}
+    with pytest.raises(UnknownOperatorName):
+        quantize(model, samples, keep_float=(f"{names[0]}/nothing",))
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,11 @@ def test_our_engine_alone_is_a_success_told_as_one() -> None:
         "native f32 (0.37 ms) is 1.73 [1.70, 1.76] times as fast as openvino f32, the best other tool here. "
         "No plan beats it, so it ships alone."
     )
-    assert headline.good_news(shown) and not headline.gains(shown), "the exit code is of plans"
+    assert headline.good_news(shown) and not headline.gains(shown), "a gain is a plan's"
     assert headline.hero(shown) == "1.73×"
-    assert headline.exit_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,))) == (
+    assert headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,))) == (
         "native f32 is 1.73 [1.70, 1.76] times as fast as openvino f32, the best other tool here; "
-        "no plan beats the best single configuration (exit code 3)"
+        "no plan beats the best single configuration"
     )
 
 
@@ -62,7 +62,9 @@ def test_a_plan_has_both_figures() -> None:
         "mixed (0.34 ms) is 1.90 [1.80, 2.00] times as fast as openvino f32, the best other tool here. "
         "It is 1.09 [1.05, 1.12] times as fast as native f32, the best single configuration."
     )
-    assert headline.gains(shown)
+    assert headline.gains(shown) and headline.gains(shown, 9.0) and not headline.gains(shown, 10.0)
+    told = headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)), 10.0)
+    assert told.endswith("no plan beats the best single configuration by 10 %")
     unsure = dataclasses.replace(shown, significant=False, decided_by="race and prior evidence")
     assert headline.verdict(unsure).endswith("That is not significant; all evidence together decided.")
 
@@ -81,8 +83,8 @@ def test_another_tool_that_is_fastest_ships_and_is_named_so() -> None:
         == "openvino f32 (0.64 ms) is the best other tool here, and neither our engine nor a plan beats it."
     )
     assert not headline.good_news(shown)
-    told = headline.exit_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)))
-    assert told == "no plan beats the best single configuration (exit code 3)"
+    told = headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(shown,)))
+    assert told == "no plan beats the best single configuration"
 
 
 def test_where_no_other_tool_ran_that_is_said() -> None:
@@ -164,8 +166,8 @@ def test_of_several_shapes_the_best_gain_leads() -> None:
     large = dataclasses.replace(
         bucket(single("native f32", 0.6, 1.2), OPENVINO, chosen="native f32"), sizes={"batch": 8}
     )
-    told = headline.exit_sentence(dataclasses.replace(samples.small()[0], buckets=(large, small)))
+    told = headline.no_gain_sentence(dataclasses.replace(samples.small()[0], buckets=(large, small)))
     assert told.startswith(
         "native f32 is 1.73 [1.70, 1.76] times as fast as openvino f32, the best other tool here (batch=1); "
     )
-    assert told.endswith("for any of these shapes (exit code 3)")
+    assert told.endswith("for any of these shapes")

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, Pattern, SelfCheck, any_operator, op
 from bricolage.backends.operator_features import features, operator_key, operator_kind, type_key
 from bricolage.backends.quarantine import QuarantineEntry, entries
-from bricolage.graph.graph import Graph, Operator, bodies
+from bricolage.graph.graph import Graph, Operator, bodies, with_bodies
 from bricolage.graph.operator_kinds import operator_types
 
 FOLDER = Path(__file__).parent / "capabilities"
@@ -132,7 +132,7 @@ def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]
     of the operators. Those of `com.microsoft`, for which there are no cases, are left out."""
     found: dict[OperatorKind, set[frozenset[str]]] = {}
     for operator in graph.operators:
-        for node in _with_bodies(operator.node):
+        for node in _computing(operator.node):
             opset = graph.opsets.get(node.domain, 1)
             kind = _tested_kind(table(backend), node, opset)
             if kind is not None and node.domain != CONTRIB and _check(backend, None, node, graph.opsets) is None:
@@ -152,12 +152,9 @@ def _tested_kind(found: CapabilityTable | None, node: ir.Node, opset: int) -> Op
     return kind[0], kind[1], min(tested, default=kind[2])
 
 
-def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
-    if node.op_type != "Constant" or node.domain:
-        yield node
-    for body in bodies(node):
-        for inner in body:
-            yield from _with_bodies(inner)
+def _computing(node: ir.Node) -> Iterator[ir.Node]:
+    """It and what is in its bodies, constants left out."""
+    return (inner for inner in with_bodies(node) if inner.op_type != "Constant" or inner.domain)
 
 
 def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
@@ -232,7 +229,7 @@ def _quarantined(kept: Sequence[QuarantineEntry], graph: Graph, operator: Operat
 
 def _met(kept: Sequence[QuarantineEntry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[QuarantineEntry]:
     """Entries about an operator, or one in its bodies."""
-    for node in _with_bodies(root) if kept else ():
+    for node in _computing(root) if kept else ():
         name, types, own = operator_key(node), type_key(node), features(node, opsets.get(node.domain, 1))
         yield from (entry for entry in kept if entry.meets(node, name, types, own))
 

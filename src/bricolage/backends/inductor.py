@@ -36,9 +36,11 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
+from bricolage.backends.suitability import reads_floats
 from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
+from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
@@ -89,6 +91,10 @@ class Inductor(Backend):
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
+
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """bfloat16 takes the place of wider floats."""
+        return not config.bfloat16 or reads_floats(region)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         limited = library_limits(resources.device)

@@ -26,6 +26,7 @@ from bricolage.backends.request_queue import RequestQueue
 from bricolage.backends.trials import RegionTrials, Trials
 from bricolage.device.device import Device, Peaks
 from bricolage.errors import Refused
+from bricolage.extras import install_command, requirements
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
@@ -139,11 +140,16 @@ Status = Available | Missing
 
 @cache
 def installed(package: str, module: str, extra: str) -> Status:
-    """Status from package metadata alone: nothing heavy is imported. Asked once a process: reading metadata takes milliseconds."""
+    """Status from package metadata alone: nothing heavy is imported. Asked once a process: reading metadata takes milliseconds.
+
+    Args:
+        extra: bricolage's own extra that brings the package. Where it has none of this name, the package alone is advised.
+    """
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return Missing(f"the package {package} is not installed", f"pip install 'bricolage[{extra}]'")
+        cure = install_command(extra) if requirements(extra) else f"pip install {package}"
+        return Missing(f"the package {package} is not installed", cure)
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         return Missing(f"{package} {version} is installed but broken", f"pip install --force-reinstall {package}")
     return Available(version)
@@ -247,7 +253,7 @@ class Backend(ABC):
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
         """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
-        costs next to nothing; `compile` may refuse what it allowed."""
+        costs next to nothing; `compile` may refuse what it allowed. The first of `configs` suits every region."""
         del config, region
         return True
 
@@ -256,6 +262,10 @@ class Backend(ABC):
         state in which later answers are wrong. Empty where there is no such reason."""
         del region
         return ""
+
+    def suited_configs(self, precision: Precision, device: Device, region: Region) -> list[KernelConfig]:
+        """Those of `configs` that may compute a region each in another way: what is offered for it."""
+        return [config for config in self.configs(precision, device) if self.suits(config, region)]
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         """A configuration of the same arithmetic in which operators are computed one by one, as the model has them: what is right

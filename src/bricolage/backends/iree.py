@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage import scratch, sealed
 from bricolage.backends.capabilities import engine_claims
@@ -32,13 +33,16 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, TUNED, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.suitability import convolution_weights, is_depthwise, may_multiply, nodes_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
+from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, named
 
 _PROGRAM = "region.vmfb"
+_CHANNELS_LAST = "-channels-last"
 _ELEMENTS = {
     "bool": "BOOL_8",
     "int8": "SINT_8",
@@ -80,6 +84,13 @@ class Iree(Backend):
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named(*CONVOLUTIONS, *(IN_BF16 if precision in ("medium", "low") and device.bfloat16 else ()))
 
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """Channels come last, and bfloat16 multiplies, where the compiler's pass for it finds what it knows."""
+        name = config.base.name
+        if name in IN_BF16 and not any(map(_rounds, nodes_of(region))):
+            return False
+        return not name.endswith(_CHANNELS_LAST) or any(map(_lays_out, nodes_of(region)))
+
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region, resources
         return ConfigSpace.of(config, TUNED)
@@ -89,8 +100,8 @@ class Iree(Backend):
         for info in (*region.inputs, *region.outputs):
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
-        plain = config.name.removesuffix("-channels-last")
-        if plain != config.name and not any(node.op_type == "Conv" for node in region.model.graph):
+        plain = config.name.removesuffix(_CHANNELS_LAST)
+        if plain != config.name and not any(map(_lays_out, region.model.graph.all_nodes())):
             raise Refused(backend=self.title, reason=f"without convolutions, {config.name} is the same as {plain}")
         options = (
             *OPTIONS,
@@ -109,6 +120,18 @@ class Iree(Backend):
             lambda folder: build(region, folder / _PROGRAM, options),
             lambda folder: _IreeKernel(region, folder / _PROGRAM, resources),
         )
+
+
+def _lays_out(node: ir.Node) -> bool:
+    """Whether the pass that lays channels last changes a node: a convolution without groups."""
+    return convolution_weights(node) is not None and node.attributes.get_int("group", 1) == 1
+
+
+def _rounds(node: ir.Node) -> bool:
+    """Whether the pass into bfloat16 may change a node: of convolutions it knows those over two dimensions, but depthwise ones
+    (3.13)."""
+    weights = convolution_weights(node)
+    return may_multiply(node) and (weights is None or (len(weights) == 4 and not is_depthwise(node)))
 
 
 _threads_here: dict[int, int] = {}

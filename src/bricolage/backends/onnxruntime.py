@@ -33,6 +33,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.patterns import LAYER_NORM
+from bricolage.backends.suitability import MULTIPLYING, nodes_of
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import Region, TensorInfo
@@ -73,10 +74,13 @@ _PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
 
 
 _RECURRENCES = frozenset({"LSTM", "GRU"})
-_QUANTISED = frozenset(
-    {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul", "QLinearConv", "QGemm"}
+_OF_BYTES = frozenset(
+    {
+        *("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention"),
+        *("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
+    }
 )
-"""With one of them there are products of bytes."""
+"""Products of bytes. The other form of one is a product that reads what `DequantizeLinear` gives."""
 
 
 class OnnxRuntime(Backend):
@@ -113,12 +117,12 @@ class OnnxRuntime(Backend):
         return named(AS_IT_COMES)
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
-        """Bytes are asked for where there are some."""
+        """Bytes are asked for where some are multiplied, and several operators at a time where two do not wait for each other."""
         if config.base.name == _EXACT:
-            return any(one.op_type in _QUANTISED for one in region.operators)
+            return any(map(_multiplies_bytes, nodes_of(region)))
         if config.base.name == _BLOCKS_IN_BYTES:
-            return any(_in_wider_blocks(one.node) for one in region.operators)
-        return True
+            return any(map(_in_wider_blocks, nodes_of(region)))
+        return config.base.name != _PARALLEL or _branches(operator.node for operator in region.operators)
 
     def fails_at_nothing(self, region: RegionModel) -> str:
         """A recurrence over a batch of 0 ends the process (1.31.1)."""
@@ -136,7 +140,7 @@ class OnnxRuntime(Backend):
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if config.as_it_comes:
             return _Kernel(region, _own_session(region.path, resources.own_threads), resources.threads)
-        if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model)):
+        if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model.graph)):
             raise Refused(backend=self.title, reason="nothing in it could run at the same time")
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
@@ -144,21 +148,19 @@ class OnnxRuntime(Backend):
         return _Kernel(region, _session(region, config, resources, switched_off(self, region.model)), resources.threads)
 
 
-def _branches(model: ir.Model) -> bool:
-    """Whether two products or convolutions do not depend on each other."""
-    number = {node: index for index, node in enumerate(model.graph)}
-    before: dict[ir.Node, int] = {}
+def _branches(nodes: Iterable[ir.Node]) -> bool:
+    """Whether two products or convolutions among `nodes`, which are in executable order, do not depend on each other."""
+    before: dict[ir.Node | None, int] = {}
     seen = 0
-    for node in model.graph:
-        producers = [value.producer() for value in node.inputs if value is not None]
-        before[node] = 0
-        for one in producers:
-            if one in number:
-                before[node] |= before[one] | 1 << number[one]
+    for number, node in enumerate(nodes):
+        behind = 0
+        for value in node.inputs:
+            behind |= 0 if value is None else before.get(value.producer(), 0)
         if node.op_type in ANCHORS:
-            if seen & ~before[node]:
+            if seen & ~behind:
                 return True
-            seen |= 1 << number[node]
+            seen |= 1 << number
+        before[node] = behind | 1 << number
     return False
 
 
@@ -188,6 +190,16 @@ def _own_session(path: Path, threads: int | None) -> Any:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except _declined() as error:
         raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
+
+
+def _multiplies_bytes(node: ir.Node) -> bool:
+    """Whether the runtime may multiply bytes there."""
+    if node.op_type in _OF_BYTES:
+        return True
+    producers = (value.producer() for value in node.inputs if value is not None)
+    return node.op_type in MULTIPLYING and any(
+        one is not None and one.op_type == "DequantizeLinear" for one in producers
+    )
 
 
 def _session(region: RegionModel, config: KernelConfig, resources: Resources, without: Sequence[str]) -> Any:

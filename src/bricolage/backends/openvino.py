@@ -32,6 +32,7 @@ from bricolage.backends.limits import library_limits
 from bricolage.backends.openvino_kernel import TYPES, InputCopy, OpenVinoKernel, library, tensor_of
 from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
 from bricolage.backends.request_queue import Done, RequestQueue
+from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.cache import discard
 from bricolage.device.device import Device
 from bricolage.errors import ForkedProcess, Refused
@@ -50,6 +51,11 @@ _BLOCKS_IN_BYTES = "int8-blocks"
 _GROUP = 32
 _IN_FLOAT32 = f"{AS_IT_COMES}-f32"
 """The file as it comes, and float32 asked for: by itself OpenVINO takes bfloat16 where the processor multiplies it."""
+_SUMS_BYTES = frozenset({"avx512_vnni", "avx_vnni"})
+"""Without one of these instructions the plugin multiplies floats there, whatever is asked for."""
+_STARTS_BF16 = frozenset({"Resize", "Upsample", "MaxRoiPool"})
+"""And products: what is behind the last of all these is computed in float32, whatever is asked for
+(`Graph::EnforceInferencePrecision` of the CPU plugin)."""
 
 
 _freed: set[tuple[int, int]] = set()
@@ -111,15 +117,18 @@ class OpenVino(Backend):
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         narrow = ["bf16"] if precision in ("medium", "low") and device.bfloat16 else []
-        return named("f32", *narrow, *([_BLOCKS_IN_BYTES] if precision == "low" else []))
+        in_bytes = precision == "low" and device.isa != "avx2" and device.instructions & _SUMS_BYTES
+        return named("f32", *narrow, *([_BLOCKS_IN_BYTES] if in_bytes else []))
 
     def file_configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         narrow = device.bfloat16 and precision in ("highest", "high")  # what it takes by itself is too inaccurate then
         return named(_IN_FLOAT32 if narrow else AS_IT_COMES)
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
-        """Bytes are asked for where weights are stored in blocks."""
-        return config.base.name != _BLOCKS_IN_BYTES or any(_in_blocks(one.node) for one in region.operators)
+        """Bytes are asked for where weights are stored in blocks, and bfloat16 where something may start it."""
+        if config.base.name == _BLOCKS_IN_BYTES:
+            return any(map(_in_blocks, nodes_of(region)))
+        return config.base.name != "bf16" or any(may_multiply(node, _STARTS_BF16) for node in nodes_of(region))
 
     def environment(self, resources: Resources) -> dict[str, str]:
         return library_limits(resources.device)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import (
@@ -21,8 +22,11 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
+from bricolage.backends.suitability import nodes_of, reads_floats
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
+from bricolage.graph.graph import Region, describe
+from bricolage.graph.operator_kinds import category
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
 
@@ -30,6 +34,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _CHANNELS_LAST = "-nhwc"
+_WITH_LAYOUTS = frozenset({"convolution", "transposed convolution", "pool"})
+_MORE_WITH_LAYOUTS = frozenset(
+    {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "Resize", "Upsample"}
+    | {"GlobalAveragePool", "GlobalMaxPool", "GridSample"}
+)
 _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
 
@@ -63,18 +72,31 @@ class Torch(Backend):
         narrow = ("bf16", "bf16-nhwc") if precision in ("medium", "low") and device.bfloat16 else ()
         return named("f32", "f32-nhwc", *narrow)
 
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """Channels come last where something is computed that has images, and bfloat16 takes the place of wider floats."""
+        if config.bfloat16 and not reads_floats(region):
+            return False
+        return not config.base.name.endswith(_CHANNELS_LAST) or any(map(_has_layouts, nodes_of(region)))
+
     def environment(self, resources: Resources) -> dict[str, str]:
         return {**openmp(resources), **library_limits(resources.device)}
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         import torch
 
-        if config.name.endswith(_CHANNELS_LAST) and not any(
-            len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)
-        ):
-            raise Refused(backend=self.title, reason="no image-like tensors, so there is no other layout")
+        if config.name.endswith(_CHANNELS_LAST) and not any(map(_has_layouts, region.model.graph.all_nodes())):
+            raise Refused(backend=self.title, reason="nothing in it has images, so there is no other layout")
         torch.set_num_threads(resources.threads)
         return _TorchKernel(lowered(region, self.title, config))
+
+
+def _has_layouts(node: ir.Node) -> bool:
+    """Whether a node is a convolution, a pool or the like over images of two or three dimensions: with channels last a library
+    computes it otherwise."""
+    if category(node.op_type) not in _WITH_LAYOUTS and node.op_type not in _MORE_WITH_LAYOUTS:
+        return False
+    shapes = [describe(value).shape for value in node.inputs[:1] if value is not None]
+    return any(shape is None or len(shape) in (4, 5) for shape in shapes)
 
 
 def openmp(resources: Resources) -> dict[str, str]:

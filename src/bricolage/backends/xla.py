@@ -11,8 +11,10 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.suitability import reads_floats
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
+from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, named
 
@@ -34,6 +36,10 @@ class Xla(Backend):
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named("f32", "bf16") if precision in ("medium", "low") and device.bfloat16 else named("f32")
+
+    def suits(self, config: KernelConfig, region: Region) -> bool:
+        """bfloat16 takes the place of wider floats."""
+        return not config.bfloat16 or reads_floats(region)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.

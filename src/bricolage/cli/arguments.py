@@ -7,15 +7,16 @@ import inspect
 import logging
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, Field, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bricolage.cli import values
-from bricolage.errors import BadOption, MissingFile
+from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
 from bricolage.option_words import parse_seconds
 from bricolage.options import Options
 
@@ -56,6 +57,17 @@ Shapes = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random inputs.")]
 
+RequireGain = Annotated[
+    float | None,
+    typer.Option(
+        "--require-gain",
+        metavar="[PERCENT]",
+        min=0.0,
+        help="Exit with 3 where the gain over the best single configuration is less; without a number: where none is significant.",
+    ),
+]
+"""Its value may be left out: `filled` puts it in."""
+
 Trial = Annotated[
     str, typer.Option("--trial", metavar="TIME", help="Time limit to compile a program and to run it: 60s, 5m.")
 ]
@@ -87,6 +99,33 @@ def memory_bytes(word: str) -> int:
     except (ValueError, KeyError):
         raise BadOption(option="--memory", value=word, advice="Write a size with a unit: 2GB, 300MB") from None
     return int(value)
+
+
+def filled(words: Sequence[str]) -> list[str]:
+    """A command line in which each `--require-gain` has a number: 0 where the word behind it is none. (Typer's options have a value
+    or none.)"""
+    found: list[str] = []
+    for word, behind in zip_longest(words, words[1:], fillvalue=""):
+        found.append(f"{word}=0" if word == "--require-gain" and not _is_number(behind) else word)
+    return found
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def exit_code(require_gain: float | None, note: str, *, gains: bool) -> int:
+    """Of a command that has done what was asked for. The `note` says that nothing gains; it is shown then."""
+    from bricolage.cli import output
+
+    if gains:
+        return OK
+    output.note(note if require_gain is None else f"{note} (exit code {NO_GAIN})")
+    return OK if require_gain is None else NO_GAIN
 
 
 def trial_seconds(word: str) -> float:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from bricolage._version import __version__
 from bricolage.cache import VARIABLE
 from bricolage.cli import cluster, cluster_serve, costs, train
+from bricolage.cli.arguments import filled
 from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
@@ -26,8 +28,18 @@ from bricolage.cli.schedule import schedule
 from bricolage.cli.tune import tune
 from bricolage.errors import plain
 
+
+class _Commands(TyperGroup):
+    """Fills in values that may be left out."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """The words that are left for the command."""
+        return super().parse_args(ctx, filled(args))
+
+
 app = typer.Typer(
     name="bricolage",
+    cls=_Commands,
     help="The fastest verified way to run a deep-learning model on this machine.",
     epilog="Results go to stdout, everything else to stderr. Nothing is installed, downloaded or sent anywhere.",
     no_args_is_help=True,

@@ -36,6 +36,7 @@ def optimize(
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Decide again, even if a stored decision exists.")] = False,
     provisional: a.Provisional = False,
+    require_gain: a.RequireGain = None,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -44,9 +45,8 @@ def optimize(
 
     Measures it and its parts on the installed backends as far as the budget reaches, places the parts, races the best plans
     against backends alone, and writes the winner as an artifact. It says how much faster that is than the best other tool,
-    and than the best single configuration. Exit codes: 0 a plan beats every single configuration, 3 none does (the best
-    single configuration ships; it may be faster than every other tool), 4 accuracy not reached, 5 no backend, 2 wrong
-    usage or a bad model, 1 a fault of bricolage.
+    and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
+    asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
     """
     from bricolage.cli import crash, output, progress, values
 
@@ -83,10 +83,11 @@ def optimize(
             from bricolage.cli.explain import page
 
             output.write_text(report, page(plan, [executable.graph(i) for i in range(len(plan.buckets))]))
-    return _told(plan, f"wrote {target}" + (f" and {report}" if report is not None else ""), as_json=as_json)
+    written = f"wrote {target}" + (f" and {report}" if report is not None else "")
+    return _told(plan, written, require_gain, as_json=as_json)
 
 
-def _told(plan: Plan, written: str, *, as_json: bool) -> int:
+def _told(plan: Plan, written: str, require_gain: float | None, *, as_json: bool) -> int:
     """Shows what came of it; the exit code."""
     from bricolage.cli import output
     from bricolage.report.words import constant_gains
@@ -100,13 +101,16 @@ def _told(plan: Plan, written: str, *, as_json: bool) -> int:
     output.note(written)
     for line in dict.fromkeys(line for bucket in plan.buckets for line in constant_gains(bucket)):
         output.note(line)
-    if _gains(plan):
-        return errors.OK
     from bricolage.report import headline, throughput
 
-    note = headline.exit_sentence(plan) if plan.throughput is None else throughput.exit_sentence(plan.throughput)
-    output.note(note)
-    return errors.NO_GAIN
+    percent = require_gain or 0.0
+    if plan.throughput is None:
+        gains = any(headline.gains(bucket, percent) for bucket in plan.buckets)
+        note = headline.no_gain_sentence(plan, percent)
+    else:
+        gains = throughput.gains(plan.throughput, percent)
+        note = throughput.no_gain_sentence(plan.throughput, percent)
+    return a.exit_code(require_gain, note, gains=gains)
 
 
 def _checked(model: Path, target: Path, report: Path | None, options: Options) -> Options:
@@ -139,11 +143,3 @@ def _show(plan: Plan) -> None:
     if a.verbose():
         for bucket in plan.buckets:
             output.show(stages(bucket))
-
-
-def _gains(plan: Plan) -> bool:
-    from bricolage.report.headline import gains
-
-    if plan.throughput is not None:
-        return plan.throughput.significant
-    return any(gains(bucket) for bucket in plan.buckets)

@@ -58,6 +58,7 @@ def tune(
     order: Order = "joint",
     trials: Trials = None,
     report: Report = None,
+    require_gain: a.RequireGain = None,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -65,8 +66,8 @@ def tune(
     """Search for kernels for MODEL that are faster on this machine than those that rules of thumb choose.
 
     Tunes the implementation that runs MODEL fastest, and races the result against the default kernels. Every trial is kept, also
-    after Ctrl-C, and `bricolage optimize` uses them, for other models with the same layers too. Exit codes: 0 something is faster,
-    3 nothing is.
+    after Ctrl-C, and `bricolage optimize` uses them, for other models with the same layers too. Exit codes: 0 done, 3 nothing
+    gains what --require-gain asks for.
     """
     from bricolage.cli import output, progress, values
     from bricolage.driver.joint_tuning import Order as Word
@@ -99,11 +100,13 @@ def tune(
         f"kept for `bricolage optimize`, after {found.seconds:.0f} s"
         + (f"; wrote {report}" if report is not None else "")
     )
-    return (
-        errors.OK
-        if any(one.gain is not None and one.gain.low > 1.0 for one in found.implementations)
-        else errors.NO_GAIN
-    )
+    from bricolage.report.headline import by_percent
+
+    least = 1.0 + (require_gain or 0.0) / 100.0
+    known = [one.gain for one in found.implementations if one.gain is not None]
+    gains = any(gain.low > 1.0 and gain.value >= least for gain in known)
+    note = f"nothing that was found beats the default kernels{by_percent(require_gain or 0.0)}"
+    return a.exit_code(require_gain, note, gains=gains)
 
 
 def _show(found: Tuned) -> None:

@@ -116,10 +116,10 @@ def find(
     whole: list[Implementation] = []
     unclaimed: list[Implementation] = []
     for backend in backends:
-        own = [Implementation(backend.name, config, device.name) for config in backend.configs(precision, device)]
+        own = backend.suited_configs(precision, device, graph.everything)
+        suited = [Implementation(backend.name, config, device.name) for config in own]
         found = set(claims[backend.name][1])
         taken = accepted[backend.name]
-        suited = [one for one in own if backend.suits(one.config, graph.everything)]
         claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
         if taken == everything or everything in found:
             whole.extend(suited)

@@ -223,14 +223,15 @@ def measure_dropped(profile: Profile, stop: Stop) -> None:
 
 
 def looser_precisions(profile: Profile) -> list[Implementation]:
-    """Configurations of the fastest backend that are offered for lower accuracy words only. As a whole they are too inaccurate, but
-    for luck; some regions may bear them."""
+    """Configurations of the fastest backend that are offered for lower accuracy words only, and change something in this graph. As
+    a whole they are too inaccurate, but for luck; some regions may bear them."""
     if profile.fastest is None:
         return []
     session = profile.session
     backend = session.backend(profile.fastest[0].backend)
     words = PRECISIONS[PRECISIONS.index(session.options.precision) + 1 :]
-    configs = dict.fromkeys(config for word in words for config in backend.configs(word, session.device))
+    whole = profile.graph.everything
+    configs = dict.fromkeys(config for word in words for config in backend.suited_configs(word, session.device, whole))
     found = [replace(profile.fastest[0], config=config) for config in configs]
     return [one for one in found if one not in profile.candidates.whole]
 

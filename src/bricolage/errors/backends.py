@@ -7,7 +7,8 @@ from bricolage.errors.base import NO_BACKEND, BricolageError, UsageError
 
 class NoBackend(BricolageError):
     what = "no backend is usable{why}"
-    hint = "Install one, for example: pip install 'bricolage[onnxruntime]'"
+    hint = "Install one, for example: {install}"
+    extra = "onnxruntime"
     exit_code = NO_BACKEND
 
 

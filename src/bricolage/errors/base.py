@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from bricolage.extras import install_command
+
 OK = 0
 INTERNAL = 1
 USAGE = 2
@@ -52,6 +54,8 @@ class BricolageError(Exception):
 
     what: ClassVar[str] = "{message}"
     hint: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    """The extras, with commas between them, that the command `{install}` of a hint adds; a fact of this name goes before it."""
     exit_code: ClassVar[int] = INTERNAL
     longest_fact: ClassVar[int] = _LONGEST_FACT
 
@@ -61,6 +65,8 @@ class BricolageError(Exception):
         for name in _QUOTED & shown.keys():
             shown[name] = without_referrals(str(shown[name]))
         self.sentence = self.what.format(**shown)
+        if "{install}" in self.hint:
+            shown["install"] = install_command(*str(facts.get("extra", self.extra)).split(","))
         self.next_step = self.hint.format(**shown)
         super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
 

@@ -126,7 +126,8 @@ class SlurmEmpty(UsageError):
 
 class KueueMissing(BricolageError):
     what = "the Python package `kubernetes` is not there ({reason})"
-    hint = "pip install 'bricolage[kueue]'"
+    hint = "Install it: {install}"
+    extra = "kueue"
 
 
 class KueueUnavailable(BricolageError):

@@ -39,4 +39,4 @@ class UnsafeCache(UsageError):
 
 class MissingLibrary(UsageError):
     what = "{name} is needed {purpose}, and cannot be imported ({reason})"
-    hint = "Install it: pip install 'bricolage[{extra}]'"
+    hint = "Install it: {install}"

@@ -33,7 +33,8 @@ class Unclaimed(NoPlacement):
 
 class NoReference(BricolageError):
     what = "no float64 reference could be computed: {reason}"
-    hint = "Give inputs of your own with --input, or install what knows more operators: bricolage[torch,onnxruntime]"
+    hint = "Give inputs of your own with --input, or install what knows more operators: {install}"
+    extra = "torch,onnxruntime"
     exit_code = INACCURATE
 
 

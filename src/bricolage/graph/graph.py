@@ -142,6 +142,14 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """A node, and all those in its sub-graphs."""
+    yield node
+    for body in bodies(node):
+        for inner in body:
+            yield from with_bodies(inner)
+
+
 def captured(node: ir.Node) -> Iterator[ir.Value]:
     """Values of enclosing scopes that the sub-graphs of a node read."""
     for body in bodies(node):

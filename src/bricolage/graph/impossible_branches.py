@@ -79,7 +79,11 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     node = next(one for one in model.graph.all_nodes() if one.name == branch.operator)
     body = node.attributes[branch.attribute].as_graph()
     condition = node.inputs[0]
-    hidden = [value for value in dict.fromkeys(captured_by(body)) if not is_known(value) and isinstance(value.type, ir.TensorType)]
+    hidden = [
+        value
+        for value in dict.fromkeys(captured_by(body))
+        if not is_known(value) and isinstance(value.type, ir.TensorType)
+    ]
     if condition is None or not hidden:
         return
     prefix = _fresh_prefix(model, f"{branch.operator}.{branch.attribute}")

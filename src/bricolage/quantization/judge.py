@@ -57,6 +57,10 @@ class Judge:
         """Whether anything is asked for that an answer could miss."""
         return self._limit is not None or self._demand is not None
 
+    def allows(self, error: float) -> bool:
+        """Whether an error on some of the samples leaves it open that all of them are as accurate as asked for."""
+        return self._limit is None or error <= self._limit
+
     @property
     def asked(self) -> str:
         """In words: "an error of at most 0.1 and top-1 agreement of at least 0.99"."""

@@ -13,7 +13,7 @@ from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.options import QuantizationOptions
-from bricolage.quantization.products import WeightedProduct
+from bricolage.quantization.products import WeightedProduct, products
 from bricolage.quantization.statistics import collected
 from bricolage.rewrite.apply import apply_everywhere, rewrite
 from bricolage.rewrite.catalogue import chosen
@@ -36,15 +36,15 @@ def migrated(
     groups = shared_activations(graph, able, options)
     if not groups:
         return graph
-    axes = {source: products[0].activation_axis for source, products in groups.items()}
+    axes = {source: readers[0].activation_axis for source, readers in groups.items()}
     statistics = collected(graph.model, seen, axes, options.seed)
     factors: dict[str, np.ndarray] = {}
-    for source, products in groups.items():
+    for source, readers in groups.items():
         largest = statistics[source].largest
         if largest is None or not statistics[source].finite:
             continue
-        found = _factors(graph, products, largest, _alpha(graph, products, options))
-        factors |= {one.output: found for one in products if found is not None}
+        found = _factors(graph, readers, largest, _alpha(graph, readers, options))
+        factors |= {one.output: found for one in readers if found is not None}
     return with_factors(graph, factors)
 
 
@@ -59,7 +59,29 @@ def with_factors(graph: Graph, factors: Mapping[str, np.ndarray]) -> Graph:
     rewrite(model, [*chosen(generated=False), ScaleBeforeRectifier()])
     made = simplify(model)
     give_names(model, names)
+    _keep_product_names(graph, made)
     return made
+
+
+def _keep_product_names(before: Graph, after: Graph) -> None:
+    """Gives products their former names, in place, where they are the same in the same order: a rule makes a new operator of each
+    whose weights take a factor up."""
+    old, new = products(before)[0], products(after)[0]
+    if [_form(before, one) for one in old] != [_form(after, one) for one in new]:
+        return
+    wanted = {made.output: known.name for known, made in zip(old, new, strict=True)}
+    taken = set(wanted.values())
+    for operator in after.operators:
+        output = operator.outputs[0].name or ""
+        if output not in wanted and operator.name in taken:
+            operator.node.name = f"{operator.name}/{operator.op_type}.{operator.number}"
+    for operator in after.operators:
+        operator.node.name = wanted.get(operator.outputs[0].name or "", operator.node.name)
+
+
+def _form(graph: Graph, product: WeightedProduct) -> tuple[str, tuple[int, ...]]:
+    array = known(graph.constants[product.weight])
+    return product.op_type, () if array is None else array.shape
 
 
 def shared_activations(

@@ -177,14 +177,22 @@ def chosen(products: Collection[WeightedProduct], kept_float: Collection[str]) -
             yield product
 
 
-def require_names(names: Collection[str], able: Sequence[WeightedProduct], refused: Sequence[Unquantised]) -> None:
-    """Refuses names that no operator has.
+def known_names(
+    names: Collection[str], able: Sequence[WeightedProduct], refused: Sequence[Unquantised]
+) -> tuple[str, ...]:
+    """The names, those of parts of an operator as that of the operator: of "head/MatMul", as reports call a product of some of its
+    channels, "head".
 
     Raises:
-        UnknownOperatorName
+        UnknownOperatorName: no operator has a name.
     """
-    known_names = {word for one in able for word in (one.name, one.output, one.op_type)} | {one.name for one in refused}
-    for name in names:
-        if name not in known_names:
-            shown = ", ".join(dict.fromkeys([*(one.op_type for one in able), *(one.name for one in able)]))
-            raise UnknownOperatorName(name=name, known=shown)
+    there = {word for one in able for word in (one.name, one.output, one.op_type)} | {one.name for one in refused}
+    return tuple(name if name in there else _whole_of(name, there, able) for name in names)
+
+
+def _whole_of(name: str, there: Collection[str], able: Sequence[WeightedProduct]) -> str:
+    whole, _, part = name.rpartition("/")
+    if whole in there and part in _PRODUCTS:
+        return whole
+    shown = ", ".join(dict.fromkeys([*(one.op_type for one in able), *(one.name for one in able)]))
+    raise UnknownOperatorName(name=name, known=shown)

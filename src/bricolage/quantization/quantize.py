@@ -22,7 +22,7 @@ from bricolage.quantization.observers import AffineScale, Function, observed, un
 from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
 from bricolage.quantization.outliers import apart, outlier_channels
-from bricolage.quantization.products import WeightedProduct, chosen, products, require_float, require_names
+from bricolage.quantization.products import WeightedProduct, chosen, known_names, products, require_float
 from bricolage.quantization.samples import divided, doubts, inputs_of
 from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
 from bricolage.quantization.statistics import ActivationStatistics, collected
@@ -65,7 +65,7 @@ def quantized(
     require_float(graph.model)
     seen, held = divided(graph.model, samples, held_back, options.held_back)
     able, refused = products(graph)
-    require_names(options.keep_float, able, refused)
+    options = replace(options, keep_float=known_names(options.keep_float, able, refused))
     if not list(chosen(able, options.keep_float)):
         raise NothingToQuantise(
             reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
@@ -121,7 +121,8 @@ class _Form:
         return _better(self._given, self._seen, self._options)
 
     @cached_property
-    def _sensitivity(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
+        """The search for what stays float."""
         (graph, found), form = self._scales, bool(self._options.float_results)
         paired = with_pairs(graph.model, found.products, found.scales, float_results=form, switched=True)
         work = _work(graph, found.products, self._options)
@@ -147,7 +148,7 @@ class _Form:
                 reason=next(iter(found.useless.values())),
                 advice="Look at what computes it, or try --observer percentile",
             )
-        sensitivity = self._sensitivity
+        sensitivity = self.sensitivity
         result = sensitivity.kept_float(most_float, least, each=self._options.errors_by_operator)
         if result is None:
             return None
@@ -173,7 +174,7 @@ def _most_in_integers(forms: Sequence[_Form], judge: Judge) -> _Made:
     for form in tried:
         best = form.made(None, best.work if best is not None else 0.0) or best
     if best is None:
-        raise nothing_left(judge)
+        raise nothing_left(judge, [form.sensitivity for form in tried])
     return best
 
 

@@ -78,6 +78,9 @@ class Sensitivity:
         self._work, self._make = work, make
         self._outputs = [one.output for one in taking_part]
         self._whole: Judgement | None = None
+        self.trials: dict[frozenset[str], float] = {}
+        """Of all choices that were tried, by what the products in integers compute: the error of the model. Of one by itself that
+        misses on some of the samples already, the error on these."""
 
     def work_of(self, taking: Sequence[WeightedProduct]) -> float:
         """Of these products together."""
@@ -89,25 +92,58 @@ class Sensitivity:
 
         Those come first that cost most for the time that they save. Errors of products that have nothing to do with each other
         add up in squares, and what integers save of a product's time is a share of its work: so they are ordered by error² / work.
-        Numbers of them are tried from below, half as many more each time: shares of answers that are the same do not always grow
-        with that number, so that bisection would miss small ones. The search is in float32; what it finds is confirmed in float64,
-        where rounding falls otherwise.
+        Numbers of them are tried from below, half as many more each time, and a third fewer in integers where few of them are:
+        shares of answers that are the same do not always grow with that number, so that bisection would miss small ones. At last
+        each is tried by itself. The search is in float32; what it finds is confirmed in float64, where rounding falls otherwise.
 
         Args:
             each: whether the error of each is to be known also where the whole is accurate enough.
         """
-        count = 0
-        while count < len(self._outputs) and (most is None or count <= most):
+        count, total = 0, len(self._outputs)
+        while count < total and (most is None or count <= most):
             floats = self._costly[:count] if count else []
-            taking = [one for one in self._products if one.output not in floats]
-            if count and self.work_of(taking) <= least:
-                break
-            judged = self._judged(taking)
-            if judged.met:
-                alone = self._alone if floats else self._measured(1) if each else {}
-                return FloatChoice(KeptFloat({one: self._reason(one) for one in floats}, alone), taking, judged)
-            count += max(1, count // 2)
-        return None
+            found = self._choice(floats, least, each=each)
+            if found is not None:
+                return found
+            count += max(1, min(count // 2, (total - count) // 3))
+        if most is not None and most < total - 1:
+            return None
+        singles = reversed(self._costly) if total > 1 else iter(())
+        choices = (self._choice([one for one in self._costly if one != single], least) for single in singles)
+        return next((choice for choice in choices if choice is not None), None)
+
+    def _choice(self, floats: Sequence[str], least: float, *, each: bool = True) -> FloatChoice | None:
+        """With these in float, where that is accurate enough and leaves more than `least` work in integers."""
+        taking = [one for one in self._products if one.output not in floats]
+        names = frozenset(one.output for one in taking)
+        if names in self.trials and floats:
+            return None
+        if floats and least and self.work_of(taking) <= least:
+            return None
+        if len(names) == 1 and floats and not self._judge.allows(self._alone[taking[0].output]):
+            self.trials[names] = self._alone[taking[0].output]
+            return None
+        judged = self._judged(taking)
+        self.trials[names] = judged.largest
+        if not judged.met:
+            return None
+        alone = self._alone if floats else self._measured(1) if each else {}
+        return FloatChoice(KeptFloat({one: self._reason(one) for one in floats}, alone), taking, judged)
+
+    def least_single(self) -> tuple[str, float] | None:
+        """The product that has the least error by itself of those that were tried, by its name in the model, with this error."""
+        names = {one.output: one.name for one in self._products}
+        errors = {output: error for (output, *more), error in self.trials.items() if not more}
+        best = min(errors, key=errors.__getitem__, default=None)
+        return None if best is None else (names[best], errors[best])
+
+    @property
+    def whole_error(self) -> float | None:
+        """With all in integers; None where that was not tried."""
+        return self.trials.get(frozenset(self._outputs))
+
+    def __len__(self) -> int:
+        return len(self._outputs)
 
     def _judged(self, taking: Sequence[WeightedProduct]) -> Judgement:
         is_whole = len(taking) == len(self._products)
@@ -138,9 +174,19 @@ class Sensitivity:
         return f"it costs {self._alone[output]:.1e} by itself, and the whole would miss {self._judge.asked}"
 
 
-def nothing_left(judge: Judge) -> NothingToQuantise:
-    """That the accuracy asked for leaves no product in integers."""
+def nothing_left(judge: Judge, searches: Sequence[Sensitivity]) -> NothingToQuantise:
+    """That the accuracy asked for leaves no product in integers, and what was tried."""
+    singles = [single for search in searches if (single := search.least_single()) is not None]
+    wholes = [whole for search in searches if (whole := search.whole_error) is not None]
+    told = []
+    if wholes:
+        told.append(f"the error is {min(wholes):.2g} with all {max(map(len, searches))} in integers")
+    if singles:
+        name, error = min(singles, key=lambda one: one[1])
+        told.append(f"{error:.2g} with the best one alone, '{name}'")
+    tried = sum(len(search.trials) for search in searches)
     return NothingToQuantise(
-        reason=f"with any operator in integers the model misses {judge.asked}",
+        reason=f"with any operator in integers the model misses {judge.asked}: {' and '.join(told)} ({tried} choices were tried, "
+        "each operator by itself among them)",
         advice="Ask for less accuracy, give more and better calibration data, or for weights smaller blocks",
     )

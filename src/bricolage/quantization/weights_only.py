@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +19,7 @@ from bricolage.quantization.judge import Judge, SwitchedModel, switches
 from bricolage.quantization.migration import shared_activations, with_factors
 from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
-from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, products, require_float, require_names
+from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, known_names, products, require_float
 from bricolage.quantization.samples import divided, doubts, inputs_of
 from bricolage.quantization.sensitivity import FloatChoice, KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
@@ -55,7 +56,7 @@ def quantized_weights_only(
     """
     require_float(graph.model)
     able, refused = _able(graph, options)
-    require_names(options.keep_float, able, refused)
+    options = replace(options, keep_float=known_names(options.keep_float, able, refused))
     taking_part = list(chosen(able, options.keep_float))
     if not taking_part:
         raise NothingToQuantise(
@@ -113,11 +114,10 @@ def _choice(
     """Which products stay float; `floats`: what integers of weights mean."""
     switched = SwitchedModel(_with_floats(graph.model, taking_part, floats, switched=True), taking_part)
     work = {name: float(one.size) for name, one in floats.items()}
-    found = Sensitivity(
-        switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats)
-    ).kept_float()
+    search = Sensitivity(switched, taking_part, judge, work, lambda some: _with_floats(graph.model, some, floats))
+    found = search.kept_float()
     if found is None:
-        raise nothing_left(judge)
+        raise nothing_left(judge, [search])
     return found
 
 

@@ -65,9 +65,11 @@ def over_single(bucket: Bucket, one: Contestant) -> Speedup | None:
     return Speedup(base.name, base.median_ms / one.median_ms)
 
 
-def gains(bucket: Bucket) -> bool:
-    """Whether a plan ships that is faster than the best single configuration: what exit code 0 says."""
-    return bucket.significant and bucket.chosen != bucket.best_baseline
+def gains(bucket: Bucket, percent: float = 0.0) -> bool:
+    """Whether a plan ships that is surely faster than the best single configuration, by at least a percentage: what
+    `--require-gain` asks for."""
+    far = bucket.speedup_vs_baseline >= 1.0 + percent / 100.0
+    return bucket.significant and bucket.chosen != bucket.best_baseline and far
 
 
 def good_news(bucket: Bucket) -> bool:
@@ -97,14 +99,19 @@ def standing(bucket: Bucket) -> str:
     return f"fastest: {_gained(bucket, bucket.winner)}"
 
 
-def exit_sentence(plan: Plan) -> str:
-    """Why a command ends with the code for "no gain": what was gained nevertheless, first."""
+def no_gain_sentence(plan: Plan, percent: float = 0.0) -> str:
+    """That no plan gains what `--require-gain` asks for: what was gained nevertheless, first."""
     found = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
     best, bucket = max(found, key=lambda one: one[0].value, default=(None, plan.buckets[0]))
     several = len(plan.buckets) > 1
     where = f" ({shape(bucket.sizes)})" if several else ""
     lead = "" if best is None or best.value <= 1.0 else f"{bucket.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
-    return f"{lead}no plan beats {_SINGLE}{' for any of these shapes' if several else ''} (exit code 3)"
+    return f"{lead}no plan beats {_SINGLE}{by_percent(percent)}{' for any of these shapes' if several else ''}"
+
+
+def by_percent(percent: float) -> str:
+    """Behind a verb: by how much at least; empty for any gain."""
+    return f" by {percent:g} %" if percent else ""
 
 
 def summary(bucket: Bucket) -> JsonObject:

@@ -10,6 +10,7 @@ from bricolage.codec import JsonObject, encode
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
+from bricolage.report.headline import by_percent
 from bricolage.report.tables import WIDE, plain, plain_table
 
 
@@ -50,12 +51,17 @@ def _times(ratio: float, interval: tuple[float, float] | None) -> str:
     return f"{ratio:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}] the requests"
 
 
-def exit_sentence(found: Throughput) -> str:
-    """Why a command ends with the code for "no gain": what was gained nevertheless, first."""
+def gains(found: Throughput, percent: float = 0.0) -> bool:
+    """Whether what ships surely answers more requests than the best single configuration, by at least a percentage."""
+    return found.significant and found.ratio >= 1.0 + percent / 100.0
+
+
+def no_gain_sentence(found: Throughput, percent: float = 0.0) -> str:
+    """That no plan gains what `--require-gain` asks for: what was gained nevertheless, first."""
     lead = ""
     if found.best_other and found.over_other is not None and found.over_other > 1.0:
         lead = f"{_times(found.over_other, found.over_other_ci)} of {found.best_other}, the best other tool here; "
-    return f"{lead}no plan beats the best single configuration (exit code 3)"
+    return f"{lead}no plan beats the best single configuration{by_percent(percent)}"
 
 
 def limits(found: Throughput) -> list[str]:

@@ -6,7 +6,7 @@
     @given(cases())
     def test_my_backend(case): assert not case.truth().wrong(run(case.model, case.inputs))
 
-It needs hypothesis (`pip install 'bricolage[testing]'`); nothing else in bricolage needs it.
+It needs hypothesis (`pip install hypothesis`); nothing else in bricolage needs it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def of_backends(
             regions = [made.everything.bits] if unclaimed else _claimed(made, backend)
             if not regions:
                 continue
-            for config in backend.configs(options.precision, device):
+            for config in backend.suited_configs(options.precision, device, made.everything):
                 one = Implementation(backend.name, config, device.name)
                 name = f"{one}{'' if title == ORIGINAL else f' {title}'}"
                 yield Subject(name, graph, retrace, _divided(made, regions, one))

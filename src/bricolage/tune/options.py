@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.errors import BadOption
+from bricolage.extras import install_command
 from bricolage.tune.techniques import techniques
 
 
@@ -30,7 +31,7 @@ class TuningOptions:
     def __post_init__(self) -> None:
         if self.technique not in (known := techniques()):
             advice = f"Use one of {', '.join(known)}" + (
-                "" if "surrogate" in known else "; surrogate needs bricolage[learn]"
+                "" if "surrogate" in known else f"; surrogate needs LightGBM: {install_command('learn')}"
             )
             raise BadOption(option="technique", value=self.technique, advice=advice)
         for name in ("rounds", "final_rounds", "finalists", "trials"):

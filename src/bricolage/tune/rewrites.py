@@ -178,13 +178,13 @@ class RewriteTuner:
 
     def _best_config(self, stop: Deadline) -> KernelConfig:
         """The configuration of the backend that runs the original fastest."""
-        configs = {str(config): config for config in self._backend.configs(self._options.precision, self._device)}
-        specs = {name: self._spec(self._oracle.graph, config) for name, config in configs.items()}
+        graph, word = self._oracle.graph, self._options.precision
+        configs = {str(one): one for one in self._backend.suited_configs(word, self._device, graph.everything)}
+        specs = {name: self._spec(graph, one) for name, one in configs.items()}
         seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
-            wrong = [cost.error for cost in ran.costs.values() if cost.outcome == "wrong" and cost.error is not None]
-            if wrong:
+            if wrong := [one.error for one in ran.costs.values() if one.outcome == "wrong" and one.error is not None]:
                 raise NotAccurate(error=min(wrong), bound=self._oracle.bound)
             reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
             raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")

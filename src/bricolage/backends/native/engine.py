@@ -51,7 +51,9 @@ from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
 from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
+from bricolage.backends.suitability import may_multiply, nodes_of
 from bricolage.device.device import Device
+from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
 from bricolage.options import PRECISIONS, Precision
 from bricolage.plan.ranges import numbers, ranges
@@ -121,7 +123,7 @@ class Native(Backend):
 
     def status(self) -> Status:
         if toolchain.compiler() is None:
-            return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
+            return Missing("it needs a C compiler and finds none", install_command("cc"))
         if toolchain.version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
         forced = os.environ.get(FORCED_ISA_VARIABLE)
@@ -152,8 +154,11 @@ class Native(Backend):
         )
 
     def suits(self, config: KernelConfig, region: Region) -> bool:
-        """Only plain 3×3 convolutions have tiles (`cpu.winograd`)."""
-        return not _ARITHMETICS[config.base.name].tile or any(map(_may_be_tiled, region.operators))
+        """Only plain 3×3 convolutions have tiles (`cpu.winograd`), and only products have operands."""
+        arithmetic = _ARITHMETICS[config.base.name]
+        if arithmetic.tile and not any(map(_may_be_tiled, region.operators)):
+            return False
+        return arithmetic == FLOAT32 or any(map(may_multiply, nodes_of(region)))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         structure, plan, target, arithmetic = _structured(region, config, resources, {})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.arithmetic import Arithmetic, multiplies_bytes
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.c_source import CSource
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -61,23 +62,36 @@ def planned(
             raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
         blocks = operators_apart(found, origins, fused)
         found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
-    tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
-    if arithmetic.in_bytes and not any(map(multiplies_bytes, roots)):
-        raise Refused(
-            backend=TITLE, reason="the region has no products with constant weights, which are what int8 is for"
-        )
-    if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
-        raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")
-    floats = [root for root in roots if isinstance(root, Conv) and root.dtype == "float32"]
-    chosen = [choose(root, found, target, arithmetic) for root in floats]
-    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
-        raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
+    same = _changes_nothing(found, target, arithmetic)
+    if same is not None:
+        raise Refused(backend=TITLE, reason=same)
     if waves:
         return in_waves(found)
     if strands:
         found = in_strands(found, target.threads, target.l2_bytes)
     panel = 2 * target.fusion.vector_lanes[1]
     return in_slices(found, target.threads, panel, target.l2_bytes) if slices else found
+
+
+def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> str | None:
+    """Why an arithmetic computes a region as another one does that asks for less; None where it does not."""
+    isa, tile = target.isa, arithmetic.tile
+    roots = [kernel.root for kernel in found.kernels]
+    products = [one for one in roots if isinstance(one, MatMul) or (isinstance(one, Conv) and not one.depthwise)]
+    wider = replace(arithmetic, in_bytes=False)
+    if arithmetic.in_bytes and all(arithmetic.operand_of(isa, one) == wider.operand_of(isa, one) for one in products):
+        return "the region has no products with constant weights, which are what int8 is for"
+    stored = bool(products) and any(buffer.dtype == "bfloat16" for buffer in found.buffers.values())
+    rounded = any(arithmetic.operand_of(isa, one) == arithmetic.operand(isa) for one in products)
+    if arithmetic.parts and not stored and not rounded:
+        return "the region has no products of floats, which are what bfloat16 is for"
+    if arithmetic.stores == "everything" and not found.stores_more_than_operands:
+        return "what lies between its kernels is read by products alone, which is stored in bfloat16 anyway"
+    floats = [root for root in roots if isinstance(root, Conv) and root.dtype == "float32"]
+    chosen = [choose(root, found, target, arithmetic) for root in floats]
+    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
+        return f"no convolution gains from tiles of {tile}x{tile}"
+    return None
 
 
 def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

@@ -76,7 +76,10 @@ class Memory:
 
     def _new(self, node: Node) -> Buffer:
         self._storages += 1
-        return Buffer(("arena", self._storages - 1), node.shape, self.dtype(node), self._strides(node))
+        dtype = self.dtype(node)
+        if dtype != node.dtype and not self._plan.stores_more_than_operands:
+            self._plan.stores_more_than_operands = not self._only_multiplied(node)
+        return Buffer(("arena", self._storages - 1), node.shape, dtype, self._strides(node))
 
     def _only_multiplied(self, node: Node) -> bool:
         """Whether nothing but products read the node, what shares a buffer with it (the parts of a concatenation, and the whole),

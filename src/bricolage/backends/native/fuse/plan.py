@@ -99,6 +99,8 @@ class FusionPlan:
     outputs: Sequence[Node]
     kernels: list[PlannedKernel] = field(default_factory=list)
     buffers: dict[Node, Buffer] = field(default_factory=dict)
+    stores_more_than_operands: bool = False
+    """Whether something is stored in bfloat16 that not only products read."""
     arena_bytes: int = 0
     arena_offsets: dict[int, int] = field(default_factory=dict)
     """Bytes from the start of the arena, by number."""

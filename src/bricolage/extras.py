@@ -1,0 +1,70 @@
+"""What bricolage's extras need, as commands that work however bricolage was installed: it is in no registry, so that
+`pip install bricolage[...]` would look for a stranger's package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+_NAME = "bricolage"
+_OF_EXTRA = re.compile(
+    r"""(?P<requirement>[^;]+?)\s*;\s*(?:(?P<marker>.+?)\s+and\s+)?extra\s*==\s*["'](?P<extra>[^"']+)["']\s*$"""
+)
+"""A line of a package's metadata."""
+_OWN = re.compile(rf"{_NAME}\s*\[(?P<extras>[^\]]+)\]")
+_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def install_command(*extras: str) -> str:
+    """A command that adds what some extras need: `pip install 'onnxruntime>=1.23'`. Where neither metadata nor sources know an
+    extra, words that say where it stands."""
+    needed = dict.fromkeys(one for extra in extras for one in requirements(extra))
+    if not needed:
+        return f"look up the extra {' or '.join(extras)} in bricolage's pyproject.toml"
+    return " ".join(["pip install", *(f"'{one}'" for one in needed)])
+
+
+@cache
+def requirements(extra: str) -> tuple[str, ...]:
+    """Requirements of an extra with their versions, those of the extras that it consists of included; none for an unknown one."""
+    known = {**_of_sources(), **_declared()}
+    return tuple(dict.fromkeys(_whole(extra, known)))
+
+
+def _whole(extra: str, known: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for requirement in known.get(extra, ()):
+        own = _OWN.fullmatch(requirement)
+        if own is None:
+            yield requirement
+            continue
+        for name in own["extras"].split(","):
+            yield from _whole(name.strip(), known)
+
+
+def _declared() -> dict[str, list[str]]:
+    """By extra, as the installed package's metadata say; empty where it runs from sources that nothing was installed from."""
+    try:
+        lines = importlib.metadata.requires(_NAME) or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        of_extra = _OF_EXTRA.match(line)
+        if of_extra is not None:
+            marker = (of_extra["marker"] or "").replace("'", '"')
+            requirement = of_extra["requirement"] + (f"; {marker}" if marker else "")
+            found.setdefault(of_extra["extra"], []).append(requirement)
+    return found
+
+
+def _of_sources() -> dict[str, list[str]]:
+    """By extra, as the project's file says in a checkout."""
+    if not _PROJECT.exists():
+        return {}
+    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+    found: dict[str, list[str]] = project["optional-dependencies"]
+    return {extra: [one.replace("'", '"') for one in needed] for extra, needed in found.items()}
