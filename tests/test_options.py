@@ -212,6 +212,8 @@ OTHER: dict[str, Any] = {
     "effort": "full",
     "budget_s": 7.0,
     "threads": 77,
+    "pattern": "sparse",
+    "shared": True,
     "backends": ("torch",),
     "shapes": {"n": (3,)},
     "constants": {"sr": "16000"},

@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def _nothing() -> float:
-    """Nobody took any time."""
+    """No other process took any time."""
     return 0.0
 
 

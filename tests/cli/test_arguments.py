@@ -51,7 +51,7 @@ def test_a_command_gets_checked_options_beside_its_own() -> None:
 
 
 def test_a_command_may_ask_which_were_given() -> None:
-    always = {"rewrite", "predict"}  # a flag has always a value
+    always = {"rewrite", "predict", "shared"}  # a flag has always a value
     assert called("m.onnx")["given"] == always and called("m.onnx")["options"] == Options()
     assert called("m.onnx", "--seed", "0", "--isa", "")["given"] == {"seed", "isa"} | always, "default values too"
 

@@ -337,7 +337,7 @@ def test_addresses_that_lead_nowhere(address: str, error: type[Exception], monke
 
 def test_without_the_driver_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingLibrary, match="bricolage\\[postgresql\\]"):
+    with pytest.raises(MissingLibrary, match="pip install 'psycopg"):
         Database("postgresql://localhost/costs")
 
 

@@ -51,8 +51,7 @@ def optimize(
     calibrate: Data | None = None,
     evaluate: Data | None = None,
 ) -> Executable:
-    """The fastest verified way to run a model on this machine, as an executable with its plan; for throughput, the way to answer
-    the most requests a second, with the operating point at which the executable then serves.
+    """The fastest verified way to run a model on this machine, as an executable with its plan, or to answer the most requests a second.
 
     Args:
         source: path of an ONNX file, of a `.pt2` file or of an artifact, an `onnx.ModelProto`, an `onnx_ir.Model`, a
@@ -71,8 +70,7 @@ def optimize(
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
         pool: worker processes that stay for the next model; by default there are own ones, which end with the decision.
         output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
-            another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
-            does not. (`Executable.save` writes it without.)
+            another size of each symbolic dimension; what fails gives way to the fastest baseline that does not.
         calibrate: samples, a .npz file or arrays whose first axis is the sample, that give a graph of integers its scales at `low`.
         evaluate: likewise, to judge accuracy by; by default a quarter of `calibrate`. It may hold labels for the user's metric.
 

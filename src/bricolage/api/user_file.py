@@ -1,5 +1,5 @@
 """The user's own file, as it comes: what tools that read files are measured on, and what an artifact hands through where that is
-fastest. It lies beside what is made of it, byte for byte; where its weights lie in other files, these too, under names of ours,
+fastest. It lies with what is made of it, byte for byte; where its weights lie in other files, these too, under names of ours,
 and the places in the file that name them are all that is changed."""
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -23,7 +22,7 @@ _LARGEST_PROTO = 2_000_000_000
 _BLOCK = 1 << 20
 
 
-def keep_file(source: Any, directory: Path, constants: Mapping[str, onnx.TensorProto] | None = None) -> str:
+def keep_file(source: object, directory: Path, constants: Mapping[str, onnx.TensorProto] | None = None) -> str:
     """Puts an ONNX file, or what a protobuf object would be as one, into a folder as `USER_FILE`; hash of all that it consists of.
     Empty where there is no such file: of a module, of an artifact that does not hold one, or where it cannot be kept as it is.
     Inputs that never change become defaults in it, which a call leaves out; that is all that is changed then.
@@ -92,11 +91,11 @@ def _keep_path(path: Path, target: Path, constants: Mapping[str, onnx.TensorProt
     return _fed(digest, target)
 
 
-def _fed(digest: Any, path: Path) -> str:
+def _fed(digest: hashlib._Hash, path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
-    return str(digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _data_of(tensor: onnx.TensorProto) -> str:

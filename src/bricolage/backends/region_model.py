@@ -69,8 +69,7 @@ class FileModel(RegionModel):
 
     @property
     def results(self) -> tuple[TensorInfo, ...]:
-        """The outputs under the names that the program has for them, of shapes that only a run tells: what a file states of them is
-        nobody's promise.
+        """The outputs under the names that the program has for them, of shapes that only a run tells: a file may state others.
 
         Raises:
             Refused: there are more or fewer.

@@ -98,8 +98,8 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
     search = state.searches.get(result.variant)
     tried = [ms for one in state.searches.values() for ms in one.measured_ms]
     medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
-    best = next((c for c in state.challengers if c.name in medians and c.predicted_ms is not None), None)
-    shown = next((c for c in state.challengers if c.name == result.chosen), best)
+    proposed = (c for c in state.challengers if c.name in medians and c.predicted_ms is not None)
+    shown = next((c for c in state.challengers if c.name == result.chosen), next(proposed, None))
     predicted = shown.predicted_ms if shown is not None else None
     # The model is judged on the plan it proposed, also where another contestant ships.
     model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
@@ -107,9 +107,8 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
     losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
     one_by_one = len(result.placement) > 1 and result.schedule is None
     timeline = search.predictor.timeline(result.placement) if search is not None and one_by_one else None
-    seconds: dict[str, float] = {}
-    for one in times:
-        seconds[one.name] = round(seconds.get(one.name, 0.0) + one.seconds, 3)
+    names = dict.fromkeys(stage.name for stage in times)
+    seconds = {name: round(sum(stage.seconds for stage in times if stage.name == name), 3) for name in names}
     return Bucket(
         sizes={},
         graph=session.store.graph(profile.graph),

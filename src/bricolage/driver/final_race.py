@@ -31,7 +31,8 @@ from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.options import Pattern
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, PatternLoss, Quality, other_tool
+from bricolage.plan.patterns import PatternLoss
+from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Quality, other_tool
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.work.implementation import Implementation, Placement
 

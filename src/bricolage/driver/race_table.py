@@ -14,7 +14,8 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.plan import Contestant, PatternLoss
+from bricolage.plan.patterns import PatternLoss
+from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
@@ -111,7 +112,7 @@ def _backend(contestant: Contestant) -> str:
 
 
 def compare_other_pattern(table: Sequence[Contestant], chosen: str, ran: Race | None) -> PatternLoss | None:
-    """What ships beside the best other tool in the pattern of calls that did not decide."""
+    """What ships against the best other tool in the pattern of calls that did not decide."""
     others = [c for c in table if c.other_tool and c.accepted and c.other_pattern_ms is not None]
     if ran is None or not others:
         return None

@@ -78,7 +78,7 @@ def is_shared(session: Session) -> bool:
 
 def measure_teams(profile: Profile, stop: Stop) -> None:
     """Times those near the fastest with other teams of threads: where the model is small, since threads may cost more than they
-    save; and on a machine that is shared those that do not spin, since whoever spins there takes the time from himself, too."""
+    save; and on a machine that is shared those that do not spin, since spinning there takes time from the program itself, too."""
     fastest = profile.fastest
     if fastest is None or not profile.session.options.profile.teams:
         return

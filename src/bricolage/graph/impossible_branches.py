@@ -1,7 +1,7 @@
 """Branches that cannot be computed at the sizes that a model is bound to: there their sizes stay open, as in the model.
 
 A voice detector takes 512 samples at 16 kHz and 256 at 8. Bound to 512, its branch for 8 kHz has a tensor of a wrong rank. Runtimes
-that infer shapes in branches refuse the whole model, although nobody takes that branch. So each tensor that such a branch captures
+that infer shapes in branches refuse the whole model, although it is never taken. So each tensor that such a branch captures
 gets to it through a Reshape whose target hangs on the condition: it is the tensor's own shape, and no inference can know that.
 Where the branch is taken all the same, it fails at run time, as in the model.
 """

@@ -46,7 +46,7 @@ def others_s(before: FamilyReading, after: FamilyReading) -> float:
 
 def taken_s(before: FamilyReading, after: FamilyReading, cores: int) -> float:
     """Seconds of wall time that others took between two readings: their part of the processors, times the time. Processors that
-    nobody here wanted were not taken: no more counts than the time in which some thread waited for one, where the system counts
+    no process here wanted were not taken: no more counts than the time in which some thread waited for one, where the system counts
     that. What a hypervisor gave to others counts in any case. Nothing was taken where it is no more than on any machine."""
     wall = after.machine.wall_s - before.machine.wall_s
     taken = others_s(before, after) / cores

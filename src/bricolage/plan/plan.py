@@ -30,6 +30,7 @@ from bricolage.plan.field_types import (
     Size,
 )
 from bricolage.plan.operating_point import OperatingPoint
+from bricolage.plan.patterns import PatternLoss
 from bricolage.plan.quantised import JudgedAccuracy, QuantisedGraph
 from bricolage.plan.ranges import ranges, spans
 from bricolage.plan.rewriting import RewriteConfig, RewriteStep
@@ -227,17 +228,6 @@ class ModelUse:
 
 
 @dataclass(frozen=True)
-class PatternLoss:
-    """What ships beside the best other tool in the pattern of calls that did not decide."""
-
-    other: str
-    """Name of that tool's contestant."""
-    speedup: Ratio
-    """Over it, in the rounds that both had."""
-    interval: tuple[Ratio, Ratio]
-
-
-@dataclass(frozen=True)
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
@@ -313,7 +303,7 @@ class Bucket:
     pattern: Pattern | None = None
     """The pattern of calls that decided; the times of contestants are of it. None where both were not timed."""
     other_pattern: PatternLoss | None = None
-    """How what ships stands in the other pattern beside the best other tool there; None where that was not timed."""
+    """How what ships stands in the other pattern against the best other tool there; None where that was not timed."""
     provisional: tuple[ProvisionalReason, ...] = ()
     """Why the next decision goes on with this one; empty where it is final."""
     continued: Count = 0

@@ -7,9 +7,8 @@ All of a model's main tensors have three axes, `[n, b, features]`, of which only
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +22,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @dataclass(frozen=True)
-class Rows:
+class TensorRows:
     """A tensor of three axes, of which the last has this size."""
 
     name: str
@@ -34,7 +33,7 @@ class Rows:
 class Scope:
     """A graph in the making. `rows` are what can be read in it, from around it too."""
 
-    rows: list[Rows]
+    rows: list[TensorRows]
     depth: int
     conditional: bool
     """Whether it is a branch that may not be computed, and so may be made for other sizes."""
@@ -59,7 +58,7 @@ class Branching:
         self._count += 1
         return f"{what}{self._count}"
 
-    def _constant(self, scope: Scope, array: Any) -> str:
+    def _constant(self, scope: Scope, array: np.ndarray | np.generic) -> str:
         """In the scope itself, or captured from the main graph."""
         tensor = numpy_helper.from_array(np.asarray(array), self._fresh("c"))
         (scope.constants if self.random.random() < 0.5 else self._shared).append(tensor)
@@ -71,7 +70,7 @@ class Branching:
     def _ints(self, scope: Scope, *values: int) -> str:
         return self._constant(scope, np.array(values, np.int64))
 
-    def _add(self, scope: Scope, op_type: str, inputs: list[str], outputs: int = 1, **attributes: Any) -> str:
+    def _add(self, scope: Scope, op_type: str, inputs: list[str], outputs: int = 1, **attributes: object) -> str:
         """An operator; the name of its last output, the only one that is used."""
         names = [self._fresh(op_type.lower()) for _ in range(outputs)]
         scope.nodes.append(helper.make_node(op_type, inputs, names, name=f"{op_type}_{self._count}", **attributes))
@@ -84,41 +83,42 @@ class Branching:
 
     # --- steps without bodies
 
-    def recurrence(self, scope: Scope, rows: Rows) -> Rows:
+    def recurrence(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """The last state, or all of them."""
         op_type, hidden = self.random.choice(sorted(_GATES)), self.random.choice([2, 3])
         both = self.random.random() < 0.3
         directions, gates = 2 if both else 1, _GATES[op_type]
         given = [rows.name, *(self._weights(scope, directions, gates * hidden, k) for k in (rows.features, hidden))]
-        attributes: dict[str, Any] = {"hidden_size": hidden, **({"direction": "bidirectional"} if both else {})}
+        direction = "bidirectional" if both else "forward"
         if self.random.random() < 0.5:
-            return Rows(self._add(scope, op_type, given, 2, **attributes), hidden)
-        every = self._add(scope, "Transpose", [self._add(scope, op_type, given, **attributes)], perm=[0, 2, 1, 3])
-        return Rows(self._add(scope, "Reshape", [every, self._ints(scope, 0, 0, -1)]), directions * hidden)
+            return TensorRows(self._add(scope, op_type, given, 2, hidden_size=hidden, direction=direction), hidden)
+        states = self._add(scope, op_type, given, hidden_size=hidden, direction=direction)
+        every = self._add(scope, "Transpose", [states], perm=[0, 2, 1, 3])
+        return TensorRows(self._add(scope, "Reshape", [every, self._ints(scope, 0, 0, -1)]), directions * hidden)
 
-    def convolution(self, scope: Scope, rows: Rows) -> Rows:
+    def convolution(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Along the second axis."""
         channels = self.random.choice([1, 2, 3])
         turned = self._add(scope, "Transpose", [rows.name], perm=[0, 2, 1])
         weights = self._weights(scope, channels, rows.features, 3)
         made = self._add(scope, "Conv", [turned, weights], pads=[1, 1], kernel_shape=[3])
-        return Rows(self._add(scope, "Transpose", [made], perm=[0, 2, 1]), channels)
+        return TensorRows(self._add(scope, "Transpose", [made], perm=[0, 2, 1]), channels)
 
-    def padding(self, scope: Scope, rows: Rows) -> Rows:
+    def padding(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """By amounts that are computed of constants."""
         before, after = (self._ints(scope, self.random.randint(0, 1), 0, 0) for _ in range(2))
-        return Rows(
+        return TensorRows(
             self._add(scope, "Pad", [rows.name, self._add(scope, "Concat", [before, after], axis=0)]), rows.features
         )
 
-    def reshaping(self, scope: Scope, rows: Rows) -> Rows:
+    def reshaping(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """To a shape that is computed, in which the axes before the last are one and two again."""
         sizes = [self._size(scope, rows.name, axis) for axis in (0, 1)]
         target = self._add(scope, "Concat", [*sizes, self._ints(scope, rows.features)], axis=0)
         flat = self._add(scope, "Reshape", [rows.name, self._ints(scope, -1)])
-        return Rows(self._add(scope, "Reshape", [flat, target]), rows.features)
+        return TensorRows(self._add(scope, "Reshape", [flat, target]), rows.features)
 
-    def sequence(self, scope: Scope, rows: Rows) -> Rows:
+    def sequence(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Through a sequence of tensors."""
         if self.random.random() < 0.5:
             one = self._constant(scope, np.int64(1))
@@ -127,24 +127,26 @@ class Branching:
             parts = self._add(scope, "SequenceConstruct", [rows.name] * 2)
         if self.random.random() < 0.5:
             at = self._constant(scope, np.int64(0))
-            return Rows(self._add(scope, "SequenceAt", [parts, at]), rows.features)
-        return Rows(self._add(scope, "ConcatFromSequence", [parts], axis=0), rows.features)
+            return TensorRows(self._add(scope, "SequenceAt", [parts, at]), rows.features)
+        return TensorRows(self._add(scope, "ConcatFromSequence", [parts], axis=0), rows.features)
 
-    def choosing(self, scope: Scope, rows: Rows) -> Rows:
+    def choosing(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Those elements of the first axis that hold something positive: how many is known only at run time."""
         sums = self._add(scope, "ReduceMax", [rows.name, self._ints(scope, 1, 2)], keepdims=0)
         positive = self._add(scope, "Greater", [sums, self._constant(scope, np.float32(0))])
         kept = self._add(scope, "Compress", [rows.name, positive], axis=0)
-        return Rows(self._add(scope, "Concat", [kept, rows.name], axis=0), rows.features)
+        return TensorRows(self._add(scope, "Concat", [kept, rows.name], axis=0), rows.features)
 
-    def for_a_size(self, scope: Scope, rows: Rows) -> Rows:
+    def for_a_size(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Adds what fits only some sizes of the second axis; elsewhere than in branches what fits all."""
         size = self.random.choice(SIZES) if scope.conditional else 1
-        return Rows(self._add(scope, "Add", [rows.name, self._weights(scope, size, rows.features)]), rows.features)
+        return TensorRows(
+            self._add(scope, "Add", [rows.name, self._weights(scope, size, rows.features)]), rows.features
+        )
 
     # --- steps with bodies
 
-    def rank_by_size(self, scope: Scope, rows: Rows) -> Rows:
+    def rank_by_size(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """An axis of one element is dropped, and comes back where it was; in a branch, sometimes where it was not as well."""
         one = self._add(scope, "Equal", [self._size(scope, rows.name, 1), self._ints(scope, 1)])
         axis = self._ints(scope, 1)
@@ -154,7 +156,7 @@ class Branching:
         always = scope.conditional and self.random.random() < 0.5
         other = ("Unsqueeze", [flat, axis]) if always else ("Identity", [flat])
         whole = self._if(scope, lower, ("Unsqueeze", [flat, axis]), other)
-        return self.recurrence(scope, Rows(whole, rows.features))
+        return self.recurrence(scope, TensorRows(whole, rows.features))
 
     def _if(self, scope: Scope, condition: str, *operators: tuple[str, list[str]]) -> str:
         """An If of one operator in each branch."""
@@ -164,34 +166,34 @@ class Branching:
             branches.append(self._body(own, [], [(self._add(own, op_type, inputs), _FLOAT, None)]))
         return self._add(scope, "If", [condition], then_branch=branches[0], else_branch=branches[1])
 
-    def branches(self, scope: Scope, rows: Rows) -> Rows:
+    def branches(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Two ways under a condition that is known at run time alone."""
         made, bodies = [], []
         for _ in range(2):
             own = Scope([*scope.rows, rows], scope.depth - 1, True)
             made.append(self._features(own, self._grown(own, rows), _FEATURES))
             bodies.append(self._body(own, [], [(made[-1].name, _FLOAT, self._stated(made[-1]))]))
-        return Rows(self._add(scope, "If", ["flag"], then_branch=bodies[0], else_branch=bodies[1]), _FEATURES)
+        return TensorRows(self._add(scope, "If", ["flag"], then_branch=bodies[0], else_branch=bodies[1]), _FEATURES)
 
-    def loop(self, scope: Scope, rows: Rows) -> Rows:
+    def loop(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """Rounds that change what is carried, or make it longer."""
-        carried, grow = Rows(self._fresh("carried"), rows.features), self.random.random() < 0.4
+        carried, grow = TensorRows(self._fresh("carried"), rows.features), self.random.random() < 0.4
         own = Scope([*scope.rows, carried], scope.depth - 1, scope.conditional)
         last = self._features(own, self._grown(own, carried), rows.features)
         if grow:
-            last = Rows(self._add(own, "Concat", [last.name, carried.name], axis=0), rows.features)
+            last = TensorRows(self._add(own, "Concat", [last.name, carried.name], axis=0), rows.features)
         number, going = self._fresh("round"), self._fresh("going")
         on = self._add(own, "Identity", [going])
         starts = [(number, _INT64, []), (going, _BOOL, []), (carried.name, _FLOAT, self._stated(carried))]
         body = self._body(own, starts, [(on, _BOOL, []), (last.name, _FLOAT, self._stated(last))])
         rounds = "count" if self.random.random() < 0.5 else self._constant(scope, np.int64(2))
-        return Rows(self._add(scope, "Loop", [rounds, "", rows.name], body=body), rows.features)
+        return TensorRows(self._add(scope, "Loop", [rounds, "", rows.name], body=body), rows.features)
 
-    def scan(self, scope: Scope, rows: Rows) -> Rows:
+    def scan(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """One element of the first axis after another, with a state."""
         state, part = self._fresh("state"), self._fresh("part")
         own = Scope([], scope.depth - 1, scope.conditional)
-        cube = Rows(self._add(own, "Unsqueeze", [part, self._ints(own, 0)]), rows.features)
+        cube = TensorRows(self._add(own, "Unsqueeze", [part, self._ints(own, 0)]), rows.features)
         made = self._features(own, self.recurrence(own, cube), rows.features)
         sums = self._add(own, "ReduceSum", [made.name, self._ints(own, 0)], keepdims=0)
         following = self._add(own, "Add", [state, sums])
@@ -200,17 +202,17 @@ class Branching:
         ends = [(following, _FLOAT, None), (out, _FLOAT, None)]
         body = self._body(own, [(state, _FLOAT, stated), (part, _FLOAT, stated)], ends)
         first = self._add(scope, "ReduceMean", [rows.name, self._ints(scope, 0)], keepdims=0)
-        return Rows(self._add(scope, "Scan", [first, rows.name], 2, body=body, num_scan_inputs=1), rows.features)
+        return TensorRows(self._add(scope, "Scan", [first, rows.name], 2, body=body, num_scan_inputs=1), rows.features)
 
     # --- graphs
 
-    def _features(self, scope: Scope, rows: Rows, count: int) -> Rows:
+    def _features(self, scope: Scope, rows: TensorRows, count: int) -> TensorRows:
         """The same with another number of features."""
         if rows.features == count:
             return rows
-        return Rows(self._add(scope, "MatMul", [rows.name, self._weights(scope, rows.features, count)]), count)
+        return TensorRows(self._add(scope, "MatMul", [rows.name, self._weights(scope, rows.features, count)]), count)
 
-    def _grown(self, scope: Scope, rows: Rows) -> Rows:
+    def _grown(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """One to three steps behind rows; at least one operator, so that what comes out is the scope's own."""
         for _ in range(self.random.randint(1, 3)):
             around = [one for one in scope.rows if one.features == rows.features]
@@ -218,21 +220,21 @@ class Branching:
                 rows = self.random.choice(around)
             step = self.random.choice(STEPS if scope.depth else PLAIN_STEPS)
             rows = step(self, scope, rows)
-        return Rows(self._add(scope, "Tanh", [rows.name]), rows.features)
+        return TensorRows(self._add(scope, "Tanh", [rows.name]), rows.features)
 
-    def _stated(self, rows: Rows) -> list[Any] | None:
+    def _stated(self, rows: TensorRows) -> Sequence[int | None] | None:
         """What a body says of a shape: nothing, the rank, or what of it is known."""
         return self.random.choice([None, [None, None, None], [None, None, rows.features]])
 
     def _body(
-        self, scope: Scope, starts: list[tuple[str, int, Any]], ends: list[tuple[str, int, Any]]
+        self, scope: Scope, starts: Sequence[tuple[str, int, object]], ends: Sequence[tuple[str, int, object]]
     ) -> onnx.GraphProto:
         infos = [[helper.make_tensor_value_info(*one) for one in some] for some in (starts, ends)]
         return helper.make_graph(scope.nodes, self._fresh("body"), infos[0], infos[1], initializer=scope.constants)
 
     def model(self) -> onnx.ModelProto:
         """A model of `x` `[n, b, 3]`, `flag` and `count`, with one to three outputs."""
-        scope = Scope([Rows("x", _FEATURES)], 2, False)
+        scope = Scope([TensorRows("x", _FEATURES)], 2, False)
         outputs = []
         for _ in range(self.random.randint(1, 3)):
             rows = self._grown(scope, self.random.choice(scope.rows))
@@ -263,7 +265,7 @@ class Branching:
         return inferred
 
 
-Step = Callable[[Branching, Scope, Rows], Rows]
+Step = Callable[[Branching, Scope, TensorRows], TensorRows]
 PLAIN_STEPS: tuple[Step, ...] = (
     Branching.recurrence,
     Branching.convolution,

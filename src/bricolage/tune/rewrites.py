@@ -52,8 +52,7 @@ _HOPEFUL = 5
 _MORE_ROUNDS = 24
 """Of the races that decide."""
 _PROCESSES = 2
-"""Of each variant in the races that decide, where the effort races in several: one process runs the same file up to a few
-percent faster than another."""
+"""Of each variant in the races that decide, where the effort races in several: processes differ by a few percent."""
 _WORTH = 1.005
 """A variation is kept if it is faster by more than this in the race that decides."""
 

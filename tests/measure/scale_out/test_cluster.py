@@ -374,7 +374,7 @@ def test_a_cluster_that_is_not_there_is_said() -> None:
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingLibrary, match="bricolage\\[ray\\]"):
+    with pytest.raises(MissingLibrary, match="pip install 'ray"):
         Cluster("local", host())
 
 

@@ -273,11 +273,14 @@ def test_dequantize_linear_in_blocks(kind: type, zeros: bool, body: str, tmp_pat
 
 def test_the_accuracy_level_of_a_model_allows_bytes(tmp_path: Path) -> None:
     """At level 4 every configuration multiplies bytes; at others only those that are asked to."""
-    x, answers = regions.noise(2, 96), []
-    for level in (0, 4):
-        region, weights = few_bits(tmp_path, 2, 96, 50, level=level)
-        answers += regions.answer(Native(), region, x)
-    (asked,) = regions.answer(Native(), region, x, config=KernelConfig("int8"))
+    x = regions.noise(2, 96)
+    usual, weights = few_bits(tmp_path, 2, 96, 50, level=0)
+    answers = list(regions.answer(Native(), usual, x))
+    (asked,) = regions.answer(Native(), usual, x, config=KernelConfig("int8"))
+    in_bytes, _ = few_bits(tmp_path, 2, 96, 50, level=4)
+    answers += regions.answer(Native(), in_bytes, x)
+    with pytest.raises(Refused, match="int8"):
+        regions.answer(Native(), in_bytes, x, config=KernelConfig("int8"))
     errors = [np.linalg.norm(found - x @ weights) / np.linalg.norm(x @ weights) for found in answers]
     assert errors[0] < 1e-6 < 1e-4 < errors[1] < 1e-2
     np.testing.assert_array_equal(answers[1], asked)

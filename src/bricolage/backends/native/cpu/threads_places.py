@@ -7,7 +7,7 @@ Nothing that is decided outlives the meeting at which it was, so that no state c
 PLACES = r"""
 /* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread that waits
    for it, and needs some 10 ms to notice: for the first calls, and again after every pause. Where there are as many processors as
-   threads, each helper has one of its own. A mask that somebody else changes is noticed after a while. Where processors cannot be
+   threads, each helper has one of its own. A mask that is changed from outside is noticed after a while. Where processors cannot be
    asked for, helpers are where the system puts them. Under the lock. */
 static void team_place(struct team *team, int64_t now) {
 #ifdef __linux__
