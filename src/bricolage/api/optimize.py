@@ -51,7 +51,7 @@ def optimize(
     calibrate: Data | None = None,
     evaluate: Data | None = None,
 ) -> Executable:
-    """The fastest verified way to run a model on this machine, as an executable with its plan, or to answer the most requests a second.
+    """The fastest verified way to run a model on this machine, or to answer the most requests a second, as an executable.
 
     Args:
         source: path of an ONNX file, of a `.pt2` file or of an artifact, an `onnx.ModelProto`, an `onnx_ir.Model`, a

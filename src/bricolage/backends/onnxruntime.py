@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -42,6 +42,9 @@ from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
@@ -179,7 +182,7 @@ def _declined() -> tuple[type[Exception], ...]:
     )
 
 
-def _own_session(path: Path, threads: int | None) -> Any:
+def _own_session(path: Path, threads: int | None) -> InferenceSession:
     """A session as a user makes one: of the file, with defaults. `threads` where the user asks for a number of them."""
     ort = library()
     options = ort.SessionOptions()
