@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import prepare
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
 from bricolage.rewrite.search.partition import WholeModel, partition
+from bricolage.rewrite.search.workspace import Workspace
 from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
 from tests.rewrite.search.models import STARTED, layers, pricing
@@ -70,3 +74,20 @@ def test_steps_are_carried_to_all_copies() -> None:
     assert whole.carry(part, found.best[0].steps) == 4
     assert [node.op_type for node in whole.workspace.model.graph].count("MatMul") == 6
     check_equal(layers(5), whole.workspace.model)
+
+
+def test_steps_in_bodies_of_control_flow_are_made_again() -> None:
+    """Canonicalising rules apply there, too: a search that went on from their steps did not find them."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> m (float[2,3] x, bool c) => (float[2,3] y) {
+        z = Relu(x)
+        y = If(c) < then_branch = a () => (float[2,3] r) { t = Relu(z) u = Relu(t) r = Relu(u) },
+                    else_branch = b () => (float[2,3] s) { v = Abs(z) w = Abs(v) s = Neg(w) } > }"""
+    model, rules = prepare(to_model(onnx.parser.parse_model(text)), {}).model, chosen(stable=True)
+    first = Workspace(model.clone(), rules, lazy=False)
+    first.canonicalise()
+    assert first.steps, "some apply"
+    again = Workspace(model.clone(), rules, lazy=False)
+    again.repeat(first.steps)
+    assert [node.op_type for node in again.model.graph.all_nodes()] == [
+        node.op_type for node in first.model.graph.all_nodes()
+    ]

@@ -21,7 +21,8 @@ from bricolage.rewrite.search.lazy import LazyBuilder
 
 
 class Workspace:
-    """The main graph of a model (bodies of control flow are left alone) and the steps made on it.
+    """A model and the steps made on it. Searches look at the main graph alone; canonicalising rules apply in bodies of control flow,
+    too, and so are steps found there again.
 
     With `lazy`, constants are expressions (see `LazyBuilder`). Equal models and equal steps give equal names.
     """
@@ -44,10 +45,11 @@ class Workspace:
         self._matcher = PatternMatcher(self.index.opset)
         self._values = {
             value.name: value
+            for graph in reversed(list(model.graphs()))  # a name of the main graph is the main graph's
             for value in (
-                *model.graph.inputs,
-                *model.graph.initializers.values(),
-                *(value for node in model.graph for value in node.outputs),
+                *graph.inputs,
+                *graph.initializers.values(),
+                *(value for node in graph for value in node.outputs),
             )
         }
 
