@@ -21,8 +21,8 @@ from bricolage.rewrite.search.lazy import LazyBuilder
 
 
 class Workspace:
-    """A model and the steps made on it. Searches look at the main graph alone; canonicalising rules apply in bodies of control flow,
-    too, and so are steps found there again.
+    """A model and the steps made on it. Searches look at the main graph alone; canonicalising rules apply in bodies of control
+    flow, too, and so are steps found there again.
 
     With `lazy`, constants are expressions (see `LazyBuilder`). Equal models and equal steps give equal names.
     """
