@@ -106,6 +106,9 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
     for inner in body.all_nodes():  # what was inferred of them rests on these sizes
         for result in inner.outputs:
             result.shape = None
+    for graph in body.subgraphs():
+        for value in graph.inputs:
+            value.shape = None if value.shape is None else ir.Shape([None] * len(value.shape))
     body.insert_before(body[0], added)
 
 

@@ -179,6 +179,12 @@ class ShapeOfOperand(Rule):
         Example("float[N,3] z", "s = Shape(z) y = Expand(c, s)", {"c": 1.0}, why="nothing computes"),
         Example("float[N,M] z", "t = Transpose(z) s = Shape(t) y = Expand(c, s)", {"c": 1.0}, why="no operand"),
         Example("float[N,3] z", "t = NonZero(z) s = Shape(t) y = Expand(c, s)", {"c": 1.0}, why="no operand"),
+        Example(
+            "float[2,3] z",
+            "l = SequenceConstruct(z) t = SequenceAt(l, i) s = Shape(t) y = Expand(c, s)",
+            {"c": 1.0, "i": 0},
+            why="no operand",
+        ),
     )
 
     def patterns(self) -> Sequence[Op]:
@@ -194,9 +200,10 @@ class ShapeOfOperand(Rule):
         if node is None:
             raise MatchFailure("nothing computes x")
         for value in node.inputs if wanted and "?" not in wanted else ():
-            own = describe(value).shape if value is not None and not is_known(value) else None
-            if value is None or own is None:
+            info = describe(value) if value is not None and not is_known(value) else None
+            if value is None or info is None or info.shape is None or info.dtype is None:  # None: a sequence, say
                 continue
+            own = info.shape
             for first in range(len(own) - len(wanted) + 1):
                 if own[first : first + len(wanted)] == wanted:
                     return value, (first, first + len(wanted))
