@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
+from tests.needed import needs
 
+needs("onnxruntime")
 run = CliRunner()
 TEXT = """<ir_version: 8, opset_import: ["" : 18]> voice (float[2,8] x, int64 sr) => (float[2,8] y) {
     rate = Constant<value: tensor = int64 {16000}>() c = Equal(sr, rate) t = Tanh(x)

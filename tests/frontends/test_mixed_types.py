@@ -7,15 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import checker
 from onnx.reference import ReferenceEvaluator
-from torch import nn
 
 from bricolage.frontends.mixed_types import common_type, unify_types
 from bricolage.frontends.torch_module import from_torch
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
 
 T = ir.DataType
 Layer = Callable[[], nn.Module]

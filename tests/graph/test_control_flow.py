@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -111,6 +111,7 @@ def folded(proto: onnx.ModelProto, **values: np.ndarray) -> Graph:
     return prepare(model, {})
 
 
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), value=st.integers(0, 3))
 def test_folded_models_answer_as_the_reference_does(seed: int, value: int) -> None:
     proto, s = Branches(seed).model(), np.int64(value)

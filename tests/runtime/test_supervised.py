@@ -15,7 +15,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from bricolage.backends import registry
-from bricolage.backends.interface import Available, Kernel, RegionModel, Resources
+from bricolage.backends.interface import Available, Kernel, Missing, RegionModel, Resources
 from bricolage.device.buffers import in_buffer
 from bricolage.errors import IndexBeyond, MissingBackend, Refused, RunFailed
 from bricolage.plan.step import Step
@@ -26,6 +26,16 @@ RNG = np.random.default_rng(0)
 QUICK = ("onnxruntime", "openvino", "torch", "reference")
 COMPILERS = ("native", "xla", "tvm", "iree")
 """Compiling takes them seconds: what stands in front of a call is the same for all."""
+
+
+@pytest.fixture(autouse=True)
+def installed(request: pytest.FixtureRequest) -> None:
+    """Backends that are missing here are left out."""
+    backend = request.node.callspec.params.get("backend") if hasattr(request.node, "callspec") else None
+    if backend is not None and backend != "reference":
+        status = registry.get(backend).status()
+        if isinstance(status, Missing):
+            pytest.skip(status.reason)
 
 
 def drawn(*shape: int) -> np.ndarray:

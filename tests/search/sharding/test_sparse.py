@@ -56,7 +56,7 @@ def test_known_counts() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is not None, reason="mtkahypar is installed")
 def test_without_mtkahypar_the_extra_is_named() -> None:
-    with pytest.raises(MissingLibrary, match=r"bricolage\[partition\]"):
+    with pytest.raises(MissingLibrary, match="pip install 'mtkahypar"):
         partition_layers([radix_layer(8, 2, 1)], 2)
 
 
