@@ -37,7 +37,7 @@ def test_a_table_a_page_and_a_file(source: Path, tmp_path: Path) -> None:
     code, told, noted = run(source, "--calibrate", tmp_path / "data.npz", "-o", out, "--html", page)
     assert code == 0 and f"wrote {out}" in noted and "3 of 3 products" in told and "MatMul" in told
     assert {"QuantizeLinear", "DequantizeLinear"} <= {node.op_type for node in onnx.load(str(out)).graph.node}
-    written = page.read_text()
+    written = page.read_text(encoding="utf-8")
     assert "Error by operator" in written and "MatMul" in written and "{{" not in written
     code, _, noted = run(out, "--calibrate", tmp_path / "data.npz", "-o", tmp_path / "twice.onnx")
     assert code == 2 and "already" in noted

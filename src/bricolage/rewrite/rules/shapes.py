@@ -179,12 +179,6 @@ class ShapeOfOperand(Rule):
         Example("float[N,3] z", "s = Shape(z) y = Expand(c, s)", {"c": 1.0}, why="nothing computes"),
         Example("float[N,M] z", "t = Transpose(z) s = Shape(t) y = Expand(c, s)", {"c": 1.0}, why="no operand"),
         Example("float[N,3] z", "t = NonZero(z) s = Shape(t) y = Expand(c, s)", {"c": 1.0}, why="no operand"),
-        Example(
-            "float[2,3] z",
-            "l = SequenceConstruct(z) t = SequenceAt(l, i) s = Shape(t) y = Expand(c, s)",
-            {"c": 1.0, "i": 0},
-            why="no operand",
-        ),
     )
 
     def patterns(self) -> Sequence[Op]:
