@@ -97,6 +97,11 @@ def test_what_is_made_of_random_bodies_is_valid(chance: Any, seed: int, n: int, 
     check(proto, n, b, seed, data)
 
 
+@pytest.mark.parametrize("seed", [806, 863], ids=["sizes of a Scan's body", "the shape of a sequence"])
+def test_bodies_that_were_wrong_once_are_valid(seed: int) -> None:
+    check(branching_model(seed), SIZES[seed % 3], SIZES[seed // 3 % 3], seed, None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, SLOW, 50))
 def test_what_is_made_of_many_random_bodies_is_valid(start: int) -> None:

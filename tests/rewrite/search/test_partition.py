@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx.parser
-import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,16 +74,6 @@ def test_steps_are_carried_to_all_copies() -> None:
     assert whole.carry(part, found.best[0].steps) == 4
     assert [node.op_type for node in whole.workspace.model.graph].count("MatMul") == 6
     check_equal(layers(5), whole.workspace.model)
-
-
-def test_a_sequence_is_not_asked_for_a_shape() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 18]> m (float[N,3] x, float c) => (float[N,3] y) {
-        i = Constant<value: tensor = int64 {0}>() l = SequenceConstruct(x) t = SequenceAt(l, i) s = Shape(t)
-        y = Expand(c, s) }"""
-    workspace = Workspace(to_model(onnx.parser.parse_model(text)), chosen(stable=True), lazy=False)
-    workspace.canonicalise()
-    asked = [node.inputs[0] for node in workspace.model.graph if node.op_type == "Shape"]
-    assert all(value is not None and isinstance(value.type, ir.TensorType) for value in asked)
 
 
 def test_steps_in_bodies_of_control_flow_are_made_again() -> None:
