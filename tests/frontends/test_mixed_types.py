@@ -53,7 +53,7 @@ class Chain(nn.Module):
         return JOINS[self.join](self.layers(x), x)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data(), images=st.booleans(), half=st.sampled_from((torch.bfloat16, torch.float16)))
 def test_what_autocast_makes_is_valid_and_right(data: st.DataObject, images: bool, half: torch.dtype) -> None:
     torch.manual_seed(0)
