@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,16 @@ def test_both_patterns_are_kept_and_one_decides(pool: Pool, tmp_path: Path, patt
     assert all(len(samples) >= 3 for round_ in several for samples in round_.values())
     if ran.other_pattern.rounds:  # others may have disturbed all of them
         assert set(ran.other_pattern.rounds[0]) <= {"slow", "fast"}
+
+
+def test_what_a_course_takes_is_not_taken_for_other_processes() -> None:
+    """All that a race's workers compute while a round is watched is told, or a quiet machine looks busy."""
+    sampler, loaded = Sampler(), LoadedProgram(lambda: sum(range(2000)), None)
+    begun = time.process_time()
+    told = [
+        sampler.time(loaded, 1, 0.0),
+        sampler.follow_course(loaded, 0.02),
+        sampler.time_after_pauses(loaded, 2, 1e-3, 64),
+    ]
+    spent = time.process_time() - begun
+    assert sum(float(str(answer["processor_s"])) for answer in told) == pytest.approx(spent, rel=0.2)

@@ -55,6 +55,7 @@ class CallPatterns:
             if answer.outcome != "lost":
                 job.fail(answer.outcome, answer.reason)
             return 0.0
+        log.tally.add_turn((), 0, float(str(answer.facts["processor_s"])))  # it is no other process that took it
         course = cast(list[tuple[float, float]], answer.facts["course"])
         self.settling_s[name] = settling_s(course)
         return self.settling_s[name]

@@ -117,8 +117,10 @@ class Sampler:
 
     def follow_course(self, loaded: LoadedProgram, seconds: float) -> dict[str, object]:
         """Calls for some seconds, four at least, and says how they went: `course`, milliseconds since the first began and
-        milliseconds that it took, for each call. What came before, another program's turn say, is in the first ones."""
+        milliseconds that it took, for each call. What came before, another program's turn say, is in the first ones. And the
+        processor time of it all, as of a turn."""
         course: list[tuple[float, float]] = []
+        spent = process_time() if self._spent is None else self._spent
         gc.disable()
         try:
             begun = perf_counter()
@@ -127,7 +129,8 @@ class Sampler:
                 course.append(((perf_counter() - begun) * 1e3, taken))
         finally:
             gc.enable()
-        return {"course": course}
+        self._spent = process_time()
+        return {"course": course, "processor_s": self._spent - spent}
 
     def time_after_pauses(
         self, loaded: LoadedProgram, calls: int, pause_s: float, cache_bytes: int

@@ -277,7 +277,7 @@ def commands(device: Device, _tell: Tell) -> Commands:
     worker = Worker(device)
     between = (
         *(worker.load, worker.compile, worker.outputs, worker.space, worker.trial, worker.drop, worker.clear),
-        *(worker.attempt, worker.evaluate, worker.run_artifact, worker.follow_course),
+        *(worker.attempt, worker.evaluate, worker.run_artifact),
         *(worker.compile_ahead, worker.import_reference, worker.step_times),
     )
 
@@ -288,7 +288,7 @@ def commands(device: Device, _tell: Tell) -> Commands:
 
         return run
 
-    timing = (worker.time, worker.time_after_pauses)
+    timing = (worker.time, worker.time_after_pauses, worker.follow_course)
     return {**{one.__name__: one for one in timing}, **{method.__name__: counted(method) for method in between}}
 
 
