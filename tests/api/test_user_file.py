@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bricolage.api.user_file import keep_file
+from bricolage.errors import ExternalDataOutside, MissingExternalData
 from bricolage.plan.step import USER_FILE
 
 
@@ -71,3 +73,37 @@ def test_what_is_no_file_is_not_kept(tmp_path: Path, folder: Path) -> None:
     assert keep_file(ir.from_proto(linear()), folder) == ""
     assert keep_file(tmp_path / "absent.onnx", folder) == ""
     assert not list(folder.iterdir())
+
+
+def test_weights_that_lead_outside_or_are_missing_are_told(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "deep" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(linear(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (path.parent / "weights.bin").rename(tmp_path / "weights.bin")
+    with pytest.raises(MissingExternalData, match=r"weights\.bin"):
+        keep_file(path, folder)
+    (path.parent / "weights.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(ExternalDataOutside):
+        keep_file(path, folder)
+    assert not list(folder.iterdir()), "nothing of it is kept"
+
+
+def test_a_path_that_links_to_a_folder_of_data(tmp_path: Path, folder: Path) -> None:
+    """As download caches keep models: links in one folder, files in another."""
+    blobs, links = tmp_path / "blobs", tmp_path / "links"
+    blobs.mkdir()
+    links.mkdir()
+    onnx.save(linear(), blobs / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    for name in ("model.onnx", "weights.bin"):
+        (links / name).symlink_to(blobs / name)
+    assert keep_file(links / "model.onnx", folder) == keep_file(blobs / "model.onnx", folder)
+
+
+def test_a_constant_input_is_a_default_in_the_file(folder: Path) -> None:
+    plain = keep_file(linear(), folder)
+    flag = numpy_helper.from_array(np.array(True), "c")
+    assert keep_file(linear(), folder, {"c": flag}) != plain
+    kept = onnx.load(folder / USER_FILE)
+    assert {one.name for one in kept.graph.initializer} == {"w", "c"}
+    (y,) = ort.InferenceSession(kept.SerializeToString()).run(None, {"x": np.ones((1, 64), np.float32)})
+    np.testing.assert_array_equal(y, np.full((1, 64), 65, np.float32))

@@ -77,7 +77,7 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         if one not in original.files
     ]
     if ran is not None:
-        table = [_beside_file(_with_other_pattern(c, ran), table, ran) for c in table]
+        table = [_compare_with_file(_with_other_pattern(c, ran), table, ran) for c in table]
     return sorted(table, key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
 
 
@@ -90,7 +90,7 @@ def _with_other_pattern(contestant: Contestant, ran: Race) -> Contestant:
     return replace(contestant, other_pattern_ms=latency.median_ms, other_pattern_ci_ms=interval)
 
 
-def _beside_file(contestant: Contestant, table: Sequence[Contestant], ran: Race) -> Contestant:
+def _compare_with_file(contestant: Contestant, table: Sequence[Contestant], ran: Race) -> Contestant:
     """Says where a tool runs the graph that we prepared more slowly than the user's file, or does not take the graph at all."""
     own = contestant.implementation
     if own is None or contestant.as_it_comes or not contestant.other_tool:

@@ -21,12 +21,18 @@ def check(proto: onnx.ModelProto) -> None:
     Raises:
         BadExternalData: an offset or a length is no number, or negative; or there is no location.
     """
+    for tensor in external_tensors(proto):
+        _check_entries(tensor)
+
+
+def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Those whose bytes lie in other files: weights and attributes of the main graph, of functions and of bodies."""
     for graph in graphs_of(proto):
+        attributes = [attribute for node in graph.node for attribute in node.attribute]
         tensors = [*graph.initializer] if isinstance(graph, onnx.GraphProto) else []
-        tensors += [attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t")]
-        for tensor in tensors:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                _check_entries(tensor)
+        tensors += [attribute.t for attribute in attributes if attribute.HasField("t")]
+        tensors += [tensor for attribute in attributes for tensor in attribute.tensors]
+        yield from (tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def _check_entries(tensor: onnx.TensorProto) -> None:
@@ -66,15 +72,30 @@ def _attributes(model: ir.Model) -> Iterator[tuple[ir.Node, str, ir.ExternalTens
                     yield node, attribute.name, attribute.value
 
 
+def locate(tensor: str, location: str, folders: tuple[Path, ...]) -> tuple[Path, Path]:
+    """The file that a tensor's location names, and the same without links.
+
+    Args:
+        tensor: its name.
+        location: as the model says it.
+        folders: as of `adopt`; empty where any place will do.
+
+    Raises:
+        ExternalDataOutside: it leads out of them.
+    """
+    if folders and (os.path.isabs(location) or not location):
+        raise ExternalDataOutside(tensor=tensor, path=location)
+    file = Path(folders[0] if folders else "", location)
+    real = file.resolve()
+    if folders and not any(real.is_relative_to(folder.resolve()) for folder in folders):
+        raise ExternalDataOutside(tensor=tensor, path=location)
+    return file, real
+
+
 def _checked(tensor: ir.ExternalTensor, folders: tuple[Path, ...]) -> ir.TensorProtocol:
     name, location = tensor.name or "", os.fspath(tensor.location)
     bases = folders or ((Path(tensor.base_dir),) if os.fspath(tensor.base_dir) else ())
-    if bases and (os.path.isabs(location) or not location):
-        raise ExternalDataOutside(tensor=name, path=location)
-    file = Path(bases[0] if bases else "", location)
-    real = file.resolve()
-    if bases and not any(real.is_relative_to(base.resolve()) for base in bases):
-        raise ExternalDataOutside(tensor=name, path=location)
+    file, real = locate(name, location, bases)
     begin, length = tensor.offset or 0, tensor.nbytes
     declared = length if tensor.length is None else tensor.length
     if not real.is_file() or begin < 0 or declared < length or real.stat().st_size < begin + length:

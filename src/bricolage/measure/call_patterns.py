@@ -17,8 +17,8 @@ from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import ask_for_times
 from bricolage.options import Pattern
+from bricolage.plan.patterns import PAUSE_S
 
-PAUSE_S = 0.02
 _COURSE_S = 0.3
 _LONG_MS = 300.0
 """From this long a call on, the second call is steady: no course is followed."""

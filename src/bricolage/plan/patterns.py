@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from bricolage.plan.field_types import Ratio
 
+PAUSE_S = 0.02
+"""Before each call of the pattern "sparse"."""
+
 
 @dataclass(frozen=True)
 class PatternLoss:

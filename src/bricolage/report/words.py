@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from bricolage.plan.disturbance import QUIET
+from bricolage.plan.patterns import PAUSE_S
 from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"
@@ -274,7 +275,7 @@ def other_pattern(bucket: Bucket) -> str:
     if loss is None or winner is None or winner.other_pattern_ms is None or bucket.pattern is None:
         return ""
     other = "sparse" if bucket.pattern == "steady" else "steady"
-    when = "called after pauses of 20 ms" if other == "sparse" else "called again and again"
+    when = f"called after pauses of {tick(PAUSE_S * 1e3)}" if other == "sparse" else "called again and again"
     took = f"{when}, {winner.name} takes {milliseconds(winner.other_pattern_ms)}"
     best = next((c for c in bucket.contestants if c.name == loss.other), None)
     if best is None or best.name == winner.name:
