@@ -130,6 +130,13 @@ class Fusing(Everything):
         return KernelConfig("f32-unoptimised")
 
 
+class Spinning(Everything):
+    """Has threads that may spin while they wait, or not."""
+
+    name = "spinning"
+    teams = ("one-thread", "waiting")
+
+
 class Dense(Everything):
     """A kernel library that knows one pattern: a product, and what is added to it."""
 
@@ -157,6 +164,7 @@ REFERENCES = {
         Narrow,
         Fusing,
         Dense,
+        Spinning,
     )
 }
 """For the registry."""

@@ -137,7 +137,8 @@ def open_source(
     store, written = Store(directory), externalised(model)
     store.share([model, written, *(bucket.graph.model for bucket in prepared)])
     write_model(written, directory / artifact.MODEL)
-    digest, file = _digest(directory), keep_file(source, directory, fixed_tensors(model, constants))
+    digest, latency = _digest(directory), options.objective == "latency"  # a server's own queue races no file
+    file = keep_file(source, directory, fixed_tensors(model, constants)) if latency else ""
     return Source(name, model, digest, tuple(prepared), store, given, origin, data, file, batch, constants)
 
 

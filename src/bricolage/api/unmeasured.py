@@ -6,6 +6,7 @@ Neither the time nor the accuracy of such a plan is known: the caller compares b
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 from bricolage import scratch
 from bricolage.api.deciding import make_plan
@@ -20,8 +21,9 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.work import workload
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
-from bricolage.plan.plan import Bucket, Contestant, PlannedRegion, Quality
+from bricolage.plan.plan import Bucket, Contestant, PlannedRegion
 from bricolage.plan.ranges import ranges
+from bricolage.plan.unraced import unraced_bucket
 from bricolage.runtime.executable import Executable
 from bricolage.work.cost import Estimate
 from bricolage.work.implementation import Assignment, Placement
@@ -102,32 +104,21 @@ def unmeasured_bucket(
     first = placement[0].implementation
     name = str(first) if len(placement) == 1 else f"{len(placement)} regions by preference"
     whole = first if len(placement) == 1 else None
-    return Bucket(
+    contestant = Contestant(
+        name,
+        "plan" if whole is None else "baseline",
+        None,
+        None,
+        None,
+        True,
+        regions=len(regions),
+        implementation=whole,
+    )
+    return replace(
+        unraced_bucket(file, len(graph), name, regions, options.bound),
         sizes=dict(bucket.sizes),
-        graph=file,
-        operators=len(graph),
-        chosen=name,
-        regions=tuple(regions),
-        contestants=(
-            Contestant(
-                name,
-                "plan" if whole is None else "baseline",
-                None,
-                None,
-                None,
-                True,
-                regions=len(regions),
-                implementation=whole,
-            ),
-        ),
-        best_baseline=name,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
+        contestants=(contestant,),
         predicted_ms=ms,
-        original_error=0.0,
-        bound=options.bound,
-        quality=Quality(None, None, 0.0),
         decided_by="learnt costs",
         overridden=dict(bucket.overridden),
         inputs_from="none were needed",

@@ -60,7 +60,7 @@ def _with_defaults(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorPr
 
 
 def _keep(content: bytes | Path, sources: Mapping[str, Path], target: Path) -> str:
-    """Writes `content`, or copies the file that it is, and with it the `sources` of its weights, by their new names. Hash of it all.
+    """Writes `content`, or copies the file that it is, with the `sources` of its weights, by their new names. Hash of it all.
 
     Raises:
         CacheNotWritable: the disk is full.

@@ -32,8 +32,9 @@ from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.options import Pattern
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.patterns import PatternLoss
-from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Quality, other_tool
+from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
 from bricolage.plan.schedules import PlannedSchedule
+from bricolage.plan.unraced import unraced_bucket
 from bricolage.work.implementation import Implementation, Placement
 
 _OUT_OF_REACH = 1.5
@@ -306,21 +307,10 @@ def _call_of(state: DecisionState, name: str, spec: CandidateSpec) -> PlannedCal
         placement = challenger.placement
     session = state.session
     assert session.plan_of is not None
-    bucket = Bucket(
-        sizes={},
-        graph=session.store.graph(profile.graph),
-        operators=len(profile.graph),
-        chosen=name,
-        regions=planned_regions(profile, placement, None, ()),
-        contestants=(),
-        best_baseline=name,
-        speedup_vs_baseline=1.0,
-        speedup_ci=(1.0, 1.0),
-        significant=False,
-        predicted_ms=None,
-        original_error=0.0,
-        bound=state.oracle.bound,
-        quality=Quality(None, None, 0.0),
+    regions = planned_regions(profile, placement, None, ())
+    file = session.store.graph(profile.graph)
+    bucket = replace(
+        unraced_bucket(file, len(profile.graph), name, regions, state.oracle.bound),
         variant=profile.variant.name,
         schedule=challenger.schedule if challenger is not None else None,
     )
