@@ -13,6 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bricolage
+from bricolage.backends.region_model import FileModel
+from bricolage.errors import FileUnlikeModel
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan, whole_region
@@ -128,3 +130,10 @@ def _negated() -> onnx.GraphProto:
     a = helper.make_tensor_value_info("a", TensorProto.FLOAT, [4])
     b = helper.make_tensor_value_info("b", TensorProto.FLOAT, [4])
     return helper.make_graph([helper.make_node("Neg", ["a"], ["b"])], "body", [a], [b])
+
+
+def test_a_file_that_is_unlike_the_model_is_refused_by_what_differs(path: Path) -> None:
+    with pytest.raises(FileUnlikeModel, match="no input 'z'"):
+        _ = FileModel(path, ("z",), ("y", "x")).inputs
+    with pytest.raises(FileUnlikeModel, match="2 outputs, and 1 are expected"):
+        _ = FileModel(path, ("x",), ("y",)).results

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.errors import Refused
+from bricolage.errors import FileUnlikeModel, Refused
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.options import available_cores
 from bricolage.work.config_space import ConfigSpace
@@ -60,11 +60,11 @@ class FileModel(RegionModel):
         """Names, types and sizes of the inputs that are given.
 
         Raises:
-            Refused: the file has other ones.
+            FileUnlikeModel: the file has other ones.
         """
         own = {value.name: value for value in self.model.graph.inputs}
         if missing := [name for name in self.given if name not in own]:
-            raise Refused(backend="the file as it comes", reason=f"it has no input '{missing[0]}'")
+            raise FileUnlikeModel(reason=f"it has no input '{missing[0]}'")
         return tuple(describe(own[name]) for name in self.given)
 
     @property
@@ -72,11 +72,11 @@ class FileModel(RegionModel):
         """The outputs under the names that the program has for them, of shapes that only a run tells: a file may state others.
 
         Raises:
-            Refused: there are more or fewer.
+            FileUnlikeModel: there are more or fewer.
         """
         if len(self.outputs) != len(self.called):
             reason = f"it has {len(self.outputs)} outputs, and {len(self.called)} are expected"
-            raise Refused(backend="the file as it comes", reason=reason)
+            raise FileUnlikeModel(reason=reason)
         return tuple(replace(info, name=name, shape=None) for info, name in zip(self.outputs, self.called, strict=True))
 
 

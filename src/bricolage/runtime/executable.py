@@ -349,9 +349,8 @@ class Executable:
     def _run(self, arrays: dict[str, ModelValue], spans: list[RunSpan] | None = None) -> dict[str, ModelValue]:
         checked = len(arrays)  # before defaults are added
         prepared = self._programs.select(arrays)
-        if checked == len(
-            self.plan.inputs
-        ):  # else defaults are overridden, and which program runs follows from them, too
+        # Where defaults are overridden, which program runs follows from them, too.
+        if checked == len(self.plan.inputs):
             self._ready.add(arrays, prepared)
         return prepared.run(arrays, spans)
 
