@@ -36,7 +36,7 @@ class Refused(BricolageError):
 
 
 class FileUnlikeModel(Refused):
-    """A user's file has not the interface of the model that was read of it, so that its tool cannot be called in the model's place."""
+    """A user's file has not the interface of the model read of it: its tool cannot be called in the model's place."""
 
     what = "the file as it comes cannot be called as the model that was read of it: {reason}"
     hint = "The model is run as prepared here; this tool has no row for the file"
