@@ -23,6 +23,15 @@ def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(given) if isinstance(given, Sequence) else (given,)
 
 
+def is_number(word: str) -> bool:
+    """Whether a word of a command line or of a user's table is written as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:
     """`["batch=1,8", "sequence=128"]` → sizes per symbolic dimension.
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bricolage.cli.arguments import decision_options, exit_code, filled, reference, with_shapes_of
+from bricolage.cli.arguments import decision_options, exit_code, fill_required_gain, reference, with_shapes_of
 from bricolage.errors import NO_GAIN, OK, BadOption, UnknownPrecision
 from bricolage.options import Options
 
@@ -132,7 +132,7 @@ def test_an_artifact_brings_its_shapes_unless_others_are_given(several: Path) ->
     ],
 )
 def test_a_gain_that_is_required_may_have_no_number(words: list[str], expected: list[str]) -> None:
-    assert filled(words) == expected
+    assert fill_required_gain(words) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import gc
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import numpy as np
@@ -20,7 +20,6 @@ from benchmarks.call_overhead import CallSignature, signatures, whole_on
 from bricolage.backends import registry
 from bricolage.backends.interface import Missing
 from bricolage.errors import BricolageError, WrongShape, WrongType
-from bricolage.runtime import signature
 from bricolage.runtime.executable import Executable
 
 SIGNATURES = {one.name: one for one in signatures()}
@@ -252,20 +251,6 @@ def test_open_outputs_of_one_call_after_another_have_sizes_of_their_own(backend:
 
 
 # --- checks are made once for each signature ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """One entry for each time that arguments are checked."""
-    made: list[object] = []
-    real = signature.collect
-
-    def counted(*given: object) -> object:
-        made.append(given)
-        return real(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(signature, "collect", counted)
-    yield made
 
 
 @pytest.mark.parametrize("kind", list(SIGNATURES))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
-from bricolage.runtime import signature
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.runtime.made_plans import expected, graph_of_size, made_bucket, made_plan, whole
@@ -23,30 +22,16 @@ def fast(tmp_path: Path) -> Executable:
     return Executable(made_plan(tmp_path, bucket), tmp_path)
 
 
-@pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """How often arguments were checked."""
-    told: list[object] = []
-    real = signature.collect
-
-    def counted(*given: object) -> object:
-        told.append(given)
-        return real(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(signature, "collect", counted)
-    return told
-
-
 def sample(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, 4)).astype(np.float32)
 
 
-def test_arguments_are_checked_once_for_each_type_and_shape(fast: Executable, checked: list[object]) -> None:
+def test_arguments_are_checked_once_for_each_type_and_shape(fast: Executable, checks: list[object]) -> None:
     for n, seed in ((2, 0), (2, 1), (5, 2), (2, 3), (5, 4)):
         x = sample(n, seed)
         for answer in (fast(x), fast({"x": x}), fast(x=x), fast.run({"x": x})["y"]):
             np.testing.assert_allclose(answer, expected(x), rtol=1e-5, atol=1e-6)
-    assert len(checked) == 2
+    assert len(checks) == 2
 
 
 def test_answers_belong_to_the_caller(fast: Executable) -> None:

@@ -17,7 +17,7 @@ import typer
 
 from bricolage.cli import values
 from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
-from bricolage.option_words import parse_seconds
+from bricolage.option_words import is_number, parse_seconds
 from bricolage.options import Options
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ RequireGain = Annotated[
         help="Exit with 3 where the gain over the best single configuration is less; without a number: where none is significant.",
     ),
 ]
-"""Its value may be left out: `filled` puts it in."""
+"""Its value may be left out: `fill_required_gain` puts it in."""
 
 Trial = Annotated[
     str, typer.Option("--trial", metavar="TIME", help="Time limit to compile a program and to run it: 60s, 5m.")
@@ -101,21 +101,13 @@ def memory_bytes(word: str) -> int:
     return int(value)
 
 
-def filled(words: Sequence[str]) -> list[str]:
+def fill_required_gain(words: Sequence[str]) -> list[str]:
     """A command line in which each `--require-gain` has a number: 0 where the word behind it is none. (Typer's options have a value
     or none.)"""
     found: list[str] = []
     for word, behind in zip_longest(words, words[1:], fillvalue=""):
-        found.append(f"{word}=0" if word == "--require-gain" and not _is_number(behind) else word)
+        found.append(f"{word}=0" if word == "--require-gain" and not is_number(behind) else word)
     return found
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def exit_code(require_gain: float | None, note: str, *, gains: bool) -> int:

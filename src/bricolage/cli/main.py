@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from bricolage._version import __version__
 from bricolage.cache import VARIABLE
 from bricolage.cli import cluster, cluster_serve, costs, train
-from bricolage.cli.arguments import filled
+from bricolage.cli.arguments import fill_required_gain
 from bricolage.cli.backends import backends
 from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
@@ -34,7 +34,7 @@ class _Commands(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """The words that are left for the command."""
-        return super().parse_args(ctx, filled(args))
+        return super().parse_args(ctx, fill_required_gain(args))
 
 
 app = typer.Typer(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.errors import BadTrainingLog, MissingFile
+from bricolage.option_words import is_number
 from bricolage.perf.scaling import Run
 
 _LEAST_POINTS = 5
@@ -120,7 +121,7 @@ def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
         raise BadTrainingLog(path=path, reason=f"it cannot be read ({error})") from error
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").split()
-        if not words or (number == 1 and not _is_number(words[0])):
+        if not words or (number == 1 and not is_number(words[0])):
             continue
         try:
             values = [float(one) for one in words]
@@ -129,11 +130,3 @@ def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
         if not all(map(math.isfinite, values)):
             raise BadTrainingLog(path=path, reason=f"line {number} has something else than numbers")
         yield number, values
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
