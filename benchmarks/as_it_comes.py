@@ -4,7 +4,7 @@
     python -m benchmarks.as_it_comes --list                                          # which these are, and their wheels
     python -m benchmarks.as_it_comes --only silero,ocr --rounds 5
     python -m benchmarks.as_it_comes --workload six,collage --load 1-nice0
-    python -m benchmarks.as_it_comes model.onnx=inputs.npz
+    python -m benchmarks.as_it_comes model.onnx=inputs.npz --singles native,onnxruntime,openvino
 
 `bricolage optimize` decides on each file in quiet, in a process of its own, and its artifact is loaded from the disk. Then the
 artifact and the untouched file in every tool that reads it take turns, each turn a fresh process (`benchmarks.alone`) with the
@@ -12,6 +12,9 @@ tool's own threads and defaults: call after call (`steady`), and after pauses (`
 the median over the rounds, with a 95 % interval of a paired bootstrap; above 1 ours is faster. `load`: what else ran meanwhile
 (`benchmarks.load`). Every answer is compared with float64 in the same run; who is wrong is not counted among the tools, and a row
 in which ours is wrong fails.
+
+With `--singles` bricolage also decides with each of these backends alone, and those artifacts take turns with the others. `behind`
+is the time of what ships over the time of the best contestant, so that 1.00 is the right choice.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ OURS = "bricolage"
 _CHILD_S = 600.0
 _FIGURES = ("steady", "sparse")
 _LEAST = 0.98
+_NEAR = 1.03
+"""How far the choice may be behind the best contestant."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,12 @@ class Row:
     """Of ours, against float64."""
     right: bool = False
     tools_ms: Mapping[str, float] = field(default_factory=dict)
+    singles_ms: Mapping[str, float] = field(default_factory=dict)
+    """Of artifacts that were decided with one backend alone."""
+    behind: float = math.nan
+    """Our time over that of the best contestant, the singles among them."""
     told: Mapping[str, str] = field(default_factory=dict)
-    """Of tools without a time, why."""
+    """Of contestants without a time, why."""
     failed: str = ""
 
     @property
@@ -111,9 +120,17 @@ def models(asked: argparse.Namespace) -> Iterator[Model]:
                     print(f"{network.name}: skipped, {reason}", flush=True)
 
 
-def decide(model: Model, folder: Path, words: Sequence[str]) -> tuple[Path, float, str]:
+@dataclass(frozen=True)
+class Contestant:
+    """Who calls which file: `tool` is a word of `benchmarks.alone`."""
+
+    tool: str
+    path: Path
+
+
+def decide(model: Model, folder: Path, words: Sequence[str], name: str = OURS) -> tuple[Path, float, str]:
     """The artifact of a model, seconds that deciding took, and why there is none."""
-    made, given = folder / f"{model.name}{artifact.SUFFIX}", folder / "inputs.npz"
+    made, given = folder / f"{name}{artifact.SUFFIX}", folder / "inputs.npz"
     np.savez(given, **model.inputs)  # type: ignore[arg-type]
     command = [sys.executable, "-m", "bricolage.cli.main", "optimize", str(model.path), "-o", str(made)]
     begun = time.monotonic()
@@ -127,10 +144,11 @@ def decide(model: Model, folder: Path, words: Sequence[str]) -> tuple[Path, floa
     return made, seconds, lines[-1]
 
 
-def alone(tool: str, path: Path, folder: Path, seconds: float, pauses: int) -> dict[str, float] | str:
-    """Times of a contestant in a fresh process, or why it has none."""
-    command = [sys.executable, "-m", "benchmarks.alone", tool, str(path), str(folder / "inputs.npz")]
-    command += ["--seconds", str(seconds), "--pauses", str(pauses), "--outputs", str(folder / f"{tool}.npz")]
+def alone(contestant: Contestant, outputs: Path, seconds: float, pauses: int) -> dict[str, float] | str:
+    """Times of a contestant in a fresh process, which writes its answer to `outputs`, or why it has none."""
+    inputs = outputs.with_name("inputs.npz")
+    command = [sys.executable, "-m", "benchmarks.alone", contestant.tool, str(contestant.path), str(inputs)]
+    command += ["--seconds", str(seconds), "--pauses", str(pauses), "--outputs", str(outputs)]
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_CHILD_S, check=False, encoding="utf-8", errors="replace"
@@ -153,24 +171,35 @@ def measure(model: Model, asked: argparse.Namespace, folder: Path) -> list[Row]:
         ]
     shipped = artifact.load(made)[0].buckets[0].chosen
     right = truth(model.path, dict(model.inputs), Options())
+    contestants = {OURS: Contestant(OURS, made), **{tool: Contestant(tool, model.path) for tool in TOOLS}}
+    refusals: dict[str, str] = {}
+    for backend in asked.singles:
+        path, _, reason = decide(model, folder, [*asked.options, "--backend", backend], backend)
+        contestants[_single(backend)] = Contestant(OURS, path)
+        if reason:
+            refusals[_single(backend)] = reason
     rows: list[Row] = []
     for load in asked.load:
         times: dict[str, list[dict[str, float]]] = {}
-        told: dict[str, str] = {}
+        told = dict(refusals)
         with busy(load) if load != "quiet" else nullcontext():
-            contestants = {OURS: made, **dict.fromkeys(TOOLS, model.path)}
             for turn in range(asked.rounds):
                 names = [name for name in contestants if name not in told]
                 for name in names if turn % 2 == 0 else reversed(names):
-                    result = alone(name, contestants[name], folder, asked.seconds, asked.pauses)
+                    result = alone(contestants[name], folder / f"{name}.npz", asked.seconds, asked.pauses)
                     if isinstance(result, str):
                         told[name] = result
                     else:
                         times.setdefault(name, []).append(result)
         errors = {name: judge(right, folder / f"{name}.npz") for name in times if name not in told}
         started = [Row(model.name, load, figure, shipped, decided_s=seconds) for figure in _FIGURES]
-        rows += [_row(row, times, told, errors) for row in started]
+        rows += [judge_row(row, times, told, errors) for row in started]
     return rows
+
+
+def _single(backend: str) -> str:
+    """The name of the contestant that was decided with a backend alone."""
+    return f"{backend} alone"
 
 
 def judge(right: Truth, outputs: Path) -> tuple[float, bool]:
@@ -182,21 +211,28 @@ def judge(right: Truth, outputs: Path) -> tuple[float, bool]:
     return right.judge(dict(zip(right.outputs, answer, strict=True)))
 
 
-def _row(
+def judge_row(
     row: Row,
     times: Mapping[str, Sequence[Mapping[str, float]]],
     told: Mapping[str, str],
     errors: Mapping[str, tuple[float, bool]],
 ) -> Row:
+    """A row with its figures: `times` of the turns, why contestants have none, and how far each is off and whether it is right."""
     key = "steady_ms" if row.pattern == "steady" else "paused_ms"
     samples = {name: [[turn[key]] for turn in times[name]] for name in errors if all(turn[key] for turn in times[name])}
     told = {**told, **{name: f"wrong: {error:.1e}" for name, (error, is_right) in errors.items() if not is_right}}
     medians = {name: float(np.median(turns)) for name, turns in samples.items()}
-    others = {name: ms for name, ms in medians.items() if name != OURS and errors[name][1]}
+    others = {name: ms for name, ms in medians.items() if name in TOOLS and errors[name][1]}
+    singles = {name: ms for name, ms in medians.items() if name not in (OURS, *TOOLS) and errors[name][1]}
+    row = dataclasses.replace(row, told=told, tools_ms=others, singles_ms=singles)
     if OURS not in medians:
-        return dataclasses.replace(row, failed=told.get(OURS, "no time"), told=told, tools_ms=others)
+        return dataclasses.replace(row, failed=told.get(OURS, "no time"))
     error, is_right = errors[OURS]
-    row = dataclasses.replace(row, ours_ms=medians[OURS], error=error, right=is_right, told=told, tools_ms=others)
+    row = dataclasses.replace(row, ours_ms=medians[OURS], error=error, right=is_right)
+    if singles:
+        contestants = [OURS, *others, *singles]
+        best = min(contestants, key=medians.__getitem__)
+        row = dataclasses.replace(row, behind=paired_ratio(samples[OURS], samples[best]).value)
     if not others:
         return dataclasses.replace(row, ratio=math.inf, interval=(math.inf, math.inf))
     best = min(others, key=others.__getitem__)
@@ -213,7 +249,9 @@ def line(row: Row) -> str:
     ratio = f"{row.ratio:.2f} [{row.interval[0]:.2f}, {row.interval[1]:.2f}]"
     mark = "" if row.holds else " **below**" if row.right else " **WRONG**"
     tool = f"{row.best_tool}, {row.best_ms:.3g}"
-    return f"| {row.model} | {row.load} | {row.pattern} | {tool} | {row.ours_ms:.3g} ({row.shipped}) | {ratio}{mark} |"
+    singles = ", ".join(f"{name} {ms:.3g}" for name, ms in row.singles_ms.items())
+    behind = f" {row.behind:.2f} ({singles}) |" if row.singles_ms else ""
+    return f"| {row.model} | {row.load} | {row.pattern} | {tool} | {row.ours_ms:.3g} ({row.shipped}) | {ratio}{mark} |{behind}"
 
 
 def figures(rows: Sequence[Row]) -> list[str]:
@@ -231,6 +269,11 @@ def figures(rows: Sequence[Row]) -> list[str]:
                 f"{load}, {pattern}: {len(own)} models, geometric mean {mean:.2f}, least {min(ratios):.2f}, "
                 f"{len(below)} ({share}) below {_LEAST}{words}"
             )
+        raced = [row for row in own if math.isfinite(row.behind)]
+        if raced:
+            far = [row.model for row in raced if row.behind > _NEAR]
+            words = f": {', '.join(far)}" if far else ""
+            found.append(f"{load}, {pattern}: {len(far)} of {len(raced)} behind the best contestant by over 3 %{words}")
     return found
 
 
@@ -244,6 +287,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.7, help="of steady calls in each turn")
     parser.add_argument("--pauses", type=int, default=15, help="calls after a pause in each turn")
+    parser.add_argument("--singles", default="", help="backends that also decide alone, parted by commas")
     parser.add_argument("--options", default="", help="further words for `bricolage optimize`")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true", help="the trained networks and their wheels, and nothing else")
@@ -252,8 +296,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print(table(FILES))
         return 0
     asked.load, asked.options = asked.load or ["quiet"], asked.options.split()
+    asked.singles = list(filter(None, asked.singles.split(",")))
     rows: list[Row] = []
-    print(f"{host()}\n\n| model | load | pattern | best tool, ms | bricolage, ms | ratio |\n|---|---|---|---|---|---|")
+    heads = ["model", "load", "pattern", "best tool, ms", "bricolage, ms", "ratio", *["behind"] * bool(asked.singles)]
+    print(f"{host()}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for model in models(asked):
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -71,3 +71,16 @@ def test_the_list_names_wheel_and_file(capsys: pytest.CaptureFixture[str]) -> No
         "| svtr | azcrawlerpy-recaptcha-text | 1.0.1 | MIT | azcrawlerpy_recaptcha_text/svtrv2.onnx | float32 |"
         in lines
     )
+
+
+def test_what_ships_is_held_against_the_best_contestant() -> None:
+    """Decided with one backend alone, the same model may be faster than what was chosen among all."""
+    times = {"bricolage": 10.0, "onnxruntime": 12.0, "openvino": 9.0, "native alone": 8.0, "onnxruntime alone": 5.0}
+    turns = {name: [{"steady_ms": ms, "paused_ms": 0.0}] * 3 for name, ms in times.items()}
+    errors = {name: (1e-7, name not in ("openvino", "onnxruntime alone")) for name in times}
+    row = as_it_comes.judge_row(as_it_comes.Row("model", "quiet", "steady"), turns, {}, errors)
+    assert row.best_tool == "onnxruntime" and row.ratio == pytest.approx(1.2), "who is wrong is no contestant"
+    assert row.behind == pytest.approx(1.25) and row.singles_ms == {"native alone": 8.0}
+    assert row.told.keys() == {"openvino", "onnxruntime alone"}
+    assert "1 of 1 behind the best contestant by over 3 %: model" in as_it_comes.figures([row])[-1]
+    assert "native alone 8" in as_it_comes.line(row)

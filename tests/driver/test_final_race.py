@@ -563,3 +563,24 @@ def test_how_what_ships_stands_in_the_other_pattern(begin: Begin, monkeypatch: p
     decided(monkeypatch, state, ran)
     result = race_result(state)
     assert result is not None and result.pattern is None and result.other_pattern is None
+
+
+@pytest.mark.parametrize(
+    ("second", "sparse", "ships"),
+    [
+        pytest.param(10.1, 20.0, "second f32", id="equal within 2 %, surely faster after pauses"),
+        pytest.param(10.1, 29.9, "first f32", id="equal in both"),
+        pytest.param(10.4, 20.0, "first f32", id="slower by more than 2 %"),
+        pytest.param([9.0, 11.3] * 6, 20.0, "second f32", id="equal within the noise"),
+        pytest.param([9.0, 11.3] * 6, [15.0, 50.0] * 6, "first f32", id="after pauses it is open"),
+    ],
+)
+def test_the_other_pattern_breaks_ties(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, second: float | list[float], sparse: float | list[float], ships: str
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(10.1)})
+    ran = made_up_race({"first f32": 10.0, "second f32": second})
+    others = made_up_race({"first f32": 30.0, "second f32": sparse}).rounds
+    decided(monkeypatch, state, replace(ran, others=others))
+    result = race_result(state)
+    assert result is not None and result.chosen == result.best_baseline == ships

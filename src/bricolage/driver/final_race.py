@@ -75,10 +75,11 @@ class FinalRace(Stage[DecisionState]):
     """Races the challengers against all baselines within reach.
 
     Rule: the fastest baseline is the incumbent: that of the lowest median, unless another is surely faster in the rounds that both
-    had. The fastest challenger replaces it only if it wins by more than the
-    interval and by more than 2 %. A challenger that did not race never ships. Tuned kernels for the whole original are a challenger
-    like any. The best other tool races in any case, however slow it is, and so does the user's file as it comes in each tool that
-    reads it: what ships is compared with them, too. Each is called as a user calls it, in a process of its own.
+    had, or as fast within 2 % and surely faster in the pattern of calls that does not decide. The fastest challenger replaces it
+    only if it wins by more than the interval and by more than 2 %. A challenger that did not race never ships. Tuned kernels for
+    the whole original are a challenger like any. The best other tool races in any case, however slow it is, and so does the user's
+    file as it comes in each tool that reads it: what ships is compared with them, too. Each is called as a user calls it, in a
+    process of its own.
 
     If load leaves the race inconclusive when the budget ends, its ratios are pooled with earlier measurements, weighted by
     inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
@@ -207,11 +208,24 @@ def _by_race(ran: Race, raced: Mapping[str, float], challengers: Sequence[str]) 
     for name in sorted(raced, key=raced.__getitem__):  # medians drift apart where pairs do not
         ratio = ran.ratio(name, best, through=ran.incumbent)
         best = name if name != best and ratio is not None and ratio.low > 1.0 else best
+    best = _break_tie(ran, sorted(raced, key=raced.__getitem__), best)
     for name in challengers:
         ratio = ran.ratio(name, best, through=ran.incumbent)
         if ratio is not None and significant(ratio):
             return name, best, ratio
     return best, best, ITSELF
+
+
+def _break_tie(ran: Race, names: Sequence[str], best: str) -> str:
+    """Of those that are at most 2 % slower than the best, the fastest in the pattern of calls that does not decide, if it is surely
+    faster there than the best; otherwise the best."""
+    gains: dict[str, float] = {}
+    for name in names:
+        ratio = ran.ratio(name, best) if name != best else None
+        other = ran.other_pattern.ratio(name, best) if name != best else None
+        if ratio is not None and other is not None and ratio.value >= 1.0 - THRESHOLD and significant(other):
+            gains[name] = other.value
+    return max(gains, key=gains.__getitem__, default=best)
 
 
 def _by_all(
