@@ -37,9 +37,9 @@ def test_each_number_of_threads_has_a_client_of_its_own(tmp_path: Path) -> None:
 def test_instructions_that_the_process_has_not_are_refused() -> None:
     """XLA reads its flags once."""
     variable = os.environ.get("XLA_FLAGS")
-    xla._place(1, "")
+    xla._place(1, "", (0,))
     with pytest.raises(Refused, match="read before in this process.*AVX2 was asked for"):
-        xla._place(1, "avx2")
+        xla._place(1, "avx2", (0,))
     assert os.environ.get("XLA_FLAGS") == variable
 
 

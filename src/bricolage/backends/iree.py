@@ -138,10 +138,11 @@ _making = threading.Lock()
 
 
 @cache
-def _device(threads: int, alone: bool) -> Any:
+def _device(threads: int, alone: bool, cores: tuple[int, ...]) -> Any:
     """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin while other processes run.
     A driver takes their number and how they wait from flags when it is made, and `get_driver` makes one a process: so each number
-    has a driver of its own."""
+    has a driver of its own, and each of the `cores` on which they are started and stay."""
+    del cores
     import iree.runtime as rt
     from iree.runtime._binding import create_hal_driver
 
@@ -161,7 +162,7 @@ class _IreeKernel(StaticKernel):
         import iree.runtime as rt
 
         super().__init__(Iree.title, region.inputs, region.outputs)
-        self._device = _device(resources.threads, resources.alone)
+        self._device = _device(resources.threads, resources.alone, resources.device.cores)
         instance = rt.VmInstance()
         module = rt.VmModule.mmap(instance, str(program))
         self._context = rt.VmContext(instance, [rt.create_hal_module(instance, self._device), module])

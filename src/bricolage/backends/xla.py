@@ -21,10 +21,13 @@ from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
 
+_FLAGS = "XLA_FLAGS"
 _WIDEST: Mapping[str, str] = {"": "", "avx2": "AVX2", "avx512": "AVX512_BF16"}
 """XLA's names for the widest instructions that a device is kept to."""
 _NAMES = ("SSE4_2", "AVX2", "AVX512_VNNI", "AVX512_BF16", "AVX512", "AMX_FP16", "AMX", "AVX")
 """All that XLA knows, none before one that begins with it."""
+_lock = threading.Lock()
+"""Of the environment, while a client is made."""
 
 
 class Xla(Backend):
@@ -64,16 +67,12 @@ class Xla(Backend):
             function, constants = lower(region.model, float_dtype=ml_dtypes.bfloat16 if config.name == "bf16" else None)
         except UnsupportedOperator as error:
             raise Refused(backend=self.title, reason=error.sentence) from error
-        place = _place(resources.threads, resources.device.isa)
+        place = _place(resources.threads, resources.device.isa, resources.device.cores)
         with jax.enable_x64(True):
             weights = {name: jax.device_put(array, place) for name, array in constants.items()}
             examples = [jax.ShapeDtypeStruct(info.sizes, info.numpy, sharding=place) for info in region.inputs]
             compiled = jax.jit(function).lower(weights, *examples).compile()
         return _Kernel(region, compiled, weights, place)
-
-
-_FLAGS = "XLA_FLAGS"
-_lock = threading.Lock()
 
 
 def _flags(isa: str) -> dict[str, str]:
@@ -82,9 +81,10 @@ def _flags(isa: str) -> dict[str, str]:
 
 
 @cache
-def _place(threads: int, isa: str) -> Any:
-    """A device of as many threads, next to the one of the process's own JAX, whose threads are others. It runs a program in the
-    thread that calls, with help of its own ones: to hand a small program over takes longer than the program does.
+def _place(threads: int, isa: str, cores: tuple[int, ...]) -> object:
+    """A device of as many threads, next to the one of the process's own JAX, whose threads are others; they stay on the `cores` on
+    which they are started. It runs a program in the thread that calls, with help of its own ones: to hand a small program over
+    takes longer than the program does.
 
     Raises:
         Refused: it would use other instructions.
@@ -92,6 +92,7 @@ def _place(threads: int, isa: str) -> Any:
     import jax
     from jaxlib import xla_client
 
+    del cores
     with _lock, _variables({"NPROC": str(threads), **_flags(isa)}):  # read whenever a client is made
         _check_instructions(isa, xla_client.CompileOptions().SerializeAsString())
         client = xla_client.make_cpu_client(asynchronous=False)
@@ -150,7 +151,7 @@ class _Kernel(StaticKernel):
         return call
 
 
-def _shared(array: Array, place: Any) -> Any:
+def _shared(array: Array, place: object) -> Any:
     """A JAX array over the buffer's own memory. JAX takes arrays to be immutable, which holds during each call."""
     import jax
 
