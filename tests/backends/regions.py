@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.graph.models import parse
 
 ONE_THREAD = Resources(threads=1)
 F32 = KernelConfig("f32")
+_LATEST_S = 60.0
 
 
 def region(
@@ -184,3 +186,15 @@ def error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def wait_for_threads(name: str, count: int) -> int:
+    """How many threads of this process have names that begin so. They name themselves when they start, so as many as `count` are
+    waited for. Linux only."""
+    end = time.monotonic() + _LATEST_S
+    while True:
+        names = [(path / "comm").read_text() for path in Path("/proc/self/task").iterdir()]
+        running = sum(one.startswith(name) for one in names)
+        if running >= count or time.monotonic() > end:
+            return running
+        time.sleep(0.01)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import sys
 
 import pytest
 
 from bricolage.backends import iree
-from bricolage.errors import Refused
+from tests.backends.regions import wait_for_threads
 
 
-def test_another_number_of_threads_than_the_process_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its executor is made once: it would go on with the first number without a word."""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows the threads of a process")
+def test_each_number_of_threads_has_a_device_of_its_own() -> None:
+    """A driver is made with a number of threads, and IREE would give the first one out again."""
     pytest.importorskip("iree.runtime")
-    monkeypatch.setitem(iree._threads_here, os.getpid(), 3)
-    with pytest.raises(Refused, match="its threads in this process are 3, and 5 were asked for"):
-        iree._device(5, True)
+    before = wait_for_threads("iree-worker", 0)
+    devices = [iree._device(threads, True, (0,)) for threads in (3, 1, 2)]
+    assert wait_for_threads("iree-worker", before + 5) == before + 5
+    assert len(set(map(id, devices))) == 3 and iree._device(3, True, (0,)) is devices[0]
+    assert iree._device(3, False, (0,)) is not devices[0]

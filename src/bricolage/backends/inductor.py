@@ -43,7 +43,7 @@ from bricolage.errors import Refused
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, Scalar, named
+from bricolage.work.implementation import KernelConfig, Scalar, Team, named
 
 _PACKAGE = "region.pt2"
 _CONFIG: dict[str, Any] = {
@@ -53,6 +53,7 @@ _CONFIG: dict[str, Any] = {
     # Making them takes a core 13 s and saves it 2 s a region: a decision compiles the whole model once or twice.
     "aot_inductor.precompile_headers": False,
     "aot_inductor.use_runtime_constant_folding": False,
+    "cpp.dynamic_threads": False,
 }
 
 
@@ -79,6 +80,7 @@ class Inductor(Backend):
     tunable: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 1.3
     travels: ClassVar[Travels] = "alike"
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
 
     def status(self) -> Status:
         found = installed("torch", "torch", "inductor")
@@ -111,15 +113,17 @@ class Inductor(Backend):
 
         require_static(region, self.title)
         _check_traceable(region)
-        torch.set_num_threads(resources.threads)
+        torch.set_num_threads(resources.threads)  # what lowering computes is computed with them, too
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:
-                return _InductorKernel(region, _package(region, config, folder / _PACKAGE))
+                return _InductorKernel(
+                    region, _package(region, config, folder / _PACKAGE, resources.threads), resources.threads
+                )
         flags = str(llvm_target(resources.device))  # "native", for the C++ compiler, means these
         return sealed.kept(
             resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads), flags)}",
-            lambda folder: _package(region, config, folder / _PACKAGE),
-            lambda folder: _InductorKernel(region, folder / _PACKAGE),
+            lambda folder: _package(region, config, folder / _PACKAGE, resources.threads),
+            lambda folder: _InductorKernel(region, folder / _PACKAGE, resources.threads),
         )
 
 
@@ -142,7 +146,7 @@ def _workplace(process: int) -> Path:
     return scratch.temporary()
 
 
-def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
+def _package(region: RegionModel, config: KernelConfig, path: Path, threads: int) -> Path:
     import torch
     from torch._inductor import aoti_compile_and_package
 
@@ -150,9 +154,10 @@ def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
     chosen = values_of(config, _TUNED, Inductor.title)
     module = lowered(region, Inductor.title, config.base)
     examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
+    settings = {**_CONFIG, "cpp.threads": threads, **chosen}  # whatever the process has set for its own programs
     with torch.no_grad():
         program = torch.export.export(module, examples, strict=False)
-        aoti_compile_and_package(program, package_path=str(path), inductor_configs={**_CONFIG, **chosen})
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
     return path
 
 
@@ -161,15 +166,16 @@ class _InductorKernel(StaticKernel):
 
     direct_bytes = DIRECT_BYTES
 
-    def __init__(self, region: RegionModel, package: Path) -> None:
+    def __init__(self, region: RegionModel, package: Path, threads: int) -> None:
         import torch
 
         super().__init__(Inductor.title, region.inputs, region.outputs)
         self._function = torch._inductor.aoti_load_package(str(package))
-        self._unbound = UnboundFunction(self._function, ())
+        self._threads = threads
+        self._unbound = UnboundFunction(self._function, (), threads)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        return bound(self._function, inputs, outputs)
+        return bound(self._function, inputs, outputs, self._threads)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         return [np.array(result) for result in self._unbound(self.checked(inputs))]  # it may be a constant of its own

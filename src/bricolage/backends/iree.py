@@ -6,7 +6,7 @@ inputs and outputs are the caller's own memory and a call makes no copy.
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,7 @@ from bricolage.errors import Refused
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.implementation import KernelConfig, Team, named
 
 _PROGRAM = "region.vmfb"
 _CHANNELS_LAST = "-channels-last"
@@ -61,8 +61,7 @@ _ELEMENTS = {
 
 
 class Iree(Backend):
-    """Regions of static shape. The threads of the first kernel that has several decide for the process: IREE's executor is made
-    once. Kernels of one thread run in any case, those of another number are refused."""
+    """Regions of static shape."""
 
     name: ClassVar[str] = "iree"
     title: ClassVar[str] = "IREE"
@@ -72,6 +71,7 @@ class Iree(Backend):
     tunable: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 1.5
     travels: ClassVar[Travels] = "alike"
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
 
     def status(self) -> Status:
         compiler = installed("iree-base-compiler", "iree.compiler", "iree")
@@ -134,28 +134,27 @@ def _rounds(node: ir.Node) -> bool:
     return may_multiply(node) and (weights is None or (len(weights) == 4 and not is_depthwise(node)))
 
 
-_threads_here: dict[int, int] = {}
-"""By process, of the executor, which is made once: it would go on with as many where others are asked for, without a word."""
+_making = threading.Lock()
 
 
 @cache
-def _device(threads: int, alone: bool) -> Any:
-    """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin while other processes run."""
+def _device(threads: int, alone: bool, cores: tuple[int, ...]) -> Any:
+    """`local-sync` runs in the caller's thread; `local-task` has its own workers, which must not spin while other processes run.
+    A driver takes their number and how they wait from flags when it is made, and `get_driver` makes one a process: so each number
+    has a driver of its own, and each of the `cores` on which they are started and stay."""
+    del cores
     import iree.runtime as rt
+    from iree.runtime._binding import create_hal_driver
 
     if threads == 1:
         return rt.get_driver("local-sync").create_default_device()
-    first = _threads_here.setdefault(os.getpid(), threads)
-    if threads != first:
-        raise Refused(
-            backend=Iree.title, reason=f"its threads in this process are {first}, and {threads} were asked for"
+    with _making:
+        rt.flags.parse_flags(
+            f"--task_topology_group_count={threads}",
+            f"--task_worker_spin_us={100 if alone else 0}",
+            f"--task_worker_stack_size={STACK_BYTES}",
         )
-    rt.flags.parse_flags(
-        f"--task_topology_group_count={threads}",
-        f"--task_worker_spin_us={100 if alone else 0}",
-        f"--task_worker_stack_size={STACK_BYTES}",
-    )
-    return rt.get_driver("local-task").create_default_device()
+        return create_hal_driver("local-task").create_default_device()
 
 
 class _IreeKernel(StaticKernel):
@@ -163,7 +162,7 @@ class _IreeKernel(StaticKernel):
         import iree.runtime as rt
 
         super().__init__(Iree.title, region.inputs, region.outputs)
-        self._device = _device(resources.threads, resources.alone)
+        self._device = _device(resources.threads, resources.alone, resources.device.cores)
         instance = rt.VmInstance()
         module = rt.VmModule.mmap(instance, str(program))
         self._context = rt.VmContext(instance, [rt.create_hal_module(instance, self._device), module])

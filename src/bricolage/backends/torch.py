@@ -86,8 +86,8 @@ class Torch(Backend):
 
         if config.name.endswith(_CHANNELS_LAST) and not any(map(_has_layouts, region.model.graph.all_nodes())):
             raise Refused(backend=self.title, reason="nothing in it has images, so there is no other layout")
-        torch.set_num_threads(resources.threads)
-        return _TorchKernel(lowered(region, self.title, config))
+        torch.set_num_threads(resources.threads)  # what lowering computes is computed with them, too
+        return _TorchKernel(lowered(region, self.title, config), resources.threads)
 
 
 def _has_layouts(node: ir.Node) -> bool:
@@ -132,17 +132,15 @@ class _TorchKernel(Kernel):
 
     direct_bytes = DIRECT_BYTES
 
-    def __init__(self, module: nn.Module) -> None:
-        self._function = module
-        self._unbound = UnboundFunction(module, list(module.buffers()), branches=any(module.children()))
+    def __init__(self, module: nn.Module, threads: int) -> None:
+        self._function, self._threads = module, threads
+        self._unbound = UnboundFunction(module, list(module.buffers()), threads, branches=any(module.children()))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        return bound(self._function, inputs, outputs)
+        return bound(self._function, inputs, outputs, self._threads)
 
     def replica(self, resources: Resources) -> Kernel:
-        import torch
-
-        torch.set_num_threads(resources.threads)  # OpenMP has a team, and its size, for each thread that calls
+        del resources  # OpenMP has a team for each thread that calls
         return self
 
     def run(self, inputs: Sequence[object]) -> list[object]:
@@ -153,12 +151,15 @@ class UnboundFunction:
     """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns
     may be a view of an input, of another result or of what it keeps; such a result is copied."""
 
-    def __init__(self, function: Callable[..., Any], kept: Sequence[Tensor], *, branches: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], kept: Sequence[Tensor], threads: int, *, branches: bool = False
+    ) -> None:
         """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at
         once for each, unless the function `branches`."""
         import torch
 
         self._function, self._branches = function, branches
+        self._choose_threads = thread_chooser(threads)
         self._kept = [_held(tensor) for tensor in kept]
         self._fresh: set[tuple[tuple[int, ...], ...]] = set()
         """Shapes of inputs whose results are no views."""
@@ -172,6 +173,7 @@ class UnboundFunction:
         shapes = tuple([value.shape for value in inputs])  # type: ignore[attr-defined]  # arrays, all of them
         if shapes not in self._fresh:
             return self._checked(inputs)
+        self._choose_threads()
         with self._enter():
             results = map(self._contiguous, self._function(*map(self._tensor, inputs)))
             try:
@@ -182,6 +184,7 @@ class UnboundFunction:
     def _checked(self, inputs: Sequence[object]) -> list[object]:
         """The same of any inputs; what is found of the results is remembered."""
         arrays = [np.asarray(value, order="C") for value in inputs]
+        self._choose_threads()
         with self._enter():
             # PyTorch warns of read-only arrays.
             arguments = [tensor_of(array if array.flags.writeable else array.copy()) for array in arrays]
@@ -212,15 +215,30 @@ def _held(tensor: Tensor) -> Extent:
     return first, first + storage.nbytes()
 
 
-def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+def thread_chooser(threads: int) -> Callable[[], None]:
+    """What is called in front of each call, in the same thread: PyTorch has a number of threads for each thread that calls, which
+    other kernels and the user's own programs set, too."""
+    import torch
+
+    current, choose = torch.get_num_threads, torch.set_num_threads
+
+    def choose_threads() -> None:
+        if current() != threads:
+            choose(threads)
+
+    return choose_threads
+
+
+def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array], threads: int) -> Call:
     """A call of a function on torch tensors, on these buffers."""
     import torch
 
     arguments = [tensor_of(array) for array in inputs]
     targets = [tensor_of(array) for array in outputs]
-    inference = torch.inference_mode
+    inference, choose_threads = torch.inference_mode, thread_chooser(threads)
 
     def call() -> None:
+        choose_threads()
         with inference():
             for target, result in zip(targets, function(*arguments), strict=True):
                 target.copy_(result)

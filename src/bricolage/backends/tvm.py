@@ -7,15 +7,17 @@ alone, so there is no configuration in bfloat16.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
-from functools import partial
+import logging
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bricolage import sealed
+from bricolage.backends import tvm_threads
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
 from bricolage.backends.interface import (
@@ -32,14 +34,16 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import llvm_target
+from bricolage.backends.native.cpu.toolchain import compiler
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
 from bricolage.backends.tvm_tuning import TvmTrials, choice_of, tasks
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.work.config_space import ConfigSpace
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import KernelConfig, Team
 
+_LOG = logging.getLogger(__name__)
 _LIBRARY = "region.so"
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class Tvm(Backend):
-    """Regions of static shape. The number of threads is the process's: it must stand in the environment first."""
+    """Regions of static shape."""
 
     name: ClassVar[str] = "tvm"
     title: ClassVar[str] = "TVM"
@@ -64,6 +68,7 @@ class Tvm(Backend):
     travels: ClassVar[Travels] = "alike"
     tunable: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 2.0
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread", "waiting")
 
     def status(self) -> Status:
         return installed("apache-tvm", "tvm", "tvm")
@@ -72,12 +77,7 @@ class Tvm(Backend):
         return engine_claims(self)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        return {
-            "TVM_NUM_THREADS": str(resources.threads),
-            "TVM_BIND_THREADS": "0",
-            # Waiting threads that spin are faster, but they steal the cores from the next runtime.
-            **({} if resources.alone else {"TVM_THREAD_POOL_SPIN_COUNT": "0"}),
-        }
+        return tvm_threads.environment(resources)
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         _check(region)
@@ -87,18 +87,40 @@ class Tvm(Backend):
         del config
         _check(region)
         target = _target(resources.threads, resources.device)
-        return TvmTrials(_lowered(region, target), target, resources.threads)
+        choose_threads = tvm_threads.thread_chooser(resources, self.title)
+        return TvmTrials(_lowered(region, target), target, resources.threads, choose_threads)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
-        if resources.cache is None or which("cc") is None:  # keeping compiled code needs a linker
-            return _TvmKernel(region, build(region, config, resources))
+        choose_threads = tvm_threads.thread_chooser(resources, self.title)
+        if resources.cache is None or not _can_link():
+            return _TvmKernel(region, build(region, config, resources), choose_threads)
         told = str(llvm_target(resources.device))
         return sealed.kept(
             resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads), told)}",
-            lambda folder: build(region, config, resources).export_library(str(folder / _LIBRARY)),
-            lambda folder: _TvmKernel(region, _load(folder / _LIBRARY)),
+            lambda folder: build(region, config, resources).export_library(str(folder / _LIBRARY), fcompile=_link),
+            lambda folder: _TvmKernel(region, _load(folder / _LIBRARY), choose_threads),
         )
+
+
+@cache
+def _can_link() -> bool:
+    """Whether compiled code can be kept. Told where it cannot, once a process."""
+    if compiler() is None:
+        _LOG.warning("TVM's compiled code cannot be kept: that needs a C compiler. It is compiled again each time")
+    return compiler() is not None
+
+
+def _link(library: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
+    """Makes a shared library of object files, and of C where TVM writes some; `options` are what that needs.
+
+    Raises:
+        Refused: the compiler does not.
+    """
+    arguments = [*(compiler() or ()), "-shared", "-fPIC", "-o", library, *objects, *options]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False, encoding="utf-8")
+    if ran.returncode != 0:
+        raise Refused(backend=Tvm.title, reason=f"{arguments[0]} does not link it: {ran.stderr.strip()[:300]}")
 
 
 def _check(region: RegionModel) -> None:
@@ -208,27 +230,32 @@ def _target(threads: int, device: Device) -> Target:
 
 
 class _TvmKernel(StaticKernel):
-    def __init__(self, region: RegionModel, executable: Executable) -> None:
+    def __init__(self, region: RegionModel, executable: Executable, choose_threads: Callable[[], None]) -> None:
         import tvm
         from tvm import relax
 
         super().__init__(Tvm.title, region.inputs, region.outputs)
+        self._choose_threads = choose_threads
         self._machine = relax.VirtualMachine(executable, tvm.cpu())
         arity = int(self._machine.module["get_function_arity"]("main"))
         self._filled = arity == len(self.inputs) + len(self.outputs)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        main = self._machine["main"]
+        main, choose_threads = self._machine["main"], self._choose_threads
         arguments = [_tensor(array) for array in inputs]
-        if self._filled:
-            return partial(main, *arguments, *(_tensor(array) for array in outputs))
+        filled = [*arguments, *(_tensor(array) for array in outputs)]
+
+        def fill() -> None:
+            choose_threads()
+            main(*filled)
 
         def call() -> None:
+            choose_threads()
             results = main(*arguments)
             for target, result in zip(outputs, [results] if len(outputs) == 1 else results, strict=True):
                 np.copyto(target, _array(result, target))
 
-        return call
+        return fill if self._filled else call
 
 
 def _tensor(array: Array) -> Tensor:

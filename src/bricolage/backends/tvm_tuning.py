@@ -83,12 +83,15 @@ class TvmTrials(Trials):
     tasks_a_build = 1
     builds_at_once = _BUILDS_AT_ONCE
 
-    def __init__(self, module: IRModule, target: Target, threads: int) -> None:
+    def __init__(self, module: IRModule, target: Target, threads: int, choose_threads: Callable[[], None]) -> None:
+        """`choose_threads` sets the number of threads for what is called after it."""
+        self._choose_threads = choose_threads
         self._target, self._threads = target, threads
         self._functions = {names[0]: (len(names), function) for names, function in distinct(module)}
         self._usual: dict[str, _Bound | None] = {}
 
     def usual(self, rounds: int) -> Mapping[str, float]:
+        self._choose_threads()
         found: dict[str, float] = {}
         for name, (count, _) in self._functions.items():
             usual = self._usually(name)
@@ -97,6 +100,7 @@ class TvmTrials(Trials):
         return found
 
     def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
+        self._choose_threads()
         return [
             {task: self._trial(task, str(dict(choice)[SCHEDULE]), rounds) for task, choice in build.items()}
             for build in builds

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +19,15 @@ from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.graph.graph import Region
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.implementation import KernelConfig, Team, named
+
+_FLAGS = "XLA_FLAGS"
+_WIDEST: Mapping[str, str] = {"": "", "avx2": "AVX2", "avx512": "AVX512_BF16"}
+"""XLA's names for the widest instructions that a device is kept to."""
+_NAMES = ("SSE4_2", "AVX2", "AVX512_VNNI", "AVX512_BF16", "AVX512", "AMX_FP16", "AMX", "AVX")
+"""All that XLA knows, none before one that begins with it."""
+_lock = threading.Lock()
+"""Of the environment, while a client is made."""
 
 
 class Xla(Backend):
@@ -27,6 +38,7 @@ class Xla(Backend):
     kind: ClassVar[Kind] = "engine"
     tries_whole: ClassVar[bool] = True
     compiles_slowly: ClassVar[bool] = True
+    teams: ClassVar[tuple[Team, ...]] = ("one-thread",)
 
     def status(self) -> Status:
         return installed("jax", "jax", "xla")
@@ -42,16 +54,9 @@ class Xla(Backend):
         return not config.bfloat16 or reads_floats(region)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        # The thread pool takes its size from NPROC when the client is made.
-        variables = {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        if limit := resources.device.isa:
-            widest = {"avx2": "AVX2", "avx512": "AVX512_BF16"}[limit]
-            variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={widest}".strip()
-        return variables
+        return {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", **_flags(resources.device.isa)}
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        for name, value in self.environment(resources).items():
-            os.environ.setdefault(name, value)
         import jax
         import ml_dtypes
 
@@ -62,16 +67,73 @@ class Xla(Backend):
             function, constants = lower(region.model, float_dtype=ml_dtypes.bfloat16 if config.name == "bf16" else None)
         except UnsupportedOperator as error:
             raise Refused(backend=self.title, reason=error.sentence) from error
+        place = _place(resources.threads, resources.device.isa, resources.device.cores)
         with jax.enable_x64(True):
-            weights = {name: jax.device_put(array) for name, array in constants.items()}
-            examples = [jax.ShapeDtypeStruct(info.sizes, info.numpy) for info in region.inputs]
+            weights = {name: jax.device_put(array, place) for name, array in constants.items()}
+            examples = [jax.ShapeDtypeStruct(info.sizes, info.numpy, sharding=place) for info in region.inputs]
             compiled = jax.jit(function).lower(weights, *examples).compile()
-        return _Kernel(region, compiled, weights)
+        return _Kernel(region, compiled, weights, place)
+
+
+def _flags(isa: str) -> dict[str, str]:
+    """The variable that keeps XLA to an instruction set, next to what the user has in it."""
+    return {_FLAGS: f"{os.environ.get(_FLAGS, '')} --xla_cpu_max_isa={_WIDEST[isa]}".strip()} if isa else {}
+
+
+@cache
+def _place(threads: int, isa: str, cores: tuple[int, ...]) -> object:
+    """A device of as many threads, next to the one of the process's own JAX, whose threads are others; they stay on the `cores` on
+    which they are started. It runs a program in the thread that calls, with help of its own ones: to hand a small program over
+    takes longer than the program does.
+
+    Raises:
+        Refused: it would use other instructions.
+    """
+    import jax
+    from jaxlib import xla_client
+
+    del cores
+    with _lock, _variables({"NPROC": str(threads), **_flags(isa)}):  # read whenever a client is made
+        _check_instructions(isa, xla_client.CompileOptions().SerializeAsString())
+        client = xla_client.make_cpu_client(asynchronous=False)
+    return jax.sharding.SingleDeviceSharding(client.local_devices()[0])
+
+
+def _check_instructions(isa: str, options: bytes) -> None:
+    """XLA reads its flags once a process, so they may be those of another kernel or of the user's own programs. `options`: as they
+    were read, in which the limit is a word.
+
+    Raises:
+        Refused: they limit instructions otherwise than `isa` does, and the user's flags do not say so.
+    """
+    kept = next((name for name in _NAMES if name.encode() in options), "")
+    if kept == _WIDEST[isa] or (not isa and kept in os.environ.get(_FLAGS, "")):
+        return
+    reason = f"its flags were read before in this process, with the instruction set {kept or 'of the processor'}"
+    raise Refused(backend=Xla.title, reason=f"{reason}, and {_WIDEST[isa] or 'that of the processor'} was asked for")
+
+
+@contextmanager
+def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """With these variables in the environment, which is the user's again afterwards."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class _Kernel(StaticKernel):
-    def __init__(self, region: RegionModel, compiled: Callable[..., Any], weights: dict[str, Any]) -> None:
+    def __init__(
+        self, region: RegionModel, compiled: Callable[..., Any], weights: dict[str, Any], place: object
+    ) -> None:
         super().__init__(Xla.title, region.inputs, region.outputs)
+        self._place = place
         self._compiled = compiled
         self._weights = weights
 
@@ -80,7 +142,7 @@ class _Kernel(StaticKernel):
 
         compiled, weights = self._compiled, self._weights
         with jax.enable_x64(True):
-            arguments = [_shared(array) for array in inputs]
+            arguments = [_shared(array, self._place) for array in inputs]
 
         def call() -> None:
             for target, result in zip(outputs, compiled(weights, *arguments), strict=True):
@@ -89,8 +151,8 @@ class _Kernel(StaticKernel):
         return call
 
 
-def _shared(array: Array) -> Any:
+def _shared(array: Array, place: object) -> Any:
     """A JAX array over the buffer's own memory. JAX takes arrays to be immutable, which holds during each call."""
     import jax
 
-    return jax.device_put(array, may_alias=True)
+    return jax.device_put(array, place, may_alias=True)

@@ -129,17 +129,14 @@ class Worker:
         """Compiles a step for a device, which need not be this one, and keeps the code in an empty folder. Nothing is loaded for
         other devices."""
         made, target = decode(Step, step, "step"), decode(Device, device, "device")
-        backend, region, config = (
-            registry.get(made.implementation.backend),
-            RegionModel(made.path),
-            made.implementation.config,
-        )
+        backend, region = registry.get(made.implementation.backend), RegionModel(made.path)
+        config = made.implementation.config
         alike = target.fingerprint() == self._device.fingerprint()
-        resources = Resources(threads, self._device if alike else target, cache=Path(folder))
+        resources = Resources(threads, self._device if alike else target, cache=Path(folder)).of_team(config.team)
         if alike:
-            backend.compile(region, config, resources)
+            backend.compile(region, config.of_all, resources)
         else:
-            backend.build(region, config, resources)
+            backend.build(region, config.of_all, resources)
         return {}
 
     def outputs(self, id: str, path: str, variations: Sequence[list[str]] = ()) -> dict[str, object]:

@@ -21,7 +21,7 @@ from bricolage.measure.scale_out.items import Compiled, CompileItem, Measured, M
 from bricolage.measure.scale_out.parcels import Sender, install, name_of
 from bricolage.measure.scale_out.station import Station
 from bricolage.measure.specs import Limits, TimingPolicy
-from bricolage.work.implementation import Implementation, KernelConfig
+from bricolage.work.implementation import Implementation, KernelConfig, Team
 
 
 class Bench:
@@ -147,13 +147,15 @@ def test_what_was_sent_with_another_item_is_waited_for(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_code_for_a_device_is_what_is_looked_for_there(bench: Bench, alike: bool) -> None:
+@pytest.mark.parametrize(("team", "threads"), [("", 1), ("one-thread", 2)])
+def test_code_for_a_device_is_what_is_looked_for_there(bench: Bench, alike: bool, team: Team, threads: int) -> None:
     status = registry.get("native").status()
     if not isinstance(status, Available):
         pytest.skip("the native engine is not available")
     item = bench.item("native")
     device = host() if alike else replace(host(), model="another model of processor")
-    found, contents = bench.compile(CompileItem(item.implementations[0], item.model, item.needs[:1], 1, device, 60.0))
+    wanted = Implementation("native", KernelConfig(team=team))
+    found, contents = bench.compile(CompileItem(wanted, item.model, item.needs[:1], threads, device, 60.0))
     assert found.outcome == "ok", found.reason
     (code,) = found.code
     assert "region.so" in code.files
