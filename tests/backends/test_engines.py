@@ -11,6 +11,7 @@ import pytest
 from bricolage import sealed
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Missing, RegionModel, Resources
+from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
@@ -179,6 +180,37 @@ def test_buffers_are_read_again(backend: Backend, resources: Resources, tmp_path
         assert outputs[0].ctypes.data == place
         assert np.array_equal(inputs[0], x)
         assert regions.error(outputs, regions.reference(model, x)) < 1e-6
+
+
+@only("torch", "inductor", "xla")
+def test_calls_bound_to_inputs_give_outputs_of_the_callers_own(
+    backend: Backend, resources: Resources, tmp_path: Path
+) -> None:
+    """Whatever they could share memory with: an input, a constant, each other, and what a later call gives."""
+    model = regions.region(
+        tmp_path,
+        "same = Identity (x) y = Relu (x) repeated = Identity (y) constant = Identity (c) n = Add (k, k)",
+        "float[4] x, int64 k",
+        "float[4] same, float[4] y, float[4] repeated, float[4] constant, int64 n",
+        c=np.float32([9, 8, 7, 6]),
+    )
+    inputs = [aligned((4,), np.dtype(np.float32)), aligned((), np.dtype(np.int64))]
+    answer = backend.compile(model, regions.F32, resources).bind_inputs(inputs)
+    assert answer is not None
+    earlier: list[tuple[np.ndarray, list[float] | int]] = []
+    for number in range(4):
+        x = np.float32([1, -2, 3, -4]) * (number + 1)
+        inputs[0][...], inputs[1][...] = x, number
+        y = np.maximum(x, 0)
+        expected = [x, x.clip(0), y, np.float32([9, 8, 7, 6]), np.int64(2 * number)]
+        found = [np.asarray(value) for value in answer()]
+        assert [value.tolist() for value in found] == [value.tolist() for value in expected]
+        assert all(before.tolist() == left for before, left in earlier)
+        for value in found:
+            assert value.flags.writeable and value.flags.c_contiguous
+            value[...] = 77
+        assert inputs[0].tolist() == x.tolist()
+        earlier += [(value, value.tolist()) for value in found]
 
 
 def test_two_bindings_of_one_kernel(backend: Backend, resources: Resources, tmp_path: Path) -> None:

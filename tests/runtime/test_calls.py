@@ -241,6 +241,20 @@ def test_a_call_that_fails_leaves_later_ones_alone(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
+@pytest.mark.parametrize("size", [8, 1 << 16])
+def test_answers_that_are_views_at_some_values_only_are_copies(backend: str, size: int) -> None:
+    """Sizes that an input names decide whether anything is repeated."""
+    model = parsed(f"(float[1,{size}] x, int64[2] s) => (float[rows,columns] y) {{ y = Expand (x, s) }}")
+    fast = executable(backend, model)
+    x = np.ones((1, size), np.float32)
+    for rows in (3, 1, 3, 1):
+        found = np.asarray(fast(x, np.array([rows, size])))
+        np.testing.assert_array_equal(found, np.ones((rows, size), np.float32))
+        found[...] = 5
+        assert x.max() == 1
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "torch"])
 def test_open_outputs_of_one_call_after_another_have_sizes_of_their_own(backend: str) -> None:
     model = parsed("(float[a,b] x) => (int64[2,found] y) { r = Relu (x) y = NonZero (r) }")
     fast = executable(backend, model, a=2, b=3)

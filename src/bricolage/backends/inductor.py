@@ -34,7 +34,7 @@ from bricolage.backends.interface import (
     require_static,
     values_of,
 )
-from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits, llvm_target
 from bricolage.backends.suitability import reads_floats
 from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
@@ -170,12 +170,17 @@ class _InductorKernel(StaticKernel):
         import torch
 
         super().__init__(Inductor.title, region.inputs, region.outputs)
-        self._function = torch._inductor.aoti_load_package(str(package))
+        # The package's own call flattens its arguments anew each time, which takes longer than a small region does.
+        run = torch._inductor.aoti_load_package(str(package)).loader.run
+        self._function = lambda *tensors: run(list(tensors))
         self._threads = threads
-        self._unbound = UnboundFunction(self._function, (), threads)
+        self._unbound = UnboundFunction(self._function, None, threads)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs, self._threads)
 
+    def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
+        return self._unbound.bind(inputs)
+
     def run(self, inputs: Sequence[object]) -> list[object]:
-        return [np.array(result) for result in self._unbound(self.checked(inputs))]  # it may be a constant of its own
+        return self._unbound(self.checked(inputs))

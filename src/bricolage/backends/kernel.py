@@ -16,6 +16,8 @@ from bricolage.graph.graph import TensorInfo
 
 Array = np.ndarray
 Call = Callable[[], None]
+Answer = Callable[[], list[object]]
+"""A call that returns fresh outputs."""
 
 
 class Kernel(ABC):
@@ -47,6 +49,12 @@ class Kernel(ABC):
         in place as long as the call does. Everything that can be decided is decided here; calling it only runs. A call
         returns when it is done: its outputs are written and its threads are at rest, also where the backend enqueues work.
         """
+
+    def bind_inputs(self, inputs: Sequence[Array]) -> Answer | None:
+        """As `bind`, of a call that returns its outputs as `run` does. None where to write into bound arrays and to copy them takes
+        no more time than the tool's own fresh results."""
+        del inputs
+        return None
 
     def own_call(self, inputs: Sequence[object]) -> Callable[[], object]:
         """The call that a user of the tool makes on these inputs, with nothing of ours in it. A file as it comes is timed by it."""

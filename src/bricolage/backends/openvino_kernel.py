@@ -35,7 +35,7 @@ TYPES = {
     ir.DataType.FLOAT8E4M3FN: "f8e4m3",
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
-_COPIED_BYTES = 1 << 20
+_COPIED_BYTES = 1 << 19
 """To copy a smaller tensor takes less time than to give a request another one."""
 
 
@@ -86,7 +86,7 @@ class OpenVinoKernel(Kernel):
             if buffer is not None and buffer.shape == array.shape:
                 buffer[...] = array
                 continue
-            if array.nbytes < _COPIED_BYTES:
+            if array.nbytes < _COPIED_BYTES or not array.flags.writeable:  # OpenVINO has no tensors of read-only memory
                 held[number] = array = array.copy()
             else:
                 held[number] = None

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.extents import Extent, shared
 from bricolage.backends.interface import (
     AfterFailure,
     Backend,
@@ -20,7 +21,7 @@ from bricolage.backends.interface import (
     Status,
     installed,
 )
-from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.backends.kernel import Answer, Array, Call, Kernel
 from bricolage.backends.limits import library_limits
 from bricolage.backends.suitability import nodes_of, reads_floats
 from bricolage.device.device import Device
@@ -31,7 +32,7 @@ from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor, fx
 
 _CHANNELS_LAST = "-nhwc"
 _WITH_LAYOUTS = frozenset({"convolution", "transposed convolution", "pool"})
@@ -45,8 +46,6 @@ _SPINS = 2000
 
 DIRECT_BYTES = 1 << 16
 """Of inputs and outputs together: copying less takes less time than making tensors of arrays that were not seen before."""
-Extent = tuple[int, int]
-"""First address of a tensor's memory, and the one behind its last byte."""
 _MOST_SHAPES = 64
 
 
@@ -132,12 +131,19 @@ class _TorchKernel(Kernel):
 
     direct_bytes = DIRECT_BYTES
 
-    def __init__(self, module: nn.Module, threads: int) -> None:
-        self._function, self._threads = module, threads
-        self._unbound = UnboundFunction(module, list(module.buffers()), threads, branches=any(module.children()))
+    def __init__(self, module: fx.GraphModule, threads: int) -> None:
+        # The module has no hooks, and looking for them takes longer than a small operator does.
+        self._function: Callable[..., Any] = module.forward
+        self._threads = threads
+        self._unbound = UnboundFunction(
+            self._function, list(module.buffers()), threads, branches=_follows_values(module)
+        )
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs, self._threads)
+
+    def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
+        return self._unbound.bind(inputs)
 
     def replica(self, resources: Resources) -> Kernel:
         del resources  # OpenMP has a team for each thread that calls
@@ -147,65 +153,94 @@ class _TorchKernel(Kernel):
         return self._unbound(inputs)
 
 
+def _follows_values(module: fx.GraphModule) -> bool:
+    """Whether what a module does, and not only what comes of it, depends on values: it branches, or reads sizes from tensors."""
+    from bricolage.lowering.torch.builder import host_value
+
+    return any(module.children()) or any(node.target is host_value for node in module.graph.nodes)
+
+
 class UnboundFunction:
     """A function on torch tensors as one on arrays, which it reads where they lie, with fresh results. What the function returns
     may be a view of an input, of another result or of what it keeps; such a result is copied."""
 
     def __init__(
-        self, function: Callable[..., Any], kept: Sequence[Tensor], threads: int, *, branches: bool = False
+        self, function: Callable[..., Any], kept: Sequence[Tensor] | None, threads: int, *, branches: bool = False
     ) -> None:
-        """`kept`: tensors that the function may return. Which results are views follows from the inputs' shapes, and is looked at
-        once for each, unless the function `branches`."""
+        """`kept`: tensors that the function may return; None where they are unknown. Which results are views follows from the
+        inputs' shapes, and is looked at once for each, unless the function `branches`."""
         import torch
 
         self._function, self._branches = function, branches
         self._choose_threads = thread_chooser(threads)
-        self._kept = [_held(tensor) for tensor in kept]
-        self._fresh: set[tuple[tuple[int, ...], ...]] = set()
-        """Shapes of inputs whose results are no views."""
+        self._kept = None if kept is None else [_held(tensor) for tensor in kept]
+        self._views: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
+        """By shapes of inputs, positions of the results that are views."""
         self._enter, self._tensor = torch.inference_mode, torch.from_numpy
         self._contiguous, self._array = torch.Tensor.contiguous, torch.Tensor.numpy
 
     def __call__(self, inputs: Sequence[object]) -> list[object]:
         for value in inputs:
             if not (type(value) is np.ndarray and value.flags.carray and value.dtype.kind != "V"):
-                return self._checked(inputs)
-        shapes = tuple([value.shape for value in inputs])  # type: ignore[attr-defined]  # arrays, all of them
-        if shapes not in self._fresh:
-            return self._checked(inputs)
+                return self._converted(inputs)
+        views = self._views.get(tuple([value.shape for value in inputs]))  # type: ignore[attr-defined]  # arrays, all of them
+        if views is None:
+            return self._converted(inputs)
         self._choose_threads()
         with self._enter():
-            results = map(self._contiguous, self._function(*map(self._tensor, inputs)))
-            try:
-                return list(map(self._array, results))
-            except TypeError:  # a type that numpy lacks
-                return self._checked(inputs)
+            return self._delivered(self._function(*map(self._tensor, inputs)), views)
 
-    def _checked(self, inputs: Sequence[object]) -> list[object]:
-        """The same of any inputs; what is found of the results is remembered."""
+    def bind(self, inputs: Sequence[Array]) -> Answer:
+        """A call on these buffers."""
+        arguments = [tensor_of(array) for array in inputs]
+        shapes, known = tuple(array.shape for array in inputs), self._views
+        function, delivered, mode = self._function, self._delivered, self._enter()
+        choose_threads = self._choose_threads
+
+        def answer() -> list[object]:
+            views = known.get(shapes)
+            if views is None:
+                return self._examined(arguments)
+            choose_threads()
+            with mode:
+                return delivered(function(*arguments), views)
+
+        return answer
+
+    def _delivered(self, results: Iterable[Tensor], views: Sequence[int]) -> list[object]:
+        """Results as arrays, views copied."""
+        tensors = list(map(self._contiguous, results))
+        for place in views:
+            tensors[place] = tensors[place].clone()
+        try:
+            return list(map(self._array, tensors))
+        except TypeError:  # a type that numpy lacks
+            return [array_of(tensor) for tensor in tensors]
+
+    def _converted(self, inputs: Sequence[object]) -> list[object]:
+        """Results of any inputs."""
         arrays = [np.asarray(value, order="C") for value in inputs]
+        # PyTorch warns of read-only arrays.
+        return self._examined([tensor_of(array if array.flags.writeable else array.copy()) for array in arrays])
+
+    def _examined(self, arguments: Sequence[Tensor]) -> list[object]:
+        """Results of tensors; which are views is looked at, and remembered."""
         self._choose_threads()
         with self._enter():
-            # PyTorch warns of read-only arrays.
-            arguments = [tensor_of(array if array.flags.writeable else array.copy()) for array in arrays]
             results = list(map(self._contiguous, self._function(*arguments)))
-            views = _views(results, [*self._kept, *map(_held, arguments)])
-            if not (any(views) or self._branches) and len(self._fresh) < _MOST_SHAPES:
-                self._fresh.add(tuple(array.shape for array in arrays))
-            results = [result.clone() if view else result for result, view in zip(results, views, strict=True)]
-        return [array_of(result) for result in results]
+            kept = self._kept
+            if kept is None:  # what a second run gives while the first one's results live is fresh, or kept
+                kept = [_held(tensor) for tensor in self._function(*arguments)]
+            views = shared([_extent(result) for result in results], [*kept, *map(_held, arguments)])
+            if not self._branches and len(self._views) < _MOST_SHAPES:
+                self._views[tuple(tuple(argument.shape) for argument in arguments)] = views
+            return self._delivered(results, views)
 
 
-def _views(results: Sequence[Tensor], taken: list[Extent]) -> list[bool]:
-    """Which contiguous tensors lie in memory that is taken, by one of them too. An empty one lies nowhere, and may do so with other
-    values."""
-    views = []
-    for result in results:
-        first = result.data_ptr()
-        end = first + result.nbytes
-        views.append(first == end or any(start < end and first < last for start, last in taken))
-        taken.append((first, end))
-    return views
+def _extent(tensor: Tensor) -> Extent:
+    """The memory of a contiguous tensor."""
+    first: int = tensor.data_ptr()
+    return first, first + tensor.nbytes
 
 
 def _held(tensor: Tensor) -> Extent:

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.extents import Extent, shared
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
-from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import reads_floats
+from bricolage.device.buffers import owned_memory
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.graph.graph import Region
@@ -136,19 +138,66 @@ class _Kernel(StaticKernel):
         self._place = place
         self._compiled = compiled
         self._weights = weights
+        self._results = [(info.sizes, info.numpy) for info in region.outputs]
+        self._own: tuple[Any, ...] | None = None
+        """For each result the type of its memory where that is handed out; None for one that is copied."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        import jax
-
-        compiled, weights = self._compiled, self._weights
-        with jax.enable_x64(True):
-            arguments = [_shared(array, self._place) for array in inputs]
+        compiled, weights, arguments = self._compiled, self._weights, _arguments(inputs, self._place)
 
         def call() -> None:
             for target, result in zip(outputs, compiled(weights, *arguments), strict=True):
                 np.copyto(target, np.asarray(result))
 
         return call
+
+    def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
+        compiled, weights, arguments = self._compiled, self._weights, _arguments(inputs, self._place)
+        delivered = self._delivered
+
+        def answer() -> list[object]:
+            return delivered(compiled(weights, *arguments), arguments)
+
+        return answer
+
+    def _delivered(self, results: Sequence[Any], arguments: Sequence[Any]) -> list[object]:
+        """Results as arrays that the caller may write to: JAX's own are read-only."""
+        owned = self._own
+        if owned is None:
+            owned = self._own = self._examined(results, arguments)
+        arrays: list[object] = []
+        for result, memory, (sizes, dtype) in zip(results, owned, self._results, strict=True):
+            if memory is None:
+                arrays.append(np.array(result))
+                continue
+            held = memory.from_address(result.block_until_ready().unsafe_buffer_pointer())
+            held.owner = result
+            arrays.append(np.ndarray(sizes, dtype, held))
+        return arrays
+
+    def _examined(self, results: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """See `_own`. What shares memory with an argument, a weight, another result or that of another run is copied."""
+        again = self._compiled(self._weights, *arguments)
+        taken = [*map(_extent, again), *map(_extent, arguments), *map(_extent, self._weights.values())]
+        copied = shared([_extent(result) for result in results], taken)
+        return tuple(
+            # Of types that numpy lacks the elements may lie otherwise than in its arrays.
+            None if place in copied or info.numpy.kind == "V" else owned_memory(result.nbytes)
+            for place, (info, result) in enumerate(zip(self.outputs, results, strict=True))
+        )
+
+
+def _extent(array: Any) -> Extent:
+    first: int = array.block_until_ready().unsafe_buffer_pointer()
+    return first, first + array.nbytes
+
+
+def _arguments(arrays: Sequence[Array], place: object) -> list[Any]:
+    """JAX arrays over the buffers' own memory."""
+    import jax
+
+    with jax.enable_x64(True):
+        return [_shared(array, place) for array in arrays]
 
 
 def _shared(array: Array, place: object) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +38,13 @@ def lasting(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
         return aligned(shape, dtype)
     raw = np.frombuffer(pages, np.uint8)
     return np.ndarray(shape, dtype, buffer=raw, offset=-raw.ctypes.data % _LARGE_PAGE)
+
+
+@cache
+def owned_memory(count: int) -> Any:
+    """The type of so many bytes at an address (`from_address`), which keep what they belong to alive as their `owner`. Arrays made
+    of them can be written to, whatever the owner's own can."""
+    return type("OwnedMemory", (ctypes.c_uint8 * count,), {"__slots__": ("owner",)})
 
 
 def bindable(array: np.ndarray) -> bool:

@@ -81,11 +81,17 @@ class Prepared:
                     break
             with self._turn:
                 return self._unbound(arrays)
-        bound = self._taken()
+        self.used = monotonic()
+        try:
+            bound = self._free.pop()  # without a lock, which costs more than the rest
+        except IndexError:
+            bound = self._taken()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
                 buffer[...] = array
             with self._turn:
+                if bound.answer is not None:
+                    return bound.answer()
                 bound.run()
             return [buffer.copy() for buffer in bound.writes]
         finally:
@@ -119,10 +125,6 @@ class Prepared:
     def _taken(self) -> BoundProgram:
         """A set of buffers that no other call uses."""
         self.used = monotonic()
-        try:
-            return self._free.pop()  # without a lock, which costs more than the rest
-        except IndexError:
-            pass
         with self._returned:
             self._waiting += 1  # before looking: who gives one back after that will tell
             try:

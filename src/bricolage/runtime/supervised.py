@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
-from bricolage.backends.kernel import Array, Call
+from bricolage.backends.kernel import Answer, Array, Call
 from bricolage.backends.region_model import FileModel
 from bricolage.errors import BricolageError, IndexBeyond, Refused, RunFailed
 from bricolage.graph.graph import describe
@@ -23,6 +24,7 @@ from bricolage.verify.index_uses import index_users
 
 _REASON = 300
 Remake = Callable[[Resources], Kernel]
+T = TypeVar("T")
 
 
 def supervised(
@@ -90,20 +92,33 @@ class SupervisedKernel(Kernel):
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         """A call that raises IndexBeyond or RunFailed where the kernel's own may raise anything."""
         made = self.current()
-        run, within = made.bind(inputs, outputs), self._within(inputs)
-        given = self._named(inputs)
+        return self._watched(made, made.bind(inputs, outputs), lambda kernel: kernel.bind(inputs, outputs), inputs)
 
-        def call() -> None:
+    def bind_inputs(self, inputs: Sequence[Array]) -> Answer | None:
+        """See `Kernel.bind_inputs`; raises as a call of `bind` does."""
+        made = self.current()
+        answer = made.bind_inputs(inputs)
+        if answer is None:
+            return None
+        return self._watched(made, answer, lambda kernel: kernel.bind_inputs(inputs) or answer, inputs)
+
+    def _watched(
+        self, made: Kernel, run: Callable[[], T], bind: Callable[[Kernel], Callable[[], T]], inputs: Sequence[Array]
+    ) -> Callable[[], T]:
+        """A call of a kernel that is bound to inputs. `bind` does so again where the kernel is compiled again."""
+        within, given = self._within(inputs), self._named(inputs)
+
+        def call() -> T:
             nonlocal made, run
             if made is not self._kernel:
                 made = self.current()
-                run = made.bind(inputs, outputs)
+                run = bind(made)
             for test in within:
                 if not test():
                     self._look(given)
                     break
             try:
-                run()
+                return run()
             except Exception as error:
                 raise self._failed(made, error, given) from error
 
