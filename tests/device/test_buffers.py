@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.device.buffers import ALIGNMENT, aligned, bindable, lasting, owned_memory
+from bricolage.device.buffers import ALIGNMENT, aligned, bindable, lasting, view_memory
 
 
 @given(st.lists(st.integers(0, 5), max_size=3), st.sampled_from(["float32", "int64", "bool", "float16"]))
@@ -30,12 +30,10 @@ def test_what_lasts_is_an_array_like_any_other() -> None:
 def test_arrays_of_memory_that_something_else_has_keep_it_alive_and_can_be_written_to() -> None:
     owner = np.arange(6, dtype=np.float32)
     gone = weakref.ref(owner)
-    memory = owned_memory(owner.nbytes).from_address(owner.ctypes.data)
-    memory.owner = owner
-    array = np.ndarray((2, 3), np.float32, memory)
+    array = view_memory(owner.ctypes.data, owner, (2, 3), np.dtype(np.float32))
     array[1, 2] = 7
     assert owner[5] == 7
-    del owner, memory
+    del owner
     assert array[1:].tolist() == [[3, 4, 7]] and gone() is not None
     del array
     assert gone() is None

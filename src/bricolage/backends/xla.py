@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from bricolage.backends.extents import Extent, shared
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import reads_floats
-from bricolage.device.buffers import owned_memory
+from bricolage.device.buffers import view_memory
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.graph.graph import Region
@@ -130,17 +130,31 @@ def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+class _JaxArray(Protocol):
+    """What is used of an array of JAX, which mypy does not read."""
+
+    nbytes: int
+
+    def block_until_ready(self) -> _JaxArray: ...
+
+    def unsafe_buffer_pointer(self) -> int: ...
+
+
 class _Kernel(StaticKernel):
     def __init__(
-        self, region: RegionModel, compiled: Callable[..., Any], weights: dict[str, Any], place: object
+        self,
+        region: RegionModel,
+        compiled: Callable[..., Sequence[_JaxArray]],
+        weights: dict[str, _JaxArray],
+        place: object,
     ) -> None:
         super().__init__(Xla.title, region.inputs, region.outputs)
         self._place = place
         self._compiled = compiled
         self._weights = weights
         self._results = [(info.sizes, info.numpy) for info in region.outputs]
-        self._own: tuple[Any, ...] | None = None
-        """For each result the type of its memory where that is handed out; None for one that is copied."""
+        self._copied: frozenset[int] | None = None
+        """Places of results that are copied, where that is known: the memory of the others is handed out."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         compiled, weights, arguments = self._compiled, self._weights, _arguments(inputs, self._place)
@@ -160,39 +174,33 @@ class _Kernel(StaticKernel):
 
         return answer
 
-    def _delivered(self, results: Sequence[Any], arguments: Sequence[Any]) -> list[object]:
+    def _delivered(self, results: Sequence[_JaxArray], arguments: Sequence[_JaxArray]) -> list[object]:
         """Results as arrays that the caller may write to: JAX's own are read-only."""
-        owned = self._own
-        if owned is None:
-            owned = self._own = self._examined(results, arguments)
-        arrays: list[object] = []
-        for result, memory, (sizes, dtype) in zip(results, owned, self._results, strict=True):
-            if memory is None:
-                arrays.append(np.array(result))
-                continue
-            held = memory.from_address(result.block_until_ready().unsafe_buffer_pointer())
-            held.owner = result
-            arrays.append(np.ndarray(sizes, dtype, held))
-        return arrays
+        copied = self._copied
+        if copied is None:
+            copied = self._copied = self._find_copied(results, arguments)
+        return [
+            np.array(result)
+            if place in copied
+            else view_memory(result.block_until_ready().unsafe_buffer_pointer(), result, *self._results[place])
+            for place, result in enumerate(results)
+        ]
 
-    def _examined(self, results: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """See `_own`. What shares memory with an argument, a weight, another result or that of another run is copied."""
+    def _find_copied(self, results: Sequence[_JaxArray], arguments: Sequence[_JaxArray]) -> frozenset[int]:
+        """Places of the results that share memory with an argument, a weight, another result or that of another run. They also hold
+        those of types that numpy lacks, whose elements may lie otherwise than in its arrays."""
         again = self._compiled(self._weights, *arguments)
         taken = [*map(_extent, again), *map(_extent, arguments), *map(_extent, self._weights.values())]
-        copied = shared([_extent(result) for result in results], taken)
-        return tuple(
-            # Of types that numpy lacks the elements may lie otherwise than in its arrays.
-            None if place in copied or info.numpy.kind == "V" else owned_memory(result.nbytes)
-            for place, (info, result) in enumerate(zip(self.outputs, results, strict=True))
-        )
+        lacking = {place for place, info in enumerate(self.outputs) if info.numpy.kind == "V"}
+        return frozenset(shared([_extent(result) for result in results], taken)) | lacking
 
 
-def _extent(array: Any) -> Extent:
-    first: int = array.block_until_ready().unsafe_buffer_pointer()
+def _extent(array: _JaxArray) -> Extent:
+    first = array.block_until_ready().unsafe_buffer_pointer()
     return first, first + array.nbytes
 
 
-def _arguments(arrays: Sequence[Array], place: object) -> list[Any]:
+def _arguments(arrays: Sequence[Array], place: object) -> list[_JaxArray]:
     """JAX arrays over the buffers' own memory."""
     import jax
 
@@ -200,8 +208,9 @@ def _arguments(arrays: Sequence[Array], place: object) -> list[Any]:
         return [_shared(array, place) for array in arrays]
 
 
-def _shared(array: Array, place: object) -> Any:
+def _shared(array: Array, place: object) -> _JaxArray:
     """A JAX array over the buffer's own memory. JAX takes arrays to be immutable, which holds during each call."""
     import jax
 
-    return jax.device_put(array, place, may_alias=True)
+    on_device: _JaxArray = jax.device_put(array, place, may_alias=True)
+    return on_device

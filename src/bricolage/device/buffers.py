@@ -40,10 +40,16 @@ def lasting(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
     return np.ndarray(shape, dtype, buffer=raw, offset=-raw.ctypes.data % _LARGE_PAGE)
 
 
+def view_memory(address: int, owner: object, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+    """An array of the memory at an address, which keeps its owner alive. It can be written to, even if the owner cannot."""
+    memory = _owned_memory(math.prod(shape) * dtype.itemsize).from_address(address)
+    memory.owner = owner
+    return np.ndarray(shape, dtype, memory)
+
+
 @cache
-def owned_memory(count: int) -> Any:
-    """The type of so many bytes at an address (`from_address`), which keep what they belong to alive as their `owner`. Arrays made
-    of them can be written to, whatever the owner's own can."""
+def _owned_memory(count: int) -> Any:
+    """The type of `count` bytes that have an owner."""
     return type("OwnedMemory", (ctypes.c_uint8 * count,), {"__slots__": ("owner",)})
 
 
