@@ -46,9 +46,10 @@ def test_a_transform_is_of_one_side_by_default() -> None:
     pytest.importorskip("onnxruntime")
     text = """<ir_version: 8, opset_import: ["" : 18]> t (float[1,128,1] x) => (float[1,15,9,2] y) {
         step = Constant<value_int=8>() length = Constant<value_int=16>() y = STFT(x, step, , length) }"""
-    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    model = to_model(ir.to_proto(parse(text)))
+    graph = prepare(model, {})
     assert [info.sizes for info in graph.outputs] == [(1, 15, 9, 2)]
-    assert not faults(ir.to_proto(graph.model))
+    assert not faults(ir.to_proto(graph.model)) and not faults(ir.to_proto(model))
 
 
 def test_symbolic_sizes_are_right_once_they_are_bound() -> None:

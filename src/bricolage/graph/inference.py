@@ -43,13 +43,15 @@ _RIGHT_SINCE = 22
 
 
 def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> None:
-    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open.
+    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open. A default of which onnx is wrong
+    is stated.
 
     Args:
         model: is written in the form of `inferable` while `once` is at work.
         once: what infers with the onnx package, and writes down what it finds; by default without checks of types.
     """
     once = once or _unchecked
+    _write_sides(model)
     for _ in range(_REPAIRS):
         with inferable(model):
             once(model)
@@ -113,13 +115,10 @@ def inferable(model: ir.Model) -> Iterator[None]:
     nodes = list(model.graph.all_nodes())
     enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
     opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
-    sided = _sided(nodes)
     pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _axes(node))]
     try:
         for node, op_type in opaque:
             node.op_type = _ALIKE[op_type]
-        for node in sided:
-            _write_sided(node)
         for node, _, axes in pools:
             _write_floored(node, axes)
         for node, _ in enumerated:
@@ -128,33 +127,25 @@ def inferable(model: ir.Model) -> Iterator[None]:
     finally:
         for node, op_type in (*enumerated, *opaque):
             node.op_type = op_type
-        for node in sided:
-            del node.attributes["onesided"]
         for node, attributes, _ in pools:
             node.attributes.clear()
             node.attributes.update(attributes)
 
 
 def write_inferable(model: ir.Model) -> None:
-    """Writes operators, in place, in an equal form of which onnx infers the right shapes, where of theirs it infers others: it
-    would take the graph, which has the right ones, for invalid."""
-    nodes = list(model.graph.all_nodes())
-    for node in _sided(nodes):
-        _write_sided(node)
-    for node in _ceiled(model, nodes):
+    """Writes pools, in place, in an equal form of which onnx infers the right shapes, where of theirs it infers others: it would
+    take the graph, which has the right ones, for invalid."""
+    for node in _ceiled(model, list(model.graph.all_nodes())):
         axes = _axes(node)
         if any(axis.is_disputed for axis in axes) and _is_floored_alike(node, axes):
             _write_floored(node, axes)
 
 
-def _sided(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """Transforms that leave open whether both sides are wanted."""
-    return [node for node in nodes if node.op_type == "STFT" and "onesided" not in node.attributes and not node.domain]
-
-
-def _write_sided(node: ir.Node) -> None:
-    """One side is the default, for which onnx 1.23 takes both."""
-    node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
+def _write_sides(model: ir.Model) -> None:
+    """States, in place, that transforms which say nothing are of one side: the default, for which onnx 1.23 takes both."""
+    for node in model.graph.all_nodes():
+        if node.op_type == "STFT" and not node.domain and "onesided" not in node.attributes:
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
 
 
 def _forget_wrong(model: ir.Model) -> bool:
