@@ -217,3 +217,11 @@ def test_sequences_keep_their_type_where_stated_shapes_are_looked_at() -> None:
         { n = Constant<value_int=2>() s = SplitToSequence<axis=0>(x,n) i = Constant<value_int=1>() y = SequenceAt(s,i) }"""
     graph = prepare(to_model(ir.to_proto(parse(text))), {})
     assert [info.sizes for info in graph.outputs] == [(2, 2)]
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "double", "bfloat16"])
+def test_a_group_normalisation_of_any_type_has_the_shape_of_its_input(kind: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> t ({kind}[2,4,3] x, {kind}[4] s, {kind}[4] b) => ({kind}[n,c,w] y) {{
+        y = GroupNormalization<num_groups=2>(x, s, b) }}"""
+    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    assert graph.outputs[0].sizes == (2, 4, 3)

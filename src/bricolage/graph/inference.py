@@ -20,7 +20,7 @@ from bricolage.graph.graph import bodies
 from bricolage.graph.operator_kinds import operator_types
 
 _ALIKE = {
-    "GroupNormalization": "InstanceNormalization",
+    "GroupNormalization": "LayerNormalization",
     "MeanVarianceNormalization": "Softplus",
     "SimplifiedLayerNormalization": "LayerNormalization",
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 CHECKER, INFERENCE, ONNX_RUNTIME = "the checker", "shape inference", "ONNX Runtime"
 NO_KERNEL = "NOT_IMPLEMENTED"
@@ -17,8 +20,8 @@ def faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
     """Who does not take a model, and why: onnx's checker, its strict shape inference, ONNX Runtime at its default level.
 
     Args:
-        model: as it is read without the weights that lie beside its file.
-        path: of its file, where there are any.
+        model: as it is read without weights of other files.
+        path: of its file, where there are such weights.
     """
     found: dict[str, str] = {}
     attempts: dict[str, Callable[[onnx.ModelProto, Path | None], object]] = {
@@ -34,7 +37,7 @@ def faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
     return found
 
 
-def session(model: onnx.ModelProto, path: Path | None = None) -> Any:
+def session(model: onnx.ModelProto, path: Path | None = None) -> ort.InferenceSession:
     """ONNX Runtime's, at its default level."""
     import onnxruntime as ort
 
