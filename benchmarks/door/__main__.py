@@ -4,9 +4,12 @@ models of a file, and of trained networks.
     python -m benchmarks.door --json
     python -m benchmarks.door --cases FOLDER/cases.py --sample 200
     python -m benchmarks.door --operators Where,Conv --no-networks
+    python -m benchmarks.door --valid
 
 A pair is an operator with the element types of all of its inputs, at opset 21. It is served where `optimize` ships an answer
-that is right; a pair is counted only where ONNX Runtime alone runs it. Exits with 1 where an answer is wrong or something breaks.
+that is right; a pair is counted only where ONNX Runtime alone runs it. With `--valid` nothing is run: of the same models, and of
+those of onnx's own suite, every graph that is made is shown to onnx's checker, its strict shape inference and ONNX Runtime. Exits
+with 1 where an answer or a graph is wrong or something breaks.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import pickle
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from benchmarks.door import models, pairs
+from benchmarks.door import models, pairs, valid
 from benchmarks.door.processes import apart
 from benchmarks.output import keep
 from benchmarks.real.__main__ import remark, rows_of
@@ -33,6 +37,7 @@ from bricolage.device.host import host
 
 _LIMIT_S = 300.0
 _OUTCOMES = ("right", "refused", "wrong", "broken")
+_BAD = ("wrong", "broken")
 
 
 @dataclass
@@ -86,7 +91,9 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=10.0, help="seconds for each case and network")
     parser.add_argument("--no-pairs", action="store_true")
     parser.add_argument("--no-networks", action="store_true")
-    parser.add_argument("--child", choices=("onnxruntime", "pairs", "cases"), help=argparse.SUPPRESS)
+    parser.add_argument("--no-suite", action="store_true", help="with --valid, without the models of onnx's own suite")
+    parser.add_argument("--valid", action="store_true", help="whether what is made of the models is valid, and no more")
+    parser.add_argument("--child", choices=("onnxruntime", "pairs", "cases", "valid"), help=argparse.SUPPRESS)
     parser.add_argument("--names", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pairs", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -101,14 +108,18 @@ def main() -> int:
     bad = 0
     if given.rows is not None:
         given.rows.mkdir(parents=True, exist_ok=True)
+    if given.valid:
+        document["models"], document["graphs"] = _valid(given)
+        keep(document, given.output)
+        _show(document, whole=given.json)
+        return 1 if any(document[what][outcome] for what in ("models", "graphs") for outcome in _BAD) else 0
     if not given.no_pairs:
         document["pairs"], wrong = _pairs(given)
         bad += wrong
         keep(document, given.output)
     if given.cases:
         found = Found(path=given.rows and given.rows / f"{given.cases.stem}.jsonl")
-        named = [name for name in models.read(given.cases) if name.startswith(tuple(given.only.split(",")))]
-        names = [name for name in named if name not in found.outcomes]
+        names = [name for name in _cases(given) if name not in found.outcomes]
         words = ["--cases", str(given.cases), "--budget", str(given.budget)]
         apart("cases", names, words, _LIMIT_S, found.note)
         document["cases"] = {"tried": len(found.outcomes), **found.counts, "reasons": found.reasons}
@@ -129,6 +140,42 @@ def main() -> int:
     keep(document, given.output)
     _show(document, whole=given.json)
     return 1 if bad else 0
+
+
+def _cases(given: argparse.Namespace) -> list[str]:
+    """Names of those that are asked for."""
+    return [name for name in models.read(given.cases) if name.startswith(tuple(given.only.split(",")))]
+
+
+def _valid(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Outcomes of models, and of the graphs that are made of them."""
+    rows = Found(path=given.rows and given.rows / "valid.jsonl")
+    operators = frozenset(given.operators.split(",")) if given.operators else None
+    made = {} if given.no_pairs else {pair.name: pair for pair in pairs.pairs(operators)}
+    kinds = {
+        valid.SUITE: [] if given.no_suite else pairs.sample(list(valid.suite(operators)), given.sample),
+        valid.PAIR: pairs.sample(list(made), given.sample),
+        valid.CASE: _cases(given) if given.cases else [],
+        valid.NETWORK: [] if given.no_networks else list(valid.NETWORKS),
+    }
+    names = [f"{kind} {name}" for kind, members in kinds.items() for name in members]
+    with scratch.using(scratch.temporary()) as folder:
+        path = folder / "pairs.pickle"
+        path.write_bytes(pickle.dumps({name: made[name] for name in kinds[valid.PAIR]}))
+        words = ["--pairs", str(path), *(["--cases", str(given.cases)] if given.cases else [])]
+        until = time.monotonic() + 60 * given.minutes if given.minutes else None
+        apart("valid", [name for name in names if name not in rows.outcomes], words, _LIMIT_S, rows.note, until)
+    tried = {name: outcome for name, outcome in rows.outcomes.items() if name in set(names)}
+    graphs = {
+        name: outcome for name, outcome in rows.outcomes.items() if name.partition(": ")[0] in tried.keys() - {name}
+    }
+    return _counted(tried, rows), _counted(graphs, rows)
+
+
+def _counted(outcomes: Mapping[str, str], rows: Found) -> dict[str, Any]:
+    counts = Counter(outcomes.values())
+    reasons = {name: rows.reasons[name] for name in outcomes if name in rows.reasons}
+    return {"tried": len(outcomes), **{outcome: counts[outcome] for outcome in _OUTCOMES}, "reasons": reasons}
 
 
 def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
@@ -165,6 +212,9 @@ def _child(given: argparse.Namespace) -> None:
         with scratch.using(scratch.temporary()) as folder:
             models.tried(given.cases, names, given.budget, folder)
         return
+    if given.child == "valid":
+        valid.validated(names, given.cases, given.pairs)
+        return
     made: dict[str, pairs.Pair] = pickle.loads(given.pairs.read_bytes())  # written by the parent a moment ago
     chosen = [made[name] for name in names]
     (pairs.run_by_onnxruntime if given.child == "onnxruntime" else pairs.served)(chosen)
@@ -173,7 +223,7 @@ def _child(given: argparse.Namespace) -> None:
 def _show(document: dict[str, Any], *, whole: bool) -> None:
     if whole:
         print(json.dumps(document, indent=1))
-    for what in ("pairs", "cases", "networks"):
+    for what in ("pairs", "cases", "networks", "models", "graphs"):
         if what in document:
             told = {key: value for key, value in document[what].items() if not isinstance(value, dict | list)}
             words = ", ".join(

@@ -37,6 +37,11 @@ def read(path: Path) -> Mapping[str, Any]:
     return found
 
 
+def sizes(given: Mapping[str, Any]) -> dict[str, int]:
+    """Of open dimensions, as a case's options give them."""
+    return {name: int(size) for name, size in (text.split("=") for text in given.get("shapes", ()))}
+
+
 def tried(path: Path, names: Sequence[str], budget_s: float, folder: Path) -> None:
     """Tells of each case what came of it: "right", "refused" (with a sentence), "wrong" or "broken"."""
     found, options = read(path), Options(budget_s=budget_s)
@@ -57,8 +62,7 @@ def _answer(
     model: Any, inputs: Mapping[str, Any], given: Mapping[str, Any], options: Options, path: Path, pool: Pool
 ) -> str | None:
     """Optimises, writes, loads and runs; what is wrong with the answer."""
-    shapes = {name: int(size) for name, size in (text.split("=") for text in given.get("shapes", ()))}
-    optimize(model, options, inputs=dict(inputs), shapes=shapes, pool=pool).save(path)
+    optimize(model, options, inputs=dict(inputs), shapes=sizes(given), pool=pool).save(path)
     fast = load(path)
     order = [value.name for value in model.graph.output]
     for feeds in (inputs, *given.get("also", ())):

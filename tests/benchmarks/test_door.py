@@ -12,8 +12,9 @@ import onnx
 import pytest
 
 from benchmarks.door import __main__ as door
-from benchmarks.door import pairs, processes
+from benchmarks.door import pairs, processes, valid
 from bricolage.conformance.trials import OperatorTrial
+from bricolage.testing.validity import INFERENCE, NO_KERNEL, ONNX_RUNTIME
 
 CHILD = """
 import json, sys
@@ -71,3 +72,39 @@ def test_casts_of_what_is_no_number_are_left_out() -> None:
         read.tolist() == [1, 1, 2.5] and made.tolist() == [1, 1, 2] and (read.dtype, made.dtype) == (x.dtype, y.dtype)
     )
     assert pairs._defined(defined) is defined
+
+
+CASES = """
+from types import SimpleNamespace
+import onnx
+HEAD = '<ir_version: 10, opset_import: ["": 21]> g (float[n,4] x, bool c) => (float[m,4] y) '
+def choice():
+    text = "{ y = If (c) <then_branch = a () => (u) { t = Neg (x) u = Neg (t) }, else_branch = b () => (v) { v = Abs (x) }> }"
+    return onnx.parser.parse_model(HEAD + text), {}, {"shapes": ["n=2"]}
+def unknown():
+    return onnx.parser.parse_model(HEAD + "{ y = Conv (x) }"), {}
+CASES = {"choice": SimpleNamespace(make=choice), "unknown": SimpleNamespace(make=unknown)}
+"""
+
+
+def test_of_a_model_all_that_is_written_is_shown_to_onnx_and_onnx_runtime(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "cases.py"
+    path.write_text(CASES, encoding="utf-8")
+    valid.validated(["case choice", "case unknown"], path, None)
+    rows = {name: outcome for name, outcome, _ in map(json.loads, capsys.readouterr().out.splitlines())}
+    of_choice = {name.partition(": ")[2]: outcome for name, outcome in rows.items() if name.startswith("case choice")}
+    assert set(of_choice.values()) == {"right"}
+    assert {"", "as it came", "in the artifact", "rewritten at open sizes", "prepared", "rewritten"} <= of_choice.keys()
+    assert any(name.startswith("prepared, If ") for name in of_choice)
+    assert rows["case unknown"] == "refused"
+
+
+def test_a_graph_is_to_blame_for_what_its_model_had_not() -> None:
+    broken, missing = {INFERENCE: "sizes differ"}, {ONNX_RUNTIME: NO_KERNEL}
+    assert valid.verdict({}, {})[0] == "right"
+    assert valid.verdict({}, broken) == ("wrong", "shape inference: sizes differ")
+    assert valid.verdict(broken, broken)[0] == valid.verdict({}, missing)[0] == "refused"
+    assert valid.verdict(missing, broken)[0] == "wrong"

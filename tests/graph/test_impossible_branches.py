@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
 from bricolage.frontends import to_model
 from bricolage.graph.graph import describe
 from bricolage.graph.impossible_branches import Branch, impossible_branches
-from bricolage.graph.prepare import prepare
+from bricolage.graph.prepare import prepare, simplify
+from bricolage.rewrite.apply import rewrite
+from bricolage.rewrite.catalogue import rules
+from bricolage.testing import validity
 from tests.graph.models import parse as parsed
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -50,12 +52,11 @@ def parse(text: str, **constants: np.ndarray) -> ir.Model:
 
 
 def session(model: ir.Model) -> Any:
-    ort = pytest.importorskip("onnxruntime")
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
+    """Of ONNX Runtime, of a model that is valid."""
+    pytest.importorskip("onnxruntime")
     proto = ir.to_proto(model)
-    onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    assert not validity.faults(proto)
+    return validity.session(proto)
 
 
 @pytest.mark.parametrize(("size", "taken"), [(4, True), (6, False)])
@@ -92,6 +93,18 @@ def test_ranks_that_inner_branches_decide(sizes: dict[str, int], kinds: int) -> 
     inner = [node for node in graph.model.graph.all_nodes() if node.op_type == "If"]
     assert (len(inner) == 1) == bool(kinds), "decided, unless it cannot be computed"
     assert not impossible_branches(graph.model)
+
+
+def test_a_branch_is_opened_again_where_rewriting_left_only_the_constant() -> None:
+    """The Resize of a branch reads numbers of which onnx says that there are none, however often it is opened."""
+    model = parse(
+        f"""{HEAD} t (float[d,1,2,4] x, int64[d] s, bool c) => (float[p,q,h,w] y) {{
+        y = If (c) <then_branch = a () => (u) {{ u = Resize <mode = "nearest"> (x, , , s) }},
+                    else_branch = b () => (v) {{ v = Resize <mode = "nearest"> (x, , , s) }}> }}"""
+    )
+    simplify(model)
+    rewrite(model, rules())
+    simplify(model)
 
 
 def test_what_is_impossible_is_named_and_does_not_stay_so() -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bricolage.errors import InvalidGraph, StatedOtherwise
@@ -18,6 +18,7 @@ from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer, told
 from bricolage.graph.prepare import prepare
+from bricolage.testing.validity import faults, session
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
 
@@ -42,11 +43,13 @@ def test_a_window_in_the_padding_alone_is_none(op: str, opset: int) -> None:
 
 
 def test_a_transform_is_of_one_side_by_default() -> None:
+    pytest.importorskip("onnxruntime")
     text = """<ir_version: 8, opset_import: ["" : 18]> t (float[1,128,1] x) => (float[1,15,9,2] y) {
         step = Constant<value_int=8>() length = Constant<value_int=16>() y = STFT(x, step, , length) }"""
-    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    model = to_model(ir.to_proto(parse(text)))
+    graph = prepare(model, {})
     assert [info.sizes for info in graph.outputs] == [(1, 15, 9, 2)]
-    assert "onesided" not in graph.operators[-1].node.attributes
+    assert not faults(ir.to_proto(graph.model)) and not faults(ir.to_proto(model))
 
 
 def test_symbolic_sizes_are_right_once_they_are_bound() -> None:
@@ -66,11 +69,43 @@ def test_a_wrong_shape_in_the_file_is_corrected_with_all_that_rests_on_it() -> N
     assert all(describe(value).sizes == (1, 2, 4, 4) for o in graph.operators for value in o.outputs)
 
 
-def test_attributes_are_as_they_were() -> None:
-    graph = prepare(parse(text("MaxPool", POOL + ', auto_pad="NOTSET"')), {})
+@pytest.mark.parametrize(("opset", "size"), [(18, 7), (22, 8)])
+def test_attributes_of_what_onnx_infers_rightly_are_as_they_were(opset: int, size: int) -> None:
+    sizes = f"1,2,{size},{size}"
+    graph = prepare(parse(text("MaxPool", POOL + ', auto_pad="NOTSET"', opset=opset, sizes=sizes)), {})
     node = next(operator.node for operator in graph.operators if operator.op_type == "MaxPool")
     assert node.attributes.get_int("ceil_mode", 0) == 1
     assert list(node.attributes.get_ints("pads", ())) == [0, 0, 1, 1]
+
+
+axes = st.tuples(st.integers(5, 9), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(axes, axes, st.sampled_from(["MaxPool", "AveragePool", "LpPool"]), st.booleans())
+def test_a_prepared_pool_is_valid_and_answers_as_it_did(
+    rows: tuple[int, ...], columns: tuple[int, ...], op: str, counts: bool
+) -> None:
+    """Sizes, windows, strides, padding before and behind, along both axes."""
+    pytest.importorskip("onnxruntime")
+    (height, *high), (width, *wide) = rows, columns
+    kernel, strides, *pads = (list(pair) for pair in zip(high, wide, strict=True))
+    assume(all(pad < size for pad, size in zip((*pads[0], *pads[1]), kernel * 2, strict=True)))  # as ONNX Runtime wants
+    attributes = f"kernel_shape={kernel}, strides={strides}, pads={pads[0] + pads[1]}, ceil_mode=1"
+    if op == "AveragePool":
+        attributes += f", count_include_pad={int(counts)}"
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : 18]> t (float[1,2,{height},{width}] x) => (float[a,b,c,d] y) {{
+        y = {op}<{attributes}>(x) }}"""
+    )
+    graph = prepare(to_model(ir.to_proto(model)), {})
+    x = np.random.default_rng(0).standard_normal((1, 2, height, width)).astype(np.float32)
+    (wanted,) = session(ir.to_proto(model)).run(None, {"x": x})
+    (found,) = session(ir.to_proto(graph.model)).run(None, {"x": x})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    node = next(operator.node for operator in graph.operators if operator.op_type == op)
+    if not node.attributes.get_int("ceil_mode", 0) or not counts:
+        assert not faults(ir.to_proto(graph.model))
 
 
 def test_a_pool_in_a_branch() -> None:
@@ -182,3 +217,11 @@ def test_sequences_keep_their_type_where_stated_shapes_are_looked_at() -> None:
         { n = Constant<value_int=2>() s = SplitToSequence<axis=0>(x,n) i = Constant<value_int=1>() y = SequenceAt(s,i) }"""
     graph = prepare(to_model(ir.to_proto(parse(text))), {})
     assert [info.sizes for info in graph.outputs] == [(2, 2)]
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "double", "bfloat16"])
+def test_a_group_normalisation_of_any_type_has_the_shape_of_its_input(kind: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> t ({kind}[2,4,3] x, {kind}[4] s, {kind}[4] b) => ({kind}[n,c,w] y) {{
+        y = GroupNormalization<num_groups=2>(x, s, b) }}"""
+    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    assert graph.outputs[0].sizes == (2, 4, 3)

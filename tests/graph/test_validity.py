@@ -19,31 +19,14 @@ from bricolage.graph.prepare import prepare
 from bricolage.rewrite.variants import rewritten_variants
 from bricolage.testing import branching_model
 from bricolage.testing.branching import SIZES
+from bricolage.testing.validity import faults, session
 
 ort = pytest.importorskip("onnxruntime")
 FAST, SLOW = 10, 1_000
 
 
-def session(proto: onnx.ModelProto) -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def fault(proto: onnx.ModelProto) -> str:
-    """Why a model is not valid; empty where it is."""
-    try:
-        if all(one.type.tensor_type.HasField("shape") for one in (*proto.graph.input, *proto.graph.output)):
-            onnx.checker.check_model(proto)  # which asks for shapes there, though they may be left out
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-        session(proto)
-    except Exception as error:  # of three libraries, which have no common one
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
 def assert_valid(model: ir.Model) -> None:
-    assert not fault(ir.to_proto(model))
+    assert not faults(ir.to_proto(model))
 
 
 def answers(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
@@ -93,7 +76,7 @@ def check_answers(proto: onnx.ModelProto, graph: Graph, n: int, b: int, seed: in
 @settings(max_examples=FAST, deadline=None, phases=[Phase.generate])
 def test_what_is_made_of_random_bodies_is_valid(chance: Any, seed: int, n: int, b: int, data: st.DataObject) -> None:
     proto = branching_model(seed, chance)
-    assume(not fault(proto))
+    assume(not faults(proto))
     check(proto, n, b, seed, data)
 
 
@@ -108,7 +91,7 @@ def test_what_is_made_of_many_random_bodies_is_valid(start: int) -> None:
     sound = 0
     for seed in range(start, start + 50):
         proto = branching_model(seed)
-        if not fault(proto):
+        if not faults(proto):
             check(proto, SIZES[seed % 3], SIZES[seed // 3 % 3], seed, None)
             sound += 1
     assert sound > 40, "most of them are valid as they come"

@@ -152,6 +152,15 @@ def test_types_are_never_mixed() -> None:
     assert "would mix" in failed_matches(model, named("batch-normalization-into-linear"))[0].reason
 
 
+def test_an_operator_that_does_not_take_the_type_is_not_made() -> None:
+    """An Einsum takes integers of 16 bits, a MatMul does not."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (int16[3,4] a, int16[4,5] b) => (int16[3,5] y)
+        { y = Einsum <equation="ij,jk->ik"> (a, b) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    assert not rewrite(model, rules())
+    assert "unsupported type" in failed_matches(model, named("einsum-to-product"))[0].reason
+
+
 def test_duplicate_names_of_operators_do_no_harm() -> None:
     model = Example("float[2,3] x", "t = Transpose(x) u = Relu(t) y = Transpose(u)").model()
     for node in model.graph:

@@ -113,10 +113,11 @@ def open_sizes(model: ir.Model, branch: Branch) -> None:
 
 
 def _fresh_prefix(model: ir.Model, wanted: str) -> str:
-    """With which no operator's name begins: a branch may be opened again after rewriting."""
-    names = {node.name or "" for node in model.graph.all_nodes()}
+    """With which no name begins: a branch may be opened again after rewriting, which may have left only the constant."""
+    names = {node.name for node in model.graph.all_nodes()}
+    names |= {name for graph in model.graphs() for name in graph.initializers}
     prefix, number = wanted, 1
-    while f"{prefix}.condition" in names or f"{prefix}.number" in names:
+    while names & {f"{prefix}.condition", f"{prefix}.number", f"{prefix}.one"}:
         number += 1
         prefix = f"{wanted}.{number}"
     return prefix

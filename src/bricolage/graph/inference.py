@@ -1,13 +1,15 @@
 """Where the shape inference of the onnx package is wrong, and how it is made to be right: the one place that corrects it.
 
-Onnx infers from a graph whose operators are, for the time being, written in another form whose shapes it gets right.
+Onnx infers from a graph whose operators are, for the time being, written in another form whose shapes it gets right. A graph
+that is prepared keeps that form where it computes the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
@@ -18,7 +20,7 @@ from bricolage.graph.graph import bodies
 from bricolage.graph.operator_kinds import operator_types
 
 _ALIKE = {
-    "GroupNormalization": "InstanceNormalization",
+    "GroupNormalization": "LayerNormalization",
     "MeanVarianceNormalization": "Softplus",
     "SimplifiedLayerNormalization": "LayerNormalization",
 }
@@ -41,13 +43,15 @@ _RIGHT_SINCE = 22
 
 
 def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> None:
-    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open.
+    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open. A default of which onnx is wrong
+    is stated.
 
     Args:
         model: is written in the form of `inferable` while `once` is at work.
         once: what infers with the onnx package, and writes down what it finds; by default without checks of types.
     """
     once = once or _unchecked
+    _write_sides(model)
     for _ in range(_REPAIRS):
         with inferable(model):
             once(model)
@@ -111,26 +115,37 @@ def inferable(model: ir.Model) -> Iterator[None]:
     nodes = list(model.graph.all_nodes())
     enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
     opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
-    sided = [node for node in nodes if node.op_type == "STFT" and "onesided" not in node.attributes and not node.domain]
-    pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _counts(node))]
+    pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _axes(node))]
     try:
         for node, op_type in opaque:
             node.op_type = _ALIKE[op_type]
-        for node in sided:  # 1 is its default, which onnx 1.23 takes for 0
-            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
-        for node, _, counts in pools:
-            _write_floored(node, counts)
+        for node, _, axes in pools:
+            _write_floored(node, axes)
         for node, _ in enumerated:
             node.op_type = _OF_EQUAL_SHAPE
         yield
     finally:
         for node, op_type in (*enumerated, *opaque):
             node.op_type = op_type
-        for node in sided:
-            del node.attributes["onesided"]
         for node, attributes, _ in pools:
             node.attributes.clear()
             node.attributes.update(attributes)
+
+
+def write_inferable(model: ir.Model) -> None:
+    """Writes pools, in place, in an equal form of which onnx infers the right shapes, where of theirs it infers others: it would
+    take the graph, which has the right ones, for invalid."""
+    for node in _ceiled(model, list(model.graph.all_nodes())):
+        axes = _axes(node)
+        if any(axis.is_disputed for axis in axes) and _is_floored_alike(node, axes):
+            _write_floored(node, axes)
+
+
+def _write_sides(model: ir.Model) -> None:
+    """States, in place, that transforms which say nothing are of one side: the default, for which onnx 1.23 takes both."""
+    for node in model.graph.all_nodes():
+        if node.op_type == "STFT" and not node.domain and "onesided" not in node.attributes:
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
 
 
 def _forget_wrong(model: ir.Model) -> bool:
@@ -200,22 +215,69 @@ def _scalar(value: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if array.size == 1 else None
 
 
+@dataclass(frozen=True)
+class _PoolAxis:
+    """One spatial axis of a pool whose last window may reach beyond the padding."""
+
+    size: int
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+    """Padding before and behind."""
+
+    @property
+    def count(self) -> int:
+        """Of windows, without one that would lie in the padding alone."""
+        return pool_size(self.size, self.kernel, self.stride, self.dilation, (self.begin, self.end), ceil=True)
+
+    @property
+    def needed(self) -> int:
+        """Padding behind that the last window takes."""
+        reach = (self.count - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+        return reach - self.size - self.begin
+
+    @property
+    def floored_end(self) -> int:
+        """Padding behind that makes as many windows without the ceiling."""
+        return max(self.end, self.needed)
+
+    @property
+    def is_floored_alike(self) -> bool:
+        """Whether it does: not where the padding has room for a window of its own."""
+        around = (self.begin, self.floored_end)
+        return pool_size(self.size, self.kernel, self.stride, self.dilation, around, ceil=False) == self.count
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether onnx counts one window more."""
+        span = self.size + self.begin + self.end - ((self.kernel - 1) * self.dilation + 1)
+        return -(-span // self.stride) + 1 != self.count
+
+
 def _counts(node: ir.Node) -> list[int] | None:
     """Windows along each spatial axis; None where a size is not known, or the attributes make no sense."""
+    axes = _axes(node)
+    return [axis.count for axis in axes] if axes else None
+
+
+def _axes(node: ir.Node) -> list[_PoolAxis]:
+    """Empty as `_counts` is None."""
     shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
     kernel = node.attributes.get_ints("kernel_shape", ())
     sizes = list(shape)[2:] if shape is not None else []
     strides, dilations, pads, auto_pad = _geometry(node, len(kernel))
     fits = 0 < len(kernel) == len(sizes) == len(strides) == len(dilations) and len(pads) in (0, 2 * len(kernel))
     if not fits or min(*strides, *dilations, *kernel) < 1 or not is_explicit(auto_pad):
-        return None
+        return []
     around = pairs(pads, len(kernel)) if auto_pad != "VALID" else pairs(None, len(kernel))
-    counts: list[int] = []
-    for i, size in enumerate(sizes):
-        if not isinstance(size, int):
-            return None
-        counts.append(pool_size(size, kernel[i], strides[i], dilations[i], around[i], ceil=True))
-    return counts if min(counts) > 0 else None
+    axes = [
+        _PoolAxis(size, kernel[i], strides[i], dilations[i], *around[i])
+        for i, size in enumerate(sizes)
+        if isinstance(size, int)
+    ]
+    return axes if len(axes) == len(sizes) and min(axis.count for axis in axes) > 0 else []
 
 
 def _geometry(node: ir.Node, dims: int) -> tuple[list[int], list[int], list[int], str]:
@@ -226,20 +288,18 @@ def _geometry(node: ir.Node, dims: int) -> tuple[list[int], list[int], list[int]
     return strides, dilations, list(attributes.get_ints("pads", ())), attributes.get_string("auto_pad", "NOTSET")
 
 
-def _write_floored(node: ir.Node, counts: list[int]) -> None:
+def _is_floored_alike(node: ir.Node, axes: Sequence[_PoolAxis]) -> bool:
+    """Whether the form of `_write_floored` computes the same: an average may count padding, but not what lies beyond it."""
+    counts_padding = node.op_type == "AveragePool" and bool(node.attributes.get_int("count_include_pad", 0))
+    return all(axis.is_floored_alike and not (counts_padding and axis.needed > axis.end) for axis in axes)
+
+
+def _write_floored(node: ir.Node, axes: Sequence[_PoolAxis]) -> None:
     """The same number of windows without the ceiling, by as much padding at the end as they take."""
-    kernel, shape = node.attributes.get_ints("kernel_shape", ()), node.inputs[0].shape  # type: ignore[union-attr]
-    strides, dilations, pads, auto_pad = _geometry(node, len(kernel))
-    begins, ends = [], []
-    for i, (begin, end) in enumerate(pairs(pads if auto_pad != "VALID" else None, len(kernel))):
-        size = shape[2 + i]  # type: ignore[index]
-        assert isinstance(size, int)
-        reach = (counts[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
-        begins.append(begin)
-        ends.append(max(end, reach - size - begin))
+    ends = [axis.floored_end for axis in axes]
     node.attributes["ceil_mode"] = ir.AttrInt64("ceil_mode", 0)
     node.attributes["auto_pad"] = ir.AttrString("auto_pad", "NOTSET")
-    node.attributes["pads"] = ir.AttrInt64s("pads", [*begins, *ends])
+    node.attributes["pads"] = ir.AttrInt64s("pads", [*(axis.begin for axis in axes), *ends])
 
 
 def _differ(value: ir.Value, counts: list[int]) -> bool:

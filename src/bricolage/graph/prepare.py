@@ -26,7 +26,7 @@ from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, bodies, describe
 from bricolage.graph.impossible_branches import Branch, has_branches, impossible_branches, open_sizes
-from bricolage.graph.inference import correct_stated, infer
+from bricolage.graph.inference import correct_stated, infer, write_inferable
 from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.shape_checks import check_operators
 from bricolage.graph.symbolic_shapes import settle
@@ -238,6 +238,7 @@ def _simplify(model: ir.Model) -> None:
     infer(model)
     if settle(model):
         infer(model)
+    write_inferable(model)
 
 
 def _eliminate_identities(model: ir.Model) -> None:

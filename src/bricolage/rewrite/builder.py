@@ -175,7 +175,10 @@ class GraphBuilder:
             # `ir.to_proto` first asks of what kind the object is, which takes longer than all else here.
             proto = ir.serde.serialize_node(node)
             found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
-        except onnx.shape_inference.InferenceError as error:
+        except (
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+        ) as error:  # the second: not for such a type
             raise MatchFailure(f"{node.op_type} cannot be built: {str(error).splitlines()[0]}") from error
         for value in node.outputs:
             kind = found.get(value.name)
