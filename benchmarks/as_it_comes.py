@@ -13,8 +13,8 @@ the median over the rounds, with a 95 % interval of a paired bootstrap; above 1 
 (`benchmarks.load`). Every answer is compared with float64 in the same run; who is wrong is not counted among the tools, and a row
 in which ours is wrong fails.
 
-With `--singles` bricolage also decides with each of these backends alone, and those artifacts take turns with the others. `behind`
-is the time of what ships over the time of the best contestant, so that 1.00 is the right choice.
+With `--singles` bricolage also decides with each of these backends alone (at effort `instant`), and those artifacts take turns with
+the others. `behind` is the time of what ships over the time of the best contestant, so that 1.00 is the right choice.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def measure(model: Model, asked: argparse.Namespace, folder: Path) -> list[Row]:
     contestants = {OURS: Contestant(OURS, made), **{tool: Contestant(tool, model.path) for tool in TOOLS}}
     refusals: dict[str, str] = {}
     for backend in asked.singles:
-        path, _, reason = decide(model, folder, [*asked.options, "--backend", backend], backend)
+        path, _, reason = decide(model, folder, [*asked.options, "--backend", backend, "--effort", "instant"], backend)
         contestants[_single(backend)] = Contestant(OURS, path)
         if reason:
             refusals[_single(backend)] = reason
