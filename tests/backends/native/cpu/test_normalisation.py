@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
@@ -16,7 +17,7 @@ from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
-from tests.backends.native.targets import FUSION
+from tests.backends.native.targets import FUSION, cpu_target, planned_region
 
 BOUND = 3e-6
 
@@ -88,6 +89,34 @@ def test_groups_of_channels(
 def test_they_are_one_kernel_with_their_neighbours(norm: str, last: bool, tmp_path: Path) -> None:
     """Without a convolution, what is added before is computed where the normalisation reads it, each time that it does."""
     assert kinds(images(tmp_path, norm, 32, (6, 6), last=last)) == (["conv", "normalise"] if last else ["normalise"])
+
+
+@pytest.mark.thinned("isa")
+@pytest.mark.parametrize("spatial", [(8, 6), (9,), (4, 3, 2)])
+@pytest.mark.usefixtures("isa")
+def test_a_group_that_exporters_write_as_one_row(spatial: tuple[int, ...], tmp_path: Path) -> None:
+    """The row is a reshape of channels and positions, and with channels last their order in memory is another one: one loop over it
+    divided for each element, and a PoolFormer took twice as long."""
+    channels, shape = 20, [1, 20, *spatial]
+    body = (
+        "c = Conv (x, w) \n r = Reshape (c, row) \n n = InstanceNormalization (r, unit, zero) \n t = Reshape (n, back)"
+    )
+    model = regions.region(
+        tmp_path,
+        f"{body} \n y = Add (t, c)",
+        f"float{shape} x",
+        f"float{shape} y",
+        w=regions.noise(channels, channels, *(1 for _ in spatial)) / np.float32(channels) ** 0.5,
+        row=np.array([1, 1, -1]),
+        back=np.array(shape),
+        unit=np.ones(1, np.float32),
+        zero=np.zeros(1, np.float32),
+    )
+    check(model, regions.noise(*shape, seed=3))
+    text = generate(planned_region(model), cpu_target()).text
+    kernel = text[text.index("/* normalise") :]
+    within = kernel[kernel.index("for (long o = begin") : kernel.index("\n}\n")]
+    assert "squares" in within and "%" not in within and within.count("/") == 1, "but for the one root"
 
 
 def test_scale_and_bias_of_groups_before_operator_set_21(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.backends.native.ir.indexing import Index, Var, constant, flatten, unflatten, variable
+from bricolage.backends.native.ir.indexing import Index, Var, constant, flatten, nested_extents, unflatten, variable
 
 
 def evaluate(index: Index, values: dict[str, int]) -> int:
@@ -66,3 +66,26 @@ def test_substitution_simplifies_again() -> None:
     x = Var("x", 12)
     quotient = variable("x", 12).split(4)[0]
     assert quotient.substitute({x: variable("y", 3) * 4 + variable("z", 4)}) == variable("y", 3)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
+def test_nested_loops_need_no_division(shape: list[int], data: st.DataObject) -> None:
+    """Of a dimension that is a reshape of several, whose order in memory is another one."""
+    count = math.prod(shape)
+    coords = unflatten(variable("x", count), shape)
+    order = data.draw(st.permutations(range(len(shape))))
+    address = flatten([coords[axis] for axis in order], [shape[axis] for axis in order])
+    extents = nested_extents(Var("x", count), [address, coords[0]])
+    assert math.prod(extents) == count
+    nested = flatten([variable(f"x{i}", extent) for i, extent in enumerate(extents)], extents)
+    within = address.substitute({Var("x", count): nested})
+    assert all(isinstance(atom, Var) for atom, _ in within.terms)
+    position = data.draw(st.integers(0, count - 1))
+    spot = {f"x{i}": int(index) for i, index in enumerate(np.unravel_index(position, extents))}
+    assert evaluate(within, spot) == evaluate(address, {"x": position})
+
+
+def test_divisors_that_do_not_divide_each_other_leave_one_loop() -> None:
+    x = variable("x", 12)
+    assert nested_extents(Var("x", 12), [x.split(4)[0], x.split(6)[1]]) == (12,)
+    assert nested_extents(Var("x", 12), [variable("y", 12).split(4)[0], x]) == (12,)

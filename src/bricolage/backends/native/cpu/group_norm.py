@@ -15,7 +15,7 @@ from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, in
 from bricolage.backends.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.backends.native.cpu.sharing import ParallelRange
 from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
-from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
+from bricolage.backends.native.ir.indexing import Index, Var, flatten, nested_extents, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords, Normalise
 
 _BESIDE = 16
@@ -39,13 +39,20 @@ def _one_by_one(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock)
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
     stays = unflatten(variable("o", math.prod(lead)), lead)
-    coords = (*stays, *(variable(f"r{n}", extent) for n, extent in enumerate(inner)))
+    whole = [Var(f"r{n}", extent) for n, extent in enumerate(inner)]
+    probe = Body(plan, FunctionMemory(weights), kernel.targets)
+    probe.value(root.source, (*stays, *(variable(one.name, one.extent) for one in whole)))
+    # A dimension may be a reshape of several, which lie otherwise in memory: it is divided into loops over these.
+    nests = [nested_extents(one, probe.indices) for one in whole]
+    loops = [(f"r{n}_{k}", extent) for n, nest in enumerate(nests) for k, extent in enumerate(nest)]
+    steps = iter([variable(*loop) for loop in loops])
+    coords = (*stays, *(flatten([next(steps) for _ in nest], nest) for nest in nests))
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
     element = body.value(root.source, coords)
-    order = _by_stride(range(len(inner)), coords[len(lead) :], body.indices)
+    order = _by_stride(range(len(loops)), [variable(*loop) for loop in loops], body.indices)
 
-    loops = [(f"r{n}", inner[n]) for n in order]
+    loops = [loops[number] for number in order]
     width = math.prod(inner)
     inside = [KEEP_SCALAR] if body.guarded else []
     if root.centred:

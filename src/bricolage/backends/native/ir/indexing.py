@@ -217,6 +217,35 @@ def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     return tuple(reversed(coords))
 
 
+def nested_extents(variable: Var, indices: Sequence[Index]) -> tuple[int, ...]:
+    """Extents, outermost first, of nested loops in the place of a variable's: in their variables no quotient or remainder of it is
+    left in `indices`. Its own extent alone where there are none, or where they do not divide each other."""
+    sizes = {size for index in indices for size in _divisors(index, variable)}
+    extents: list[int] = []
+    inner = 1
+    for size in [*sorted(sizes), variable.extent]:
+        if size % inner:
+            return (variable.extent,)
+        extents.insert(0, size // inner)
+        inner = size
+    return tuple(extent for extent in extents if extent > 1) or (variable.extent,)
+
+
+def _divisors(index: Index, variable: Var) -> set[int]:
+    """By what a variable is divided in an expression, more than itself and less than its extent."""
+    sizes: set[int] = set()
+    for atom, _ in index.terms:
+        if isinstance(atom, Var):
+            continue
+        sizes |= _divisors(atom.of, variable)
+        match atom.of.terms:
+            case ((Var() as divided, 1),) if divided == variable and not atom.of.constant:
+                sizes.add(atom.by)
+            case ((Quotient() as inner, 1),) if inner.of == _atom(variable) and not atom.of.constant:
+                sizes.add(inner.by * atom.by)
+    return {size for size in sizes if 1 < size < variable.extent}
+
+
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Elements that a step along each dimension moves on."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
