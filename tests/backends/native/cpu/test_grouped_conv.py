@@ -38,6 +38,7 @@ CASES: dict[str, tuple[int, int, int, tuple[int, ...], tuple[int, ...], dict[str
     "vectors in a group": (64, 64, 2, (3, 3), (7, 7), {"pads": [1, 1, 1, 1]}),
     "more outputs than inputs": (12, 64, 2, (3, 3), (7, 9), {"pads": [1, 1, 1, 1]}),
     "groups that fit nowhere": (18, 24, 3, (3, 3), (7, 9), {"pads": [1, 1, 1, 1]}),
+    "two outputs a channel": (24, 48, 24, (7, 7), (13, 18), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
     "one tap": (32, 32, 8, (1, 1), (7, 9), {}),
 }
 
@@ -79,3 +80,40 @@ def test_convolutions_in_groups(case: str, tmp_path: Path) -> None:
     threads = 1 + len(case) % 3
     found = regions.answer(Native(), model, x, resources=Resources(threads=threads))
     assert regions.error(found, expected) < 1e-6
+
+
+@pytest.mark.thinned("isa")
+@pytest.mark.parametrize("first", ["0", "8"])
+@pytest.mark.usefixtures("isa")
+def test_tokens_and_heads_as_images(first: str, tmp_path: Path) -> None:
+    """The source is a view of rows of tokens, the first of which is none of the image, or of heads that lie apart; of the heads'
+    channels only some are read, from a multiple of a head's or not."""
+    model = regions.region(
+        tmp_path,
+        """
+        p = MatMul (x, m)
+        s = Slice (p, one, end, one)
+        t = Transpose <perm = [0, 2, 1]> (s)
+        i = Reshape (t, image)
+        y = Conv <group = 32, pads = [1, 1, 1, 1]> (i, w)
+        h = Reshape (s, heads)
+        u = Transpose <perm = [0, 2, 3, 1]> (h)
+        r = Relu (u)
+        v = Reshape (r, image)
+        c = Slice (v, from, to, one)
+        z = Conv <group = 16, pads = [2, 2, 2, 2]> (c, k)
+        """,
+        "float[2, 31, 16] x",
+        "float[2, 32, 5, 6] y, float[2, 16, 5, 6] z, float[2, 4, 8, 30] r",
+        m=regions.noise(16, 32) / np.float32(4),
+        one=np.array([1]),
+        end=np.array([31]),
+        heads=np.array([2, 30, 4, 8]),
+        image=np.array([2, 32, 5, 6]),
+        w=regions.noise(32, 1, 3, 3, seed=1) / np.float32(3),
+        k=regions.noise(16, 1, 5, 5, seed=2) / np.float32(5),
+        **{"from": np.array([int(first) + 4]), "to": np.array([int(first) + 20])},
+    )
+    x = regions.noise(2, 31, 16, seed=3)
+    found = regions.answer(Native(), model, x, resources=Resources(threads=2))
+    assert regions.error(found, regions.reference(model, x)) < 1e-6

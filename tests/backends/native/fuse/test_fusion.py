@@ -210,6 +210,45 @@ def test_a_row_of_taps_of_an_image_of_few_channels_is_a_run_of_memory(tmp_path: 
     assert form.runs == (7, 1, 21)
 
 
+def test_channels_that_lie_apart_are_copied_before_a_window_moves_over_them(tmp_path: Path) -> None:
+    """The values of attention, whose heads lie apart, as an image: CoaT divided for each product, and took half as long again."""
+    body = """p = MatMul (x, m) \n h = Reshape (p, heads) \n t = Transpose <perm = [0, 2, 1, 3]> (h) \n e = Exp (t)
+        v = Transpose <perm = [0, 1, 3, 2]> (t) \n i = Reshape (v, image)
+        y = Conv <group = 32, pads = [1, 1, 1, 1]> (i, w)"""
+    found = planned(
+        tmp_path,
+        body,
+        "float[1, 30, 16] x",
+        "float[1, 4, 30, 8] e, float[1, 32, 5, 6] y",
+        m=weights(16, 32),
+        heads=np.array([1, 30, 4, 8]),
+        image=np.array([1, 32, 5, 6]),
+        w=weights(32, 1, 3, 3),
+    )
+    assert kinds(found)[0] == "matmul" and kinds(found)[-2:] == ["elementwise", "conv"]
+    copied, conv = found.kernels[-2:]
+    assert copied.result.shape == (1, 32, 5, 6) and kernel_reads(conv, found)[0] == copied.target
+
+
+def test_positions_that_follow_each_other_are_read_where_they_lie(tmp_path: Path) -> None:
+    """Tokens as an image: beyond an edge nothing is read, so that nothing has to be divided for it."""
+    found = planned(
+        tmp_path,
+        """s = Slice (x, one, end, one) \n t = Transpose <perm = [0, 2, 1]> (s) \n i = Reshape (t, image)
+        y = Conv <group = 32, pads = [1, 1, 1, 1]> (i, w)""",
+        "float[1, 31, 32] x",
+        "float[1, 32, 5, 6] y",
+        one=np.array([1]),
+        end=np.array([31]),
+        image=np.array([1, 32, 5, 6]),
+        w=weights(32, 1, 3, 3),
+    )
+    assert kinds(found) == ["conv"]
+    text = generate(found, cpu_target()).text
+    kernel = text[text.index("/* conv") :]
+    assert "%" not in kernel[kernel.index("taps") : kernel.index("\n}\n")].replace("o % 5", "")
+
+
 def test_what_is_done_to_a_concatenation_is_done_to_its_parts(tmp_path: Path) -> None:
     found = planned(
         tmp_path,

@@ -118,16 +118,16 @@ class Body:
 
     def _view(self, node: View, coords: Coords) -> str:
         if node.guard is None:
-            return self.value(node.source, node.mapping(coords))
+            return self.value(node.source, node.locate(coords))
         tests = []
         for index, extent in node.guard(coords):
             self.indices.append(index)
             tests += bounds_tests(index, extent)
         if not tests:
-            return self.value(node.source, node.mapping(coords))
+            return self.value(node.source, node.locate(coords))
         test = self.name("bool", conjunction([f"({t})" for t in tests]))
         self._guards.append(test)
-        inner = self.value(node.source, node.mapping(coords))
+        inner = self.value(node.source, node.locate(coords))
         self._guards.pop()
         return self.name(node.dtype, f"{test} ? {inner} : {literal(node.fill, node.dtype)}")
 
@@ -174,7 +174,7 @@ class Body:
         pointer, index = self._memory.pointer(buffer), buffer.address(coords)
         node = result
         while isinstance(node, View) and node.guard is None:
-            coords = node.mapping(coords)
+            coords = node.locate(coords)
             node = node.source
         stored = self._plan.buffers.get(node)
         byte = byte_before(node, self._plan.buffers) if stored is None or stored in self._targets else None
@@ -378,7 +378,7 @@ def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] 
     while node not in plan.buffers:
         if not isinstance(node, View) or node.guard is not None:
             return None
-        coords = node.mapping(coords)
+        coords = node.locate(coords)
         node = node.source
     buffer = plan.buffers[node]
     return buffer, buffer.address(coords)

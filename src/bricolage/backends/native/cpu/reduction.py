@@ -166,7 +166,7 @@ def _counting(
         for index, extent in node.guard(coords) if node.guard is not None else ():
             varies = not index.variables.isdisjoint(side.variables)
             tests += [(text, varies) for text in bounds_tests(index, extent)]
-        coords = node.mapping(coords)
+        coords = node.locate(coords)
         node = node.source
     return node, coords, tests
 

@@ -49,7 +49,7 @@ from bricolage.backends.native.fuse.plan import (
 from bricolage.backends.native.fuse.search import SearchSpace, search
 from bricolage.backends.native.fuse.secondary_outputs import attach_secondary_outputs
 from bricolage.backends.native.fuse.target import Target
-from bricolage.backends.native.ir.indexing import row_major
+from bricolage.backends.native.ir.indexing import Var, row_major, variable
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     ConcatBuffer,
@@ -240,7 +240,7 @@ class _Planner:
                 stored.add(node)
             elif node in absorbed or isinstance(node, ROOTS):
                 continue
-            elif node in self.result.outputs:
+            elif node in self.result.outputs or (isinstance(node, View) and self._scatters_channels(node, epilogues)):
                 stored.add(node)
             elif isinstance(node, (Pointwise, Gather)):
                 if self._must_lie(node):
@@ -264,6 +264,17 @@ class _Planner:
             or (isinstance(user, View) and self._read_by_window(user))
             for user in self.users[view]
         )
+
+    def _scatters_channels(self, view: View, epilogues: Epilogues) -> bool:
+        """Whether a convolution in groups reads a view in which neighbours of a channel or a position lie anywhere: it would divide
+        for each of its products, which takes longer than to copy the elements once."""
+        if not any(isinstance(user, Conv) and user.groups > 1 and not is_pointwise(user) for user in self.users[view]):
+            return False
+        coords = tuple(variable(f"x{axis}", extent) for axis, extent in enumerate(view.shape))
+        source: Node = view
+        while isinstance(source, View) and source not in epilogues:
+            coords, source = source.locate(coords), source.source
+        return any(not isinstance(atom, Var) for index in coords for atom, _ in index.terms)
 
     def _choose(
         self,

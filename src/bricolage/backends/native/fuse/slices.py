@@ -134,5 +134,5 @@ class _Reads:
             case Pointwise():
                 return all(self.all_of(source, broadcast_coords(coords, source.shape)) for source in node.inputs)
             case View():
-                return self.all_of(node.source, node.mapping(coords))
+                return self.all_of(node.source, node.locate(coords))
         return False

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from bricolage.backends.native.ir.blocks import QuantisedBlocks
-from bricolage.backends.native.ir.indexing import Index, flatten, variable
+from bricolage.backends.native.ir.indexing import Index, Var, flatten, variable
 
 Shape = tuple[int, ...]
 Coords = tuple[Index, ...]
@@ -187,6 +187,16 @@ class View(Node):
     def sources(self) -> tuple[Node, ...]:
         """The tensor that it is a view of."""
         return (self.source,)
+
+    def locate(self, coords: Coords) -> Coords:
+        """Where elements lie in the source. Those outside of the view are asked for under a condition that keeps them out. Their
+        coordinates go on from those inside: a division for what they would be beyond an edge would be one for all."""
+        if all(index.range[0] >= 0 and index.range[1] < size for index, size in zip(coords, self.shape, strict=True)):
+            return self.mapping(coords)
+        inside = [Var(f"inside {axis}", size) for axis, size in enumerate(self.shape)]
+        given = dict(zip(inside, coords, strict=True))
+        mapped = self.mapping(tuple(variable(one.name, one.extent) for one in inside))
+        return tuple(index.substitute(given) for index in mapped)
 
     @cached_property
     def strided(self) -> bool:

@@ -150,10 +150,20 @@ def convolved(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
     )
     if groups * weight.shape[1] != x.shape[1] or weight.shape[0] % groups or min(out, default=1) < 1:
         raise NoLowering(f"Conv of {list(x.shape)} with {list(weight.shape)} in {groups} groups")
+    if weight.shape[1] == 1 < groups < weight.shape[0] and math.prod(kernel) > 1:
+        x, groups = _repeat_channels(x, weight.shape[0] // groups), weight.shape[0]
     shape, dtype = (x.shape[0], weight.shape[0], *out), "float32" if x.dtype == "float32" else "int32"
     return _without_padding(
         _by_rows_of_taps(Conv(shape, dtype, x, weight, strides, tuple(pads[:spatial]), dilations, groups, fill))
     )
+
+
+def _repeat_channels(x: Node, times: int) -> Node:
+    """Each channel as often as results are made of it. A depthwise convolution reads vectors of channels; one that makes several
+    results of a channel would read element by element."""
+    images, channels, *sizes = x.shape
+    repeated = broadcast(reshape(x, (images, channels, 1, *sizes)), (images, channels, times, *sizes))
+    return reshape(repeated, (images, channels * times, *sizes))
 
 
 _FEW_CHANNELS = 4
