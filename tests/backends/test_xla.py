@@ -25,11 +25,12 @@ def test_each_number_of_threads_has_a_client_of_its_own(tmp_path: Path) -> None:
     jax.devices()
     before, variable = wait_for_threads(WORKER, 1), os.environ.get("NPROC")
     model = regions.region(tmp_path, "y = MatMul (x, w)", "float[64, 32] x", "float[64, 32] y", w=regions.noise(32, 32))
-    for threads in (5, 1):
+    for threads in (5, 7):  # which no other test of this process asks for: a client is made once
         kernel = registry.get("xla").compile(model, regions.F32, Resources(threads=threads))
         x = regions.noise(*model.inputs[0].sizes)
         assert regions.error([*kernel.run([x])], regions.reference(model, x)) < 1e-5
-    assert wait_for_threads(WORKER, before + 6) == before + 6
+    late = os.cpu_count() or 1  # threads of the process's own client, which may name themselves after they were counted
+    assert before + 12 <= wait_for_threads(WORKER, before + 12) <= before + 12 + late
     assert os.environ.get("NPROC") == variable
 
 
