@@ -188,13 +188,20 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def _thread_name(task: Path) -> str:
+    """Empty where the thread has ended meanwhile."""
+    try:
+        return (task / "comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def wait_for_threads(name: str, count: int) -> int:
     """How many threads of this process have names that begin so. They name themselves when they start, so as many as `count` are
     waited for. Linux only."""
     end = time.monotonic() + _LATEST_S
     while True:
-        names = [(path / "comm").read_text() for path in Path("/proc/self/task").iterdir()]
-        running = sum(one.startswith(name) for one in names)
+        running = sum(_thread_name(path).startswith(name) for path in Path("/proc/self/task").iterdir())
         if running >= count or time.monotonic() > end:
             return running
         time.sleep(0.01)
