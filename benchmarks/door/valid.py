@@ -36,7 +36,7 @@ from bricolage.plan import artifact
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.retrace import Fixpoint
 from bricolage.rewrite.variants import rewritten_variants
-from bricolage.testing.validity import INFERENCE, NO_KERNEL, faults
+from bricolage.testing.validity import INFERENCE, NO_KERNEL, find_faults
 
 SUITE, PAIR, CASE, NETWORK = "suite", "pair", "case", "network"
 """Kinds of models; each name begins with its kind."""
@@ -94,15 +94,15 @@ def _validated(title: str, given: Given, folder: Path, backends: Sequence[Backen
     """How many of the graphs that are made of a model are not valid, each of which it tells of."""
     path = given.source if isinstance(given.source, Path) else None
     proto = onnx.load(given.source, load_external_data=False) if isinstance(given.source, Path) else given.source
-    before = faults(proto, path)
-    if INFERENCE in before and INFERENCE not in faults(_unstated(proto), path):
+    before = find_faults(proto, path)
+    if INFERENCE in before and INFERENCE not in find_faults(_unstated(proto), path):
         del before[INFERENCE]  # what it states is disputed, which we need not repeat
     tell(f"{title}: as it came", "refused" if before else "right", _words(before))
     options = Options(shapes={name: (size,) for name, size in given.shapes.items()})
     opened = open_source(given.source, options, folder, example_inputs=None, dynamic=None, given=given.inputs or None)
     bad = 0
     for part, file in _files(opened, folder, backends):
-        after = faults(onnx.load(file, load_external_data=False), file)
+        after = find_faults(onnx.load(file, load_external_data=False), file)
         outcome, reason = verdict(before, after)
         bad += outcome == "wrong"
         tell(f"{title}: {part}", outcome, reason)
@@ -110,7 +110,7 @@ def _validated(title: str, given: Given, folder: Path, backends: Sequence[Backen
 
 
 def verdict(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, str]:
-    """What `faults` of a graph say, and why. It is not to blame for what the model as it came has `before`, nor for a kernel that
+    """What `find_faults` says of a graph, and why. It is not to blame for what the model had `before`, nor for a kernel that
     there is not."""
     ours = {who: why for who, why in after.items() if who not in before and NO_KERNEL not in why}
     return "wrong" if ours else "refused" if after else "right", _words(ours or after)

@@ -55,8 +55,8 @@ def session(model: ir.Model) -> Any:
     """Of ONNX Runtime, of a model that is valid."""
     pytest.importorskip("onnxruntime")
     proto = ir.to_proto(model)
-    assert not validity.faults(proto)
-    return validity.session(proto)
+    assert not validity.find_faults(proto)
+    return validity.make_session(proto)
 
 
 @pytest.mark.parametrize(("size", "taken"), [(4, True), (6, False)])

@@ -18,7 +18,7 @@ from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer, told
 from bricolage.graph.prepare import prepare
-from bricolage.testing.validity import faults, session
+from bricolage.testing.validity import find_faults, make_session
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
 
@@ -49,7 +49,7 @@ def test_a_transform_is_of_one_side_by_default() -> None:
     model = to_model(ir.to_proto(parse(text)))
     graph = prepare(model, {})
     assert [info.sizes for info in graph.outputs] == [(1, 15, 9, 2)]
-    assert not faults(ir.to_proto(graph.model)) and not faults(ir.to_proto(model))
+    assert not find_faults(ir.to_proto(graph.model)) and not find_faults(ir.to_proto(model))
 
 
 def test_symbolic_sizes_are_right_once_they_are_bound() -> None:
@@ -100,12 +100,12 @@ def test_a_prepared_pool_is_valid_and_answers_as_it_did(
     )
     graph = prepare(to_model(ir.to_proto(model)), {})
     x = np.random.default_rng(0).standard_normal((1, 2, height, width)).astype(np.float32)
-    (wanted,) = session(ir.to_proto(model)).run(None, {"x": x})
-    (found,) = session(ir.to_proto(graph.model)).run(None, {"x": x})
+    (wanted,) = make_session(ir.to_proto(model)).run(None, {"x": x})
+    (found,) = make_session(ir.to_proto(graph.model)).run(None, {"x": x})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     node = next(operator.node for operator in graph.operators if operator.op_type == op)
     if not node.attributes.get_int("ceil_mode", 0) or not counts:
-        assert not faults(ir.to_proto(graph.model))
+        assert not find_faults(ir.to_proto(graph.model))
 
 
 def test_a_pool_in_a_branch() -> None:

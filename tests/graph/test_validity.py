@@ -19,21 +19,21 @@ from bricolage.graph.prepare import prepare
 from bricolage.rewrite.variants import rewritten_variants
 from bricolage.testing import branching_model
 from bricolage.testing.branching import SIZES
-from bricolage.testing.validity import faults, session
+from bricolage.testing.validity import find_faults, make_session
 
 ort = pytest.importorskip("onnxruntime")
 FAST, SLOW = 10, 1_000
 
 
 def assert_valid(model: ir.Model) -> None:
-    assert not faults(ir.to_proto(model))
+    assert not find_faults(ir.to_proto(model))
 
 
 def answers(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
     """None where it cannot be computed."""
     quiet = ort.RunOptions()
     quiet.log_severity_level = 4
-    made = session(proto)
+    made = make_session(proto)
     names = {one.name for one in made.get_inputs()}
     try:
         found: list[np.ndarray] = made.run(
@@ -76,7 +76,7 @@ def check_answers(proto: onnx.ModelProto, graph: Graph, n: int, b: int, seed: in
 @settings(max_examples=FAST, deadline=None, phases=[Phase.generate])
 def test_what_is_made_of_random_bodies_is_valid(chance: Any, seed: int, n: int, b: int, data: st.DataObject) -> None:
     proto = branching_model(seed, chance)
-    assume(not faults(proto))
+    assume(not find_faults(proto))
     check(proto, n, b, seed, data)
 
 
@@ -91,7 +91,7 @@ def test_what_is_made_of_many_random_bodies_is_valid(start: int) -> None:
     sound = 0
     for seed in range(start, start + 50):
         proto = branching_model(seed)
-        if not faults(proto):
+        if not find_faults(proto):
             check(proto, SIZES[seed % 3], SIZES[seed // 3 % 3], seed, None)
             sound += 1
     assert sound > 40, "most of them are valid as they come"

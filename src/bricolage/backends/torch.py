@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.extents import Extent, shared
 from bricolage.backends.interface import (
     AfterFailure,
     Backend,
@@ -23,6 +22,7 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.kernel import Answer, Array, Call, Kernel
 from bricolage.backends.limits import library_limits
+from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import nodes_of, reads_floats
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
@@ -182,32 +182,32 @@ class UnboundFunction:
     def __call__(self, inputs: Sequence[object]) -> list[object]:
         for value in inputs:
             if not (type(value) is np.ndarray and value.flags.carray and value.dtype.kind != "V"):
-                return self._converted(inputs)
+                return self._run_converted(inputs)
         views = self._views.get(tuple([value.shape for value in inputs]))  # type: ignore[attr-defined]  # arrays, all of them
         if views is None:
-            return self._converted(inputs)
+            return self._run_converted(inputs)
         self._choose_threads()
         with self._enter():
-            return self._delivered(self._function(*map(self._tensor, inputs)), views)
+            return self._hand_out(self._function(*map(self._tensor, inputs)), views)
 
     def bind(self, inputs: Sequence[Array]) -> Answer:
         """A call on these buffers."""
         arguments = [tensor_of(array) for array in inputs]
         shapes, known = tuple(array.shape for array in inputs), self._views
-        function, delivered, mode = self._function, self._delivered, self._enter()
+        function, hand_out, mode = self._function, self._hand_out, self._enter()
         choose_threads = self._choose_threads
 
         def answer() -> list[object]:
             views = known.get(shapes)
             if views is None:
-                return self._examined(arguments)
+                return self._examine(arguments)
             choose_threads()
             with mode:
-                return delivered(function(*arguments), views)
+                return hand_out(function(*arguments), views)
 
         return answer
 
-    def _delivered(self, results: Iterable[Tensor], views: Sequence[int]) -> list[object]:
+    def _hand_out(self, results: Iterable[Tensor], views: Sequence[int]) -> list[object]:
         """Results as arrays, views copied."""
         tensors = list(map(self._contiguous, results))
         for place in views:
@@ -217,13 +217,13 @@ class UnboundFunction:
         except TypeError:  # a type that numpy lacks
             return [array_of(tensor) for tensor in tensors]
 
-    def _converted(self, inputs: Sequence[object]) -> list[object]:
+    def _run_converted(self, inputs: Sequence[object]) -> list[object]:
         """Results of any inputs."""
         arrays = [np.asarray(value, order="C") for value in inputs]
         # PyTorch warns of read-only arrays.
-        return self._examined([tensor_of(array if array.flags.writeable else array.copy()) for array in arrays])
+        return self._examine([tensor_of(array if array.flags.writeable else array.copy()) for array in arrays])
 
-    def _examined(self, arguments: Sequence[Tensor]) -> list[object]:
+    def _examine(self, arguments: Sequence[Tensor]) -> list[object]:
         """Results of tensors; which are views is looked at, and remembered."""
         self._choose_threads()
         with self._enter():
@@ -231,10 +231,10 @@ class UnboundFunction:
             kept = self._kept
             if kept is None:  # what a second run gives while the first one's results live is fresh, or kept
                 kept = [_held(tensor) for tensor in self._function(*arguments)]
-            views = shared([_extent(result) for result in results], [*kept, *map(_held, arguments)])
+            views = find_shared([_extent(result) for result in results], [*kept, *map(_held, arguments)])
             if not self._branches and len(self._views) < _MOST_SHAPES:
                 self._views[tuple(tuple(argument.shape) for argument in arguments)] = views
-            return self._delivered(results, views)
+            return self._hand_out(results, views)
 
 
 def _extent(tensor: Tensor) -> Extent:

@@ -12,9 +12,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.extents import Extent, shared
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
+from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import reads_floats
 from bricolage.device.buffers import view_memory
 from bricolage.device.device import Device
@@ -167,14 +167,14 @@ class _Kernel(StaticKernel):
 
     def bind_inputs(self, inputs: Sequence[Array]) -> Answer:
         compiled, weights, arguments = self._compiled, self._weights, _arguments(inputs, self._place)
-        delivered = self._delivered
+        hand_out = self._hand_out
 
         def answer() -> list[object]:
-            return delivered(compiled(weights, *arguments), arguments)
+            return hand_out(compiled(weights, *arguments), arguments)
 
         return answer
 
-    def _delivered(self, results: Sequence[_JaxArray], arguments: Sequence[_JaxArray]) -> list[object]:
+    def _hand_out(self, results: Sequence[_JaxArray], arguments: Sequence[_JaxArray]) -> list[object]:
         """Results as arrays that the caller may write to: JAX's own are read-only."""
         copied = self._copied
         if copied is None:
@@ -192,7 +192,7 @@ class _Kernel(StaticKernel):
         again = self._compiled(self._weights, *arguments)
         taken = [*map(_extent, again), *map(_extent, arguments), *map(_extent, self._weights.values())]
         lacking = {place for place, info in enumerate(self.outputs) if info.numpy.kind == "V"}
-        return frozenset(shared([_extent(result) for result in results], taken)) | lacking
+        return frozenset(find_shared([_extent(result) for result in results], taken)) | lacking
 
 
 def _extent(array: _JaxArray) -> Extent:

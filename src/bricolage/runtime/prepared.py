@@ -81,11 +81,7 @@ class Prepared:
                     break
             with self._turn:
                 return self._unbound(arrays)
-        self.used = monotonic()
-        try:
-            bound = self._free.pop()  # without a lock, which costs more than the rest
-        except IndexError:
-            bound = self._taken()
+        bound = self._taken()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
                 buffer[...] = array
@@ -125,6 +121,10 @@ class Prepared:
     def _taken(self) -> BoundProgram:
         """A set of buffers that no other call uses."""
         self.used = monotonic()
+        try:
+            return self._free.pop()  # without a lock, which costs more than the rest
+        except IndexError:
+            pass
         with self._returned:
             self._waiting += 1  # before looking: who gives one back after that will tell
             try:

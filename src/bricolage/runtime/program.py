@@ -205,17 +205,17 @@ class Program:
             arena,
             self.device,
             streams,
-            self._answer(buffers),
+            self._bind_answer(buffers),
         )
 
-    def _answer(self, buffers: Mapping[str, np.ndarray]) -> Answer | None:
+    def _bind_answer(self, buffers: Mapping[str, np.ndarray]) -> Answer | None:
         """See `BoundProgram.answer`."""
         if len(self.stages) > 1 or self.scheduled or self.device.is_group:
             return None
         (stage,) = self.stages
         answer = stage.kernel.bind_inputs([buffers[info.name] for info in stage.inputs])
         places = _places(stage.outputs, self.outputs)
-        return answer if answer is None or places is None else partial(_picked, answer, places)
+        return answer if answer is None or places is None else partial(_pick_results, answer, places)
 
     def _waits(self) -> list[tuple[int, ...]]:
         """For each stage those that must be done before it: whose results it reads, and the last on each of its cores."""
@@ -278,7 +278,7 @@ def _places(given: Sequence[TensorInfo], wanted: Sequence[TensorInfo]) -> tuple[
     return None if places == tuple(range(len(names))) else places
 
 
-def _picked(answer: Answer, places: Sequence[int]) -> list[object]:
+def _pick_results(answer: Answer, places: Sequence[int]) -> list[object]:
     results = answer()
     return [results[place] for place in places]
 

@@ -92,7 +92,7 @@ class SupervisedKernel(Kernel):
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         """A call that raises IndexBeyond or RunFailed where the kernel's own may raise anything."""
         made = self.current()
-        return self._watched(made, made.bind(inputs, outputs), lambda kernel: kernel.bind(inputs, outputs), inputs)
+        return self._watch(made, made.bind(inputs, outputs), lambda kernel: kernel.bind(inputs, outputs), inputs)
 
     def bind_inputs(self, inputs: Sequence[Array]) -> Answer | None:
         """See `Kernel.bind_inputs`; raises as a call of `bind` does."""
@@ -100,9 +100,9 @@ class SupervisedKernel(Kernel):
         answer = made.bind_inputs(inputs)
         if answer is None:
             return None
-        return self._watched(made, answer, lambda kernel: kernel.bind_inputs(inputs) or answer, inputs)
+        return self._watch(made, answer, lambda kernel: kernel.bind_inputs(inputs) or answer, inputs)
 
-    def _watched(
+    def _watch(
         self, made: Kernel, run: Callable[[], T], bind: Callable[[Kernel], Callable[[], T]], inputs: Sequence[Array]
     ) -> Callable[[], T]:
         """A call of a kernel that is bound to inputs. `bind` does so again where the kernel is compiled again."""

@@ -16,7 +16,7 @@ NO_KERNEL = "NOT_IMPLEMENTED"
 """In ONNX Runtime's words where it has no kernel of an operator for a type: that says nothing of the model."""
 
 
-def faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
+def find_faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
     """Who does not take a model, and why: onnx's checker, its strict shape inference, ONNX Runtime at its default level.
 
     Args:
@@ -27,7 +27,7 @@ def faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
     attempts: dict[str, Callable[[onnx.ModelProto, Path | None], object]] = {
         CHECKER: _check,
         INFERENCE: _infer,
-        ONNX_RUNTIME: session,
+        ONNX_RUNTIME: make_session,
     }
     for name, attempt in attempts.items():
         try:
@@ -37,7 +37,7 @@ def faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, str]:
     return found
 
 
-def session(model: onnx.ModelProto, path: Path | None = None) -> ort.InferenceSession:
+def make_session(model: onnx.ModelProto, path: Path | None = None) -> ort.InferenceSession:
     """ONNX Runtime's, at its default level."""
     import onnxruntime as ort
 

@@ -8,7 +8,7 @@ Extent = tuple[int, int]
 """The first address of a tensor's memory, and the one behind its last byte."""
 
 
-def shared(results: Sequence[Extent], taken: Iterable[Extent]) -> tuple[int, ...]:
+def find_shared(results: Sequence[Extent], taken: Iterable[Extent]) -> tuple[int, ...]:
     """Positions of results that lie in memory that is taken, by one before them too. An empty one lies nowhere, and may do so with
     other values."""
     held, places = list(taken), []
