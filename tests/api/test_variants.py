@@ -85,6 +85,8 @@ def rewritten(raced: Executable) -> Executable:
                 graph=file,
                 variant=REWRITTEN,
                 rules=variant.rules,
+                steps=(),
+                rewrite_config=None,
                 operators=len(variant.graph),
                 regions=(region,),
             )
@@ -100,7 +102,9 @@ def test_rewritten_variants_race_and_are_checked(raced: Executable) -> None:
         assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.bound
         assert found["onnxruntime f32"].kind == "baseline"
         assert bucket.best_baseline == "onnxruntime f32", "what rewriting gains is measured against the original"
-        assert (bucket.variant == REWRITTEN) == (bucket.chosen == "onnxruntime f32 rewritten") == bool(bucket.rules)
+        # Which one ships is the machine's to say.
+        assert bucket.chosen == "onnxruntime f32" + (f" {bucket.variant}" if bucket.variant != ORIGINAL else "")
+        assert bool(bucket.rules) == (bucket.variant != ORIGINAL)
 
 
 def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None:
@@ -162,7 +166,8 @@ def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Exec
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
     assert variants.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
-    assert variants.made_again(dataclasses.replace(bucket, variant="searched-1", steps=lost), graph) is None
+    searched = dataclasses.replace(bucket, variant="searched-1", steps=lost, rewrite_config=None)
+    assert variants.made_again(searched, graph) is None
 
 
 def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
