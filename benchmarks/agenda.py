@@ -6,12 +6,14 @@
     python -m benchmarks.agenda --workload bert-base --precision medium --budget 150 --backend native --backend openvino
     python -m benchmarks.agenda --show out/agenda.json
     python -m benchmarks.agenda --record out/agenda.json
+    python -m benchmarks.agenda --derive
+    python -m benchmarks.agenda --unseen --json [--threads 1] [--workload NAME,…] [--output out/unseen.json]
 
-Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured whatever
-its bound says (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans
-these race in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the
-same, or the difference is within the noise. `--record` adds what was seen to the track record that decisions leave things out by
-(`perf/track_record.json`).
+Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured that is not
+bounded (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans these race
+in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the same, or the
+difference is within the noise. `--record` adds what was seen to the log of decisions (`perf/track_record.jsonl`); `--derive` prints
+what decisions read of that log.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 from unittest.mock import patch
@@ -39,13 +41,15 @@ from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.cache import VARIABLE
 from bricolage.codec import decode, encode, parse
+from bricolage.costs.database import Database
+from bricolage.costs.decision_log import VERSION, Compiling, LogLine, write_line
 from bricolage.device.host import host
 from bricolage.efforts import PROFILES, Effort, EffortProfile
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.statistics import THRESHOLD
 from bricolage.options import Options
-from bricolage.perf.track_record import SHIPPED, Attempt, Compiling, NetworkTimes, TrackRecord, shipped
+from bricolage.perf.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
@@ -54,20 +58,8 @@ _RIVAL = "everything"
 _WHOLE = "whole model on "
 _KNOWN_S = 0.1
 """Expected of what is taken over from the database."""
-_WAYS = {
-    "rewritten graph": "rewritten graphs",
-    "rules tailored to the fastest backend": "tailored graphs",
-    "search for rewrites": "searched graphs",
-    "placements": "mixtures",
-    "kernel tuning": "tuned kernels",
-}
-"""Items of the agenda, and what the track record calls them."""
-
-
 _QUICK = frozenset(["native", "onnxruntime", "openvino", "torch"])
 """Backends that compile quickly: their items are expected to take what the baselines took, not what the record says."""
-_TIMED = frozenset(["kernel tuning"])
-"""Those that find the more the longer they take."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +82,8 @@ class Row:
     """Of the first decision."""
     everything: tuple[AgendaItem, ...]
     """Of the second."""
-    times: Mapping[str, float] = field(default_factory=dict)
-    """Of the whole network by implementation, as the second measured it."""
-    incumbent: str = ""
-    """Backend of the best single configuration there."""
+    log: tuple[LogLine, ...] = ()
+    """What both decisions added to the log; nothing of one that other processes disturbed."""
 
     @property
     def lost(self) -> bool:
@@ -109,20 +99,31 @@ def _empty_cache() -> Iterator[None]:
 
 
 def _without_risk(effort: Effort) -> AbstractContextManager[object]:
-    """Nothing is left out for its bound."""
+    """Nothing is left out but what is bounded."""
     return patch.dict(
-        cast(dict[str, EffortProfile], PROFILES), {effort: dataclasses.replace(PROFILES[effort], risk=1e-9)}
+        cast(dict[str, EffortProfile], PROFILES), {effort: dataclasses.replace(PROFILES[effort], risk=0.0)}
     )
 
 
 def run(name: str, options: Options, everything_s: float, against: Effort | None = None) -> Row:
+    """Decides on a workload twice, and races what ships. Arguments and errors as `decide_twice`."""
+    workload = workloads()[name]
+    return decide_twice(name, export(workload), workload.example_inputs(options.seed), options, everything_s, against)
+
+
+def decide_twice(
+    name: str,
+    source: Path,
+    inputs: Mapping[str, np.ndarray],
+    options: Options,
+    everything_s: float,
+    against: Effort | None = None,
+) -> Row:
     """Decides on a network twice, and races what ships: the second time with everything measured, or with the effort `against`.
 
     Raises:
         BricolageError: it cannot be decided on, or a plan did not finish the race.
     """
-    workload = workloads()[name]
-    source, inputs = export(workload), workload.example_inputs(options.seed)
     with _empty_cache():
         began = time.monotonic()
         first = optimize(source, options, inputs=inputs)
@@ -136,33 +137,28 @@ def run(name: str, options: Options, everything_s: float, against: Effort | None
             began = time.monotonic()
             second = optimize(source, more, inputs=inputs, replan=True)
             all_s = time.monotonic() - began
-        one, other = first.plan.buckets[0], second.plan.buckets[0]
-        same = (one.chosen, one.variant) == (other.chosen, other.variant)
+        quick, everything = first.plan.buckets[0], second.plan.buckets[0]
+        same = (quick.chosen, quick.variant) == (everything.chosen, everything.variant)
         kind = network_kind(first.graph(0))
+        with Database() as database:
+            log = tuple(database.decision_log())
         regret, interval = (0.0, (0.0, 0.0)) if same else _regret(first, second, options, inputs)
-    alone = [c for c in other.contestants if c.kind == "baseline" and c.implementation is not None]
-    times = {
-        f"{c.implementation.backend} {c.implementation.config.name}": c.median_ms
-        for c in alone
-        if c.implementation is not None and c.median_ms is not None and c.accepted
-    }
     return Row(
         name,
         kind,
-        str(host()),
-        one.operators,
-        one.chosen,
-        one.winner.median_ms or float("nan"),
+        host().processor,
+        quick.operators,
+        quick.chosen,
+        quick.winner.median_ms or float("nan"),
         round(seconds, 1),
-        other.chosen,
-        other.winner.median_ms or float("nan"),
+        everything.chosen,
+        everything.winner.median_ms or float("nan"),
         round(all_s, 1),
         regret,
         interval,
-        one.agenda,
-        other.agenda,
-        times,
-        other.best_baseline.partition(" ")[0],
+        quick.agenda,
+        everything.agenda,
+        log,
     )
 
 
@@ -189,25 +185,10 @@ def _of(raced: Bucket, name: str) -> tuple[float, float, float]:
     return found.speedup, *found.speedup_ci
 
 
-def recorded(rows: Sequence[Row], known: TrackRecord) -> TrackRecord:
-    """The track record with what was seen; what it knew of the same networks on the same processor is replaced."""
-    seen = {(row.workload, row.processor) for row in rows}
-    networks = [one for one in known.networks if (one.network, one.processor) not in seen]
-    networks += [NetworkTimes(row.workload, row.kind, row.processor, dict(row.times)) for row in rows]
-    again = {
-        (_WAYS.get(item.name), row.workload) for row in rows for item in row.everything if item.outcome == "measured"
-    }
-    attempts = [one for one in known.attempts if (one.way, one.network) not in again]
-    for row in rows:
-        won = {one.name for one in row.everything if one.gained > 0.0} if row.everything_ships != row.ships else set()
-        for item in row.everything:
-            if item.outcome == "measured" and item.name in _WAYS:
-                gain = item.gained if item.name in won and row.lost else 0.0
-                way, seconds = _WAYS[item.name], round(item.seconds, 1) if item.name in _TIMED else None
-                attempts.append(Attempt(way, row.workload, row.kind, row.incumbent, gain, seconds))
-    return dataclasses.replace(
-        known, networks=tuple(networks), attempts=tuple(attempts), compiling=_compiling(rows, known)
-    )
+def log_lines(rows: Sequence[Row], known: TrackRecord) -> list[LogLine]:
+    """What was seen, as lines that are added to the log."""
+    lines = [LogLine(VERSION, compiling=pair) for pair in _compiling(rows, known).items()]
+    return [*lines, *(line for row in rows for line in row.log)]
 
 
 def _compiling(rows: Sequence[Row], record: TrackRecord) -> dict[str, Compiling]:
@@ -229,27 +210,30 @@ def _compiling(rows: Sequence[Row], record: TrackRecord) -> dict[str, Compiling]
     }
 
 
-def written(record: TrackRecord) -> str:
-    """As the file holds it: a line for each network and attempt."""
-    facts = encode(record)
-    lists = {name: ",\n".join(json.dumps(one) for one in facts.pop(name)) for name in ("networks", "attempts")}
-    head = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items())
-    return "{\n" + head + "".join(f',\n"{name}": [\n{text}\n]' for name, text in lists.items()) + "\n}\n"
+def derived_table(record: TrackRecord) -> str:
+    """What decisions read of the log, as Markdown: on how many networks each way gained, by who led and by kind of network."""
+    lines = ["| way | over | kind | gained | of networks | chance |", "|---|---|---|---:|---:|---:|"]
+    seen = sorted({(attempt.way, attempt.incumbent, attempt.kind) for attempt in record.attempts})
+    for way, incumbent, kind in seen:
+        tries = record.tries_of_kind(way, DecisionSubject(kind, processor=host().processor), incumbent)
+        chance = f"{tries.chance:.0%}" if tries.is_known else "unknown"
+        lines.append(f"| {way} | {incumbent} | {kind} | {tries.won:.3g} | {tries.networks} | {chance} |")
+    return "\n".join(lines)
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as Markdown, with what they come to."""
     lines = [
-        "| network | kind | ships | ms | s | the second ships | ms | s | regret [95 % CI] | left out | largest bound |",
+        "| network | kind | ships | ms | s | the second ships | ms | s | regret [95 % CI] | left out | expected loss |",
         "|---|---|---|---:|---:|---|---:|---:|---|---:|---:|",
     ]
     for row in rows:
-        out = [one for one in row.agenda if one.outcome != "measured"]
-        most = max((one.most for one in out), default=0.0)
+        out = [item for item in row.agenda if item.left_out]
+        loss = sum(item.expected_loss for item in out if item.outcome != "bounded")
         lines.append(
             f"| {row.workload} | {row.kind} | {row.ships} | {row.ms:.3g} | {row.seconds:.0f} | {row.everything_ships} "
             f"| {row.everything_ms:.3g} | {row.everything_s:.0f} | {row.regret:.1%} [{row.regret_ci[0]:.1%}, "
-            f"{row.regret_ci[1]:.1%}] | {len(out)} | {most:.1%} |"
+            f"{row.regret_ci[1]:.1%}] | {len(out)} | {loss:.1%} |"
         )
     seconds = [row.seconds for row in rows]
     lost = [row for row in rows if row.lost]
@@ -265,7 +249,7 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.agenda", description=__doc__.partition("\n")[0])
-    parser.add_argument("--workload", default="wide,six,collage", help="names or families, separated by commas")
+    parser.add_argument("--workload", help="names or families, separated by commas; by default wide,six,collage")
     parser.add_argument("--effort", default="quick", choices=list(PROFILES))
     parser.add_argument("--precision", default="highest")
     parser.add_argument("--budget", type=float, help="seconds for each decision; without it, what the effort says")
@@ -274,23 +258,33 @@ def main() -> int:
         "--everything", type=float, default=600.0, help="seconds for the decision that leaves out nothing"
     )
     parser.add_argument("--against", choices=list(PROFILES), help="instead: the effort of the second decision")
-    parser.add_argument("--output", type=Path, default=Path("out/agenda.json"))
+    parser.add_argument("--output", type=Path, help="by default out/agenda.json, of the study out/unseen.json")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--show", type=Path, help="print the table of a file")
-    parser.add_argument("--record", type=Path, help="add what a file holds to the track record")
+    parser.add_argument("--record", type=Path, help="add what a file holds to the log of decisions")
+    parser.add_argument("--derive", action="store_true", help="print what decisions read of the log")
+    parser.add_argument("--unseen", action="store_true", help="instead: networks that nothing was learnt from")
+    parser.add_argument("--threads", type=int, help="of each decision; by default all cores")
     given = parser.parse_args()
+    if given.unseen:
+        return _unseen(given)
+    if given.derive:
+        print(derived_table(shipped()))
+        return 0
     if given.show or given.record:
         shown = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
-            SHIPPED.write_text(written(recorded(shown, shipped())), encoding="utf-8")
+            with SHIPPED.open("a", encoding="utf-8") as log:
+                log.writelines(f"{write_line(line)}\n" for line in log_lines(shown, shipped()))
         print(table(shown))
         return 0
-    names = _names(given.workload)
+    names, output = _names(given.workload or "wide,six,collage"), given.output or Path("out/agenda.json")
     backends = tuple(given.backend) or None
     options = Options(effort=given.effort, precision=given.precision, budget_s=given.budget, backends=backends)
-    known = decode(tuple[Row, ...], parse(given.output.read_bytes()), "rows") if given.output.exists() else ()
+    options = dataclasses.replace(options, threads=given.threads or options.threads)
+    known = decode(tuple[Row, ...], parse(output.read_bytes()), "rows") if output.exists() else ()
     rows = list(known)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         if any(row.workload == name for row in rows):
             continue
@@ -299,9 +293,36 @@ def main() -> int:
         except BricolageError as error:
             print(f"{name}: {error.sentence}", file=sys.stderr)
             continue
-        given.output.write_text(json.dumps(encode(rows), indent=1), encoding="utf-8")
+        output.write_text(json.dumps(encode(rows), indent=1), encoding="utf-8")
         print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
     print(json.dumps(encode(rows)) if given.json else table(rows))
+    return 0
+
+
+def _unseen(given: argparse.Namespace) -> int:
+    """The study of `benchmarks.unseen.study`, which goes on where its file ends."""
+    from benchmarks.unseen.networks import export as export_unseen
+    from benchmarks.unseen.study import EVERYTHING_S, StudyRow, settings, study_row, study_table
+
+    output = given.output or Path("out/unseen.json")
+    rows = list(decode(tuple[StudyRow, ...], parse(output.read_bytes()), "rows")) if output.exists() else []
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for setting in settings():
+        options = setting.options(given.threads)
+        known = {(row.network, row.setting, row.threads) for row in rows}
+        wanted = setting.networks if given.workload is None else given.workload.split(",")
+        for name in setting.networks:
+            if name not in wanted or (name, setting.name, options.threads) in known:
+                continue
+            try:
+                row = decide_twice(name, *export_unseen(name), options, EVERYTHING_S)
+            except BricolageError as error:
+                print(f"{name}, {setting.name}: {error.sentence}", file=sys.stderr)
+                continue
+            rows.append(study_row(row, setting, options.threads))
+            output.write_text(json.dumps(encode(rows), indent=1), encoding="utf-8")
+            print(study_table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    print(json.dumps(encode(rows)) if given.json else study_table(rows))
     return 0
 
 

@@ -48,8 +48,8 @@ class EffortProfile:
     search_methods: tuple[SearchMethod, ...]
     """By which methods it looks, one after another, in equal parts of its time."""
     risk: float
-    """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
-    is not measured."""
+    """Of leaving out something that would have gained, for each thing that is left out: what gains with this probability or a
+    smaller one is not measured. At 0 nothing is left out but what is bounded."""
     forgone: float | None = None
     """No race is held where the fastest so far surely loses no more than this share to any other; None where one is held always."""
     baselines: int | None = None
@@ -121,6 +121,6 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         searched=5,
         generated_rules=True,
         search_methods=("saturate", "backtrack"),
-        risk=0.01,
+        risk=0.0,
     ),
 }

@@ -119,14 +119,14 @@ def test_a_second_pack_is_found_again(folder: Path, made: Packed) -> None:
 
 def test_what_gained_nothing_above_is_not_tried_below(made: Packed) -> None:
     def item(name: str, outcome: str, gained: float = 0.0) -> AgendaItem:
-        return AgendaItem(name, outcome, 0.1, "", 1.0, 1.0, gained)  # type: ignore[arg-type]
+        return AgendaItem(name, outcome, "", 1.0, gained=gained)  # type: ignore[arg-type]
 
     agenda = (
         item("a", "measured"),
         item("b", "measured", 0.1),
-        item("c", "left out"),
+        item("c", "unlikely"),
         item("d", "no time"),
-        item("b", "measured"),
+        item("b", "measured", -0.2),
     )
 
     def alone(name: str, ms: float, accepted: bool = True) -> Contestant:

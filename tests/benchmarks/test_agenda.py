@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks.agenda import Row, recorded, table, written
-from bricolage.codec import decode, parse
-from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
-from bricolage.plan.agenda import AgendaItem
+import dataclasses
+
+from benchmarks.agenda import Row, derived_table, log_lines, table
+from bricolage.costs.decision_log import VERSION, Attempt, Compiling, LogLine, read_lines, write_line
+from bricolage.perf.track_record import TrackRecord, record_of
+from bricolage.plan.agenda import AgendaItem, ItemOutcome
 
 
-def item(name: str, seconds: float, *, expected: float = 10.0, most: float = 0.3, gained: float = 0.0) -> AgendaItem:
-    return AgendaItem(name, "measured" if seconds else "left out", most, "so", expected, seconds, gained)
+def item(name: str, seconds: float) -> AgendaItem:
+    outcome: ItemOutcome = "measured" if seconds else "unlikely"
+    return AgendaItem(name, outcome, "so", 10.0, None, 0.05, 0.3, seconds)
 
 
 def row(name: str, *everything: AgendaItem, lost: bool = False) -> Row:
@@ -26,35 +29,32 @@ def row(name: str, *everything: AgendaItem, lost: bool = False) -> Row:
         everything_s=90.0,
         regret=0.25 if lost else 0.0,
         regret_ci=(0.2, 0.3) if lost else (0.0, 0.0),
-        agenda=(item("whole model on slow f32", 0.0, most=0.01),),
+        agenda=(item("whole model on slow f32", 0.0),),
         everything=everything,
-        times={"quick f32": 2.0, "slow f32": 9.0},
-        incumbent="quick",
     )
 
 
-def test_times_attempts_and_compilations_become_the_record() -> None:
-    known = TrackRecord(
-        (NetworkTimes("one", "matrix", "here", {"old f32": 1.0}), NetworkTimes("one", "matrix", "elsewhere", {})),
-        {"slow": Compiling(4.0, 0.2), "never": Compiling(1.0, 0.1)},
-    )
+def test_what_decisions_saw_and_how_long_backends_compiled_become_lines_of_the_log() -> None:
+    known = TrackRecord((), {"slow": Compiling(4.0, 0.2), "never": Compiling(1.0, 0.1)})
+    attempt = Attempt("mixtures", "key of one", "matrix", "quick", -0.2, 9.0, "here", None, 0.05, "one")
     rows = [
-        row("one", item("whole model on slow f32", 5.0), item("placements", 9.0, gained=0.2)),
-        row("two", item("whole model on slow f32", 10.0), item("rewritten graph", 3.0, gained=0.25), lost=True),
+        dataclasses.replace(row("one", item("whole model on slow f32", 5.0)), log=(LogLine(VERSION, attempt=attempt),)),
+        row("two", item("whole model on slow f32", 10.0)),
         row("three", item("whole model on slow f32", 2.0), item("kernel tuning", 0.0)),
     ]
-    found = recorded(rows, known)
-    assert {(one.network, one.processor) for one in found.networks} == {
-        ("one", "elsewhere"), ("one", "here"), ("two", "here"), ("three", "here")
-    }  # fmt: skip
-    assert next(one for one in found.networks if one.processor == "here").ms == {"quick f32": 2.0, "slow f32": 9.0}
-    assert list(found.attempts) == [
-        Attempt("mixtures", "one", "matrix", "quick", 0.0),  # what it gained was within the noise of the race
-        Attempt("rewritten graphs", "two", "matrix", "quick", 0.25),
+    lines = log_lines(rows, known)
+    assert record_of(lines) == TrackRecord((), {"slow": Compiling(2.0, 0.1), "never": Compiling(1.0, 0.1)}, (attempt,))
+    assert list(read_lines(map(write_line, lines))) == lines
+
+
+def test_what_decisions_read_is_derived_from_the_log() -> None:
+    attempts = [Attempt("mixtures", f"n{n}", "matrix", "native", 0.1 * (n == 0)) for n in range(4)]
+    again = [Attempt("mixtures", "n0", "matrix", "native", 0.1)] * 9
+    text = derived_table(TrackRecord(attempts=(*attempts, *again, Attempt("schedules", "n0", "other", "native", 0.0))))
+    assert text.splitlines()[2:] == [
+        "| mixtures | native | matrix | 1 | 4 | 30% |",
+        "| schedules | native | other | 0 | 1 | unknown |",
     ]
-    assert found.compiling == {"slow": Compiling(2.0, 0.1), "never": Compiling(1.0, 0.1)}
-    assert decode(TrackRecord, parse(written(found).encode()), "record") == found
-    assert recorded(rows, found) == found, "a file that is recorded twice counts once"
 
 
 def test_the_table_says_what_was_lost() -> None:

@@ -207,7 +207,7 @@ def test_a_challenger_that_clearly_wins_ships(begin: Begin, monkeypatch: pytest.
     assert result.speedup.value == pytest.approx(1.25) and result.speedup.rounds == 12
     table = by_name(result.contestants)
     assert list(table) == ["mirrored", "mixed", "first f32", "second f32", "third f32"]
-    assert table["third f32"].reason == "not measured: the time was up" and not table["third f32"].accepted
+    assert table["third f32"].reason == "no time: it was up before its turn" and not table["third f32"].accepted
     assert (
         table["mixed"].kind == "plan" and table["mixed"].regions == 2 and "behind the winner" in table["mixed"].reason
     )

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.expected import expected_ms, predicted_saving
+from bricolage.driver.expected import expected_ms, look_at_placements, moved_costs, saving_of
+from bricolage.driver.mixture_items import LookAtPlacements, RegionsItem
 from bricolage.driver.pricing import priced
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
@@ -26,12 +28,13 @@ from bricolage.driver.state import DecisionState
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
-from bricolage.perf.forecast import _QUANTILE, Forecast, _improvement
+from bricolage.perf.forecast import Forecast, _improvement
 from bricolage.perf.learned.features import NAMES
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.model import LearnedCosts
-from bricolage.work.cost import Estimate
-from bricolage.work.implementation import named
+from bricolage.work.cost import _QUANTILE, Estimate
+from bricolage.work.implementation import Implementation, named
+from bricolage.work.placement import Candidate, PlacementResult
 from tests.driver.made_up import (
     Answers,
     First,
@@ -296,26 +299,82 @@ def test_nothing_runs_it(tmp_path: Path, model: Graph) -> None:
         run(broken, Baselines())
 
 
-@pytest.mark.parametrize(("factor", "predicted_at_all"), [(50.0, True), (0.1, False)])
-def test_a_mixture_is_proposed_where_its_parts_are_predicted_to_take_less(
-    tmp_path: Path, factor: float, predicted_at_all: bool
+@pytest.mark.parametrize(("tanh_ms", "is_mixed"), [(0.1, True), (6.0, False)])
+def test_a_look_says_what_a_mixture_saves_by_predicted_costs_of_its_parts(
+    tmp_path: Path, tanh_ms: float, is_mixed: bool
 ) -> None:
-    """Products are predicted to be cheap on one backend, all else on the other, and five operators together to take so many
-    times as long."""
-    w = np.ones((256, 256), np.float32)
+    """Products are predicted to take 1 ms on one backend and 4 on the other, all else 1.5 ms there and `tanh_ms` here."""
+    w = np.ones((64, 64), np.float32)
     body = "a=MatMul(x,w) b=Tanh(a) c=MatMul(b,w) d=Tanh(c) y=MatMul(d,w)"
-    wide = graph(body, "float[256,256] x", "float[256,256] y", w=w)
-    products, operators = NAMES.index("product operators"), NAMES.index("operators")
-    first, second = len(NAMES), len(NAMES) + 1
-    slow, fast = math.log(60.0), math.log(0.5)
-    trees = (
-        Tree((first, products), (0.5, 0.1), (-1, -2), (1, -3), (0.0, fast, slow)),
-        Tree((second, products), (0.5, 0.1), (-1, -2), (1, -3), (0.0, slow, fast)),
-        Tree((operators,), (math.log1p(4.5),), (-1,), (-2,), (0.0, math.log(factor))),
-    )
-    found = LearnedCosts(NAMES, ("first f32", "second f32"), Forest(trees), {"first f32": 1.5, "second f32": 1.5})
-    state, measurer = made_up_state(tmp_path, wide, [First(), Second()])
-    share = predicted_saving(with_costs(state, found).original)
-    assert (share is not None) is predicted_at_all
-    assert share is None or 0.05 < share < 1.0
-    assert not [spec for spec in measurer.asked if not spec.region_key.startswith("minimal")]
+    state, measurer = made_up_state(tmp_path, graph(body, "float[64,64] x", "float[64,64] y", w=w), [First(), Second()])
+    state = with_costs(state, costs({"first f32": 2.0, "second f32": 2.0}))
+    profile = state.original
+    assert look_at_placements(profile, Deadline(100.0)) is None, "no whole graph is measured to compare with"
+    Baselines().run(state, Deadline(100.0))
+    times = {FIRST: (1.0, 1.5), SECOND: (4.0, tanh_ms)}
+
+    def predicted(region: int, one: Implementation) -> Estimate:
+        kinds = [operator.op_type for operator in profile.graph.operators if region >> operator.number & 1]
+        ms = sum(times[one][kind == "Tanh"] for kind in kinds)
+        return Estimate(ms, ms / 1.1, ms * 1.1, "learned")
+
+    groups = profile.candidates.groups
+    regions = {(group.key, one): predicted(group.regions[0], one) for group in groups for one in group.implementations}
+    whole = {one: predicted(profile.graph.everything.bits, one) for one in times}
+    profile.__dict__["forecast"] = Forecast(regions, whole)
+    asked = len(measurer.asked)
+    look = look_at_placements(profile, Deadline(100.0))
+    assert look is not None and (look.chance > 0.0) is is_mixed and len(measurer.asked) == asked
+    assert ("a mixture saves" if is_mixed else "no mixture is faster") in str(look)
+    assert look.low <= look.saving <= look.high
+    if is_mixed:  # 3 ms and 0.2, where all of it takes 6; both as many times as long as measured, and four boundaries
+        assert 0.3 < look.saving < 0.5 and look.chance > 0.9
+
+
+@given(
+    st.floats(0.5, 60.0),
+    st.floats(0.5, 60.0),
+    st.dictionaries(st.sampled_from("abc"), st.floats(0.0, 20.0), max_size=3),
+)
+def test_the_chance_of_a_mixture_is_that_of_its_simulated_time(
+    mixture_ms: float, before_ms: float, errors: dict[str, float]
+) -> None:
+    look = saving_of(mixture_ms, before_ms, {Implementation(name): ms for name, ms in errors.items()})
+    assert look.saving == pytest.approx(1.0 - mixture_ms / before_ms) and look.low <= look.saving <= look.high
+    spread = math.hypot(*errors.values()) / mixture_ms
+    if spread > 0.03:  # less is not believed
+        ratios = np.exp(np.random.default_rng(0).normal(math.log(mixture_ms / before_ms), spread, 4000))
+        assert look.chance == pytest.approx(float(np.mean(ratios < 0.98)), abs=0.05)
+
+
+def test_errors_of_what_stays_where_it_is_cancel() -> None:
+    first, second = Implementation("first"), Implementation("second")
+    estimates = {
+        (region, one): Estimate(ms, ms / 2, ms * 2, "learned")
+        for region, one, ms in ((1, first, 4.0), (2, first, 3.0), (2, second, 1.0))
+    }
+    own, other = Candidate(1, first, 4.0), Candidate(2, second, 1.0)
+    divided = PlacementResult((own, Candidate(2, first, 3.0)), 7.0, 0.0, 7.0, True, 7.0)
+    mixture = PlacementResult((own, other), 5.0, 0.0, 5.0, True, 5.0)
+    deviation = estimates[2, second].deviation
+    assert moved_costs(mixture, divided, estimates, first) == {
+        second: pytest.approx(deviation),
+        first: pytest.approx(3.0 * deviation),
+    }
+
+
+def test_a_look_that_has_no_time_left_says_so(tmp_path: Path, model: Graph) -> None:
+    """It ends with what it has, and regions are judged without it."""
+    state, _ = made_up_state(tmp_path, model, [First(), Second()])
+    state = with_costs(state, costs({"first f32": 2.0, "second f32": 2.0}))
+    Baselines().run(state, Deadline(100.0))
+    item = LookAtPlacements()
+    promise = item.promise(state)
+    assert promise is not None and promise.chance is None and promise.seconds == 1.0
+    Agenda(lambda _: [item]).run(state, Deadline(0.5))
+    assert [(entry.name, entry.outcome) for entry in state.agenda] == [("look at placements", "no time")]
+    assert not state.looks
+    item.run(state, Deadline(0.0))
+    assert state.looks == {"original": None} and item.promise(state) is None
+    known = RegionsItem().promise(state)
+    assert known is not None and "predicted costs" not in known.because

@@ -156,7 +156,7 @@ def bucket_of(
             None,
             accepted=False,
             reason="failed to compile: <unsupported> operator Foo",
-            compile_s=None,
+            compile_s=0.2,
             first_run_ms=None,
         ),
     )

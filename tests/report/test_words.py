@@ -132,10 +132,10 @@ def test_time_that_was_given_back_is_told_though_nothing_that_was_timed_was_dist
 def test_a_provisional_decision_says_why_and_what_to_do() -> None:
     bucket = samples.small()[0].buckets[0]
     assert words.provisional(bucket) == ""
-    late = AgendaItem("kernel tuning", "no time", 0.63, "the test says so", 12.0)
+    late = AgendaItem("kernel tuning", "no time", "the test says so", 12.0, gain=0.63)
     shown = dataclasses.replace(bucket, agenda=(late,), provisional=("no time", "load"))
     line = words.provisional(shown)
-    assert "no time for what could save 63.0 % at most and it was made under load" in line and "--provisional" in line
+    assert "there was no time for 1 item of its agenda and it was made under load" in line and "--provisional" in line
     flat = " ".join(tables.text(tables.decision(shown, 100)).split())
     assert flat.endswith(line), "the last lines of the table say so"
     assert line in " ".join(tables.text(explain.overview(shown, None)).split())

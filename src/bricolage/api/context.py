@@ -28,6 +28,7 @@ from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import Limits, TimingPolicy
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
+from bricolage.perf.track_record import extend_shipped
 from bricolage.progress import Progress
 from bricolage.work.cost import Setting
 
@@ -93,6 +94,7 @@ class DecisionContext:
             findings=self.findings or ModelFindings(),
             then=self.then,
             file=opened.file,
+            record=extend_shipped(self.database),
         )
 
     def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:

@@ -22,6 +22,7 @@ from bricolage.codec import DecodeError, decode, encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import SCHEMA
 from bricolage.device.device import Device
+from bricolage.driver.attempts import log_decision
 from bricolage.driver.decide import decide
 from bricolage.driver.describe import WHOLE, whole_model
 from bricolage.driver.provisional import Continuation, is_continued, provisional_reasons
@@ -31,7 +32,7 @@ from bricolage.measure.log import MeasurementLog
 from bricolage.measure.time_taken import share_taken
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
-from bricolage.perf.track_record import shipped
+from bricolage.perf.track_record import DecisionSubject, shipped
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.rewrite.variants import GraphVariant
@@ -90,8 +91,8 @@ class Start:
         """Without what was measured for the parent and gained nothing, what was far slower there alone, and searches for which
         there was no time. What is left needs less of it. Where threads or the instruction set are others, who runs the whole model
         fastest may be another one: all are raced that a decision of its own would race."""
-        idle = {item.name for item in parent.agenda if item.outcome == "measured" and not item.gained}
-        idle -= {item.name for item in parent.agenda if item.gained}
+        idle = {item.name for item in parent.agenda if item.outcome == "measured" and item.gained <= 0.0}
+        idle -= {item.name for item in parent.agenda if item.gained > 0.0}
         alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
         least = min((one.median_ms for one in alone if one.median_ms is not None), default=math.inf)
         near = [one for one in alone if one.median_ms is not None and one.median_ms <= _REACH * least]
@@ -168,10 +169,17 @@ def decide_bucket(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"
         )
     elif not decision.interrupted:
-        context.database.put_race(key, encode(decision))
+        _keep(context, key, bucket, decision, opened.name)
     elif earlier is not None:  # it is no worse than what was found until now
         return replace(_as_stored(earlier, opened), interrupted=True)
     return decision
+
+
+def _keep(context: DecisionContext, key: str, bucket: PreparedBucket, decision: Bucket, name: str) -> None:
+    """Stores a decision, and what it saw in the log of decisions."""
+    context.database.put_race(key, encode(decision))
+    subject = DecisionSubject.of(bucket.graph, context.device)
+    context.database.add_decision(log_decision(decision, subject, name))
 
 
 def _plan_of(context: DecisionContext, opened: Source, prepared: PreparedBucket, decided: Bucket) -> Plan:

@@ -7,16 +7,18 @@ cutting the power loses anything that was finished.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Literal, TypeVar
 
 from bricolage.codec import DecodeError, decode, encode, parse
 from bricolage.costs.connection import FILE
+from bricolage.costs.decision_log import LogLine, UnusableLine, encode_line, read_lines, write_line
 from bricolage.costs.entries import (
     COLUMNS,
     EXPIRING,
@@ -34,6 +36,7 @@ from bricolage.costs.entries import (
 )
 from bricolage.costs.trials import TrialRecords
 from bricolage.device.device import Device
+from bricolage.graph.network_kind import NetworkKind
 from bricolage.verify.compare import Deviation
 from bricolage.work.workload import Workload
 
@@ -59,7 +62,7 @@ class Imported:
     """(line number, reason)."""
 
 
-_NotedTable = Literal["races", "transfers", "configs", "workloads", "devices"]
+_NotedTable = Literal["races", "transfers", "configs", "workloads", "devices", "decisions"]
 T = TypeVar("T", Workload, Device)
 K = TypeVar("K", bound=Hashable)
 
@@ -202,6 +205,7 @@ class Database(TrialRecords):
             *([("device != ?", device)] if device is not None else []),
         ):
             self._execute(f"DELETE FROM trials WHERE {condition}", (value,))
+        self._execute("DELETE FROM decisions WHERE date < ?", (oldest,))
         for name, version in (versions or {}).items():
             self._execute("DELETE FROM trials WHERE backend = ? AND version != ?", (name, version))
         self._execute("DELETE FROM workloads WHERE key NOT IN (SELECT region FROM measured)")
@@ -212,7 +216,7 @@ class Database(TrialRecords):
 
     def export_lines(self) -> Iterator[str]:
         """Every entry as one line of JSON, ordered by key so that equal databases export equal text; then what their devices are
-        and their regions compute."""
+        and their regions compute, trials of kernels, and the log of decisions."""
         for row in self._execute(f"SELECT {COLUMNS} FROM measured ORDER BY digest, machine"):
             yield json.dumps(asdict(entry_of_row(row)), sort_keys=True)
         for name, described in (("device", self.devices()), ("workload", self.workloads())):
@@ -220,17 +224,26 @@ class Database(TrialRecords):
                 yield json.dumps({"describes": key, name: encode(what)}, sort_keys=True)
         for trial in self._trial_entries():
             yield json.dumps({"trial": encode(trial)}, sort_keys=True)
+        for line in self.decision_log():
+            yield json.dumps({"decision": encode_line(line)}, sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
         """Takes over lines of `export_lines`, always as another machine's. What this machine measured itself stays; of
         others' entries under a key the better-sampled one does."""
         added = improved = kept = 0
         bad: list[tuple[int, str]] = []
+        kinds: dict[str, NetworkKind] = {}
+        known_lines = {write_line(line) for line in self.decision_log(kinds)}
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                entry = parse_line(line)
+                entry = parse_line(line, kinds)
+                if isinstance(entry, LogLine):
+                    is_known = write_line(entry) in known_lines
+                    added, kept = added + (not is_known), kept + is_known
+                    self.add_decision([entry])
+                    continue
                 if isinstance(entry, TrialEntry):
                     owner = entry.machine if entry.machine not in ("", self.machine) else IMPORTED
                     self._put_trial(replace(entry, machine=owner))
@@ -253,6 +266,25 @@ class Database(TrialRecords):
             if entry.cost.outcome not in UNSTORED:
                 self._put(entry if entry.machine not in ("", self.machine) else replace(entry, machine=IMPORTED))
         return Imported(added, improved, kept, tuple(bad))
+
+    # --- the log of decisions -----------------------------------------------------------------------------------------
+
+    def add_decision(self, lines: Iterable[LogLine]) -> None:
+        """Adds to the log of decisions; a line that is there already is not added again."""
+        for line in lines:
+            text = write_line(line)
+            key = hashlib.sha256(text.encode()).hexdigest()
+            if self._noted("decisions", key) is None:
+                self._note("decisions", key, encode_line(line))
+
+    def decision_log(self, kinds: MutableMapping[str, NetworkKind] | None = None) -> Iterator[LogLine]:
+        """Its lines, the oldest first; those that cannot be used are left out. `kinds` as `decision_log.read_lines`."""
+        rows = self._execute("SELECT value FROM decisions ORDER BY date, key")
+        for line in read_lines((str(value) for (value,) in rows), kinds):
+            if isinstance(line, UnusableLine):
+                _LOG.info("a line of the log of decisions is left out: %s", line.reason)
+            else:
+                yield line
 
     # --- races, transfers, configurations: whole results under a key of the caller ------------------------------------
 

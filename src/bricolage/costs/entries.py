@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from bricolage.codec import Length, Within, decode
+from bricolage.costs.decision_log import LogLine, read_line
 from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
+from bricolage.graph.network_kind import NetworkKind
 from bricolage.verify.compare import Deviation
 from bricolage.work.config_space import Choice
 from bricolage.work.workload import Workload
@@ -207,8 +209,9 @@ def entry_of_row(row: Sequence[object]) -> Entry:
     return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
 
 
-def parse_line(line: str) -> Entry | Description | TrialEntry:
-    """An exported line: a measurement, what a hash in one is of, or a trial.
+def parse_line(line: str, kinds: MutableMapping[str, NetworkKind]) -> Entry | Description | TrialEntry | LogLine:
+    """An exported line: a measurement, what a hash in one is of, a trial, or a line of the log of decisions. `kinds`: of networks
+    that are known, by their keys (`decision_log.read_line`).
 
     Raises:
         ValueError, TypeError, KeyError: it is not one.
@@ -216,6 +219,8 @@ def parse_line(line: str) -> Entry | Description | TrialEntry:
     fields = json.loads(line)
     if isinstance(fields, dict) and "trial" in fields:
         return decode(TrialEntry, fields["trial"], "trial")
+    if isinstance(fields, dict) and "decision" in fields:
+        return read_line(fields["decision"], kinds)
     if isinstance(fields, dict) and "describes" in fields:
         if not isinstance(fields["describes"], str) or not fields["describes"]:
             raise ValueError("'describes' must be a text")

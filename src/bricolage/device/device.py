@@ -149,14 +149,18 @@ class Device:
             raise BadOption(option="--cores", value=",".join(map(str, cores)), advice=f"Use cores among {known}")
         return self if chosen == self.cores else replace(self, name=f"{self.kind}:{_ranges(chosen)}", cores=chosen)
 
-    def __str__(self) -> str:
+    @property
+    def processor(self) -> str:
+        """The processor with its widest instructions, in words."""
         telling = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "sve2", "sve", "asimd")
         widest = [name for name in telling if name in self.instructions]
         extra = f" with {', '.join(widest[:2])}" if widest else ""
-        kept = f", kept to {self.isa}" if self.isa else ""
+        return f"{self.model}{extra}{f', kept to {self.isa}' if self.isa else ''}"
+
+    def __str__(self) -> str:
         cores = f"{self.physical_cores} core{'s' * (self.physical_cores != 1)} ({self.threads} usable)"
         memory = f"{round(self.memory_bytes / GIB)} GB"
-        return f"{self.model}{extra}{kept}, {cores}, {memory}, {self.system} {self.architecture}"
+        return f"{self.processor}, {cores}, {memory}, {self.system} {self.architecture}"
 
 
 def lanes(instructions: frozenset[str]) -> int:

@@ -1,41 +1,61 @@
 """The agenda of a decision: what could be measured next, the most promising for its seconds first, until nothing that is left
 could gain enough.
 
-An *item* says how much of the incumbent's time it could save at most, how long it takes, and why; it is asked again whenever
-something has been measured. The incumbent is the fastest that was measured so far. How optimistic "at most" is follows from the
-risk that the effort accepts: that something is left out which would have gained. What was measured, what was left out, and the most
-that it could have gained become part of the plan.
+An *item* says what it would gain, with which chance, within which bound, how long it takes, and why; it is asked again whenever
+something has been measured. The incumbent is the fastest that was measured so far. Three reasons leave an item out. It is
+*bounded*: it cannot save more than a share that is too small. It is *unlikely*: its chance is not above the risk that the effort
+accepts. There is *no time* for it. What was measured, what was left out, and why become part of the plan.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
-from bricolage.measure.statistics import THRESHOLD
-from bricolage.plan.agenda import AgendaItem, ItemOutcome
+from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
+from bricolage.work.gain import LEAST_GAIN
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What an item could bring."""
+    """What an item could bring. Shares are of the incumbent's time."""
 
     gain: float
-    """Share of the incumbent's time that it saves at most."""
+    """Share that it saves where it gains."""
     seconds: float
     """That it takes."""
     because: str
-    """A clause that says where the gain is known from."""
-    chance: float = 1.0
-    """That it gains anything, as far as that is known: what is most likely comes first. It leaves nothing out."""
+    """A clause that says where this is known from."""
+    chance: float | None = None
+    """That it gains more than what counts as a gain; None where that is unknown, which leaves nothing out."""
+    bound: float | None = None
+    """Share that it cannot save more than; None where nothing bounds it."""
+
+    @property
+    def expected_gain(self) -> float:
+        """Its chance times its gain, within its bound."""
+        chance = UNKNOWN_CHANCE if self.chance is None else self.chance
+        return chance * (self.gain if self.bound is None else min(self.gain, self.bound))
+
+    def reason_to_leave_out(self, risk: float) -> ItemOutcome | None:
+        """Why it is not worth its time, where `risk` is the chance that is too small; None where it may be."""
+        if self.bound is not None and self.bound <= LEAST_GAIN:
+            return "bounded"
+        return "unlikely" if self.chance is not None and self.chance <= risk else None
+
+
+def promise_known(share: float, seconds: float, because: str) -> Promise:
+    """Of what is known to save a share, and no more."""
+    return Promise(share, seconds, because, chance=1.0 if share > LEAST_GAIN else 0.0, bound=share)
 
 
 class Item(ABC):
@@ -49,6 +69,8 @@ class Item(ABC):
     """Whether it tries things that no database knows, so that it takes all of its time whenever it runs."""
     makes: ClassVar[str] = ""
     """With what the names of the variants of the graph begin that it makes."""
+    way: ClassVar[str] = ""
+    """As what the log of decisions counts it; empty where it does not."""
 
     @abstractmethod
     def promise(self, state: DecisionState) -> Promise | None:
@@ -66,8 +88,8 @@ class Item(ABC):
 
 
 class Agenda(Stage[DecisionState]):
-    """Takes what the user asked for, then the item with the highest gain for its seconds, weighed by its chance, until none can
-    gain more than what counts as a gain, or the time does not reach for any that could."""
+    """Takes what the user asked for, then the item with the highest expected gain for its seconds, until all that is left is
+    bounded or unlikely, or the time does not reach for any other."""
 
     name: ClassVar[str] = "agenda"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles", "whole_s"})
@@ -78,7 +100,8 @@ class Agenda(Stage[DecisionState]):
             "calibration_error",
             "challengers",
             "divided",
-            "mixtures_ms",
+            "looks",
+            "mixtures",
             "profiles",
             "quantised",
             "searches",
@@ -110,7 +133,7 @@ class Agenda(Stage[DecisionState]):
 
     @staticmethod
     def _run(item: Item, promise: Promise, state: DecisionState, deadline: Deadline) -> None:
-        before = state.incumbent_ms
+        before = dict(state.standings)
         if _on_top(item, state) and not deadline.interrupted:
             deadline.grant(promise.seconds)
         began = deadline.clock()
@@ -119,19 +142,39 @@ class Agenda(Stage[DecisionState]):
             item.run(state, deadline)
             outcome = "measured"
         finally:
-            after, seconds = state.incumbent_ms, deadline.clock() - began
-            state.agenda.append(
-                AgendaItem(
-                    item.name,
-                    outcome,
-                    max(0.0, promise.gain),
-                    promise.because,
-                    promise.seconds,
-                    round(seconds, 3),
-                    max(0.0, 1.0 - after / before) if before and after else 0.0,
-                )
-            )
-            _LOG.debug("%s: %.1f s, from %s to %s ms", item.name, seconds, before, after)
+            seconds = deadline.clock() - began
+            entry = replace(_entry(item, outcome, promise), seconds=round(seconds, 3))
+            entry = _compare_with_incumbent(entry, before, state.standings)
+            state.agenda.append(entry)
+            _LOG.debug("%s: %.1f s, gained %.3f", item.name, seconds, entry.gained)
+
+
+def _compare_with_incumbent(entry: AgendaItem, before: Mapping[str, float], after: Mapping[str, float]) -> AgendaItem:
+    """With what the best candidate of an item saved over the fastest until then; times in ms by the name of the plan."""
+    if not before:
+        return entry
+    incumbent = min(before, key=before.__getitem__)
+    candidates = {name: ms for name, ms in after.items() if ms < before.get(name, math.inf)}
+    candidate = min(candidates, key=candidates.__getitem__, default="")
+    gained = 1.0 - candidates[candidate] / before[incumbent] if candidate else 0.0
+    return replace(entry, incumbent=incumbent, candidate=candidate, gained=gained)
+
+
+def _entry(item: Item, outcome: ItemOutcome, promise: Promise) -> AgendaItem:
+    return AgendaItem(
+        item.name,
+        outcome,
+        promise.because,
+        promise.seconds,
+        None if promise.bound is None else _share(promise.bound),
+        None if promise.chance is None else _share(promise.chance),
+        _share(promise.gain),
+        way=item.way,
+    )
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))
 
 
 def _next(waiting: Sequence[Item], state: DecisionState, deadline: Deadline) -> tuple[Item, Promise] | None:
@@ -139,15 +182,19 @@ def _next(waiting: Sequence[Item], state: DecisionState, deadline: Deadline) -> 
     left = deadline.left
     if deadline.interrupted or (left <= 0.0 and not any(_on_top(item, state) for item in waiting)):
         return None
-    promises = [(item, found) for item in waiting if (found := item.promise(state)) is not None]
+    promises = [(item, promise) for item in waiting if (promise := item.promise(state)) is not None]
     able = [
-        (item, found)
-        for item, found in promises
-        if found.gain > THRESHOLD and (_on_top(item, state) or found.seconds <= left > 0.0)
+        (item, promise)
+        for item, promise in promises
+        if _reason_to_leave_out(item, promise, state) is None
+        and (_on_top(item, state) or promise.seconds <= left > 0.0)
     ]
-    return max(
-        able, key=lambda one: (one[0].asked, one[1].chance * one[1].gain / max(one[1].seconds, 0.1)), default=None
-    )
+    return max(able, key=lambda pair: (pair[0].asked, pair[1].expected_gain / max(pair[1].seconds, 0.1)), default=None)
+
+
+def _reason_to_leave_out(item: Item, promise: Promise, state: DecisionState) -> ItemOutcome | None:
+    """As `Promise.reason_to_leave_out`, at the risk of the effort; what was asked for is tried however unlikely it is."""
+    return promise.reason_to_leave_out(-1.0 if item.asked else state.session.options.profile.risk)
 
 
 def _on_top(item: Item, state: DecisionState) -> bool:
@@ -160,5 +207,6 @@ def _left(item: Item, state: DecisionState, late: ItemOutcome) -> AgendaItem | N
     promise = item.promise(state)
     if promise is None:
         return None
-    outcome = late if promise.gain > THRESHOLD else "left out"
-    return AgendaItem(item.name, outcome, max(0.0, promise.gain), promise.because, promise.seconds)
+    outcome = _reason_to_leave_out(item, promise, state) or late
+    standings = state.standings
+    return replace(_entry(item, outcome, promise), incumbent=min(standings, key=standings.__getitem__, default=""))

@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
-from bricolage.driver.final_race import FinalRace, RaceResult, race_result
+from bricolage.driver.final_race import FinalRace, RaceResult, evidence_of, race_result
 from bricolage.driver.items import items
 from bricolage.driver.provisional import Continuation
 from bricolage.driver.session import Session
@@ -20,7 +20,9 @@ from bricolage.driver.stages.continuing import EarlierDecision
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
+from bricolage.measure.statistics import Ratio, UncertainValue
 from bricolage.measure.time_taken import TimeTaken
+from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
 from bricolage.plan.quantised import JudgedAccuracy
 from bricolage.rewrite.variants import GraphVariant
@@ -146,13 +148,30 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         accuracy=_accuracy(state, result),
         quantised=tuple(state.quantised),
         attempts=tuple(state.attempts),
-        agenda=tuple(state.agenda),
+        agenda=tuple(_with_race(state, item) for item in state.agenda),
         tuned=tuple(
             state.tuned[one]
             for one in dict.fromkeys(assignment.implementation for assignment in result.placement)
             if one in state.tuned
         ),
     )
+
+
+def _with_race(state: DecisionState, item: AgendaItem) -> AgendaItem:
+    """An item of the agenda with what its best candidate gained by the race, or by all that was measured of the two before it."""
+    ran, names = state.race, (item.candidate, item.incumbent)
+    if not item.candidate:
+        return item
+    ratio: Ratio | UncertainValue | None = None
+    if ran is not None and all(name in ran.costs for name in names):
+        ratio = ran.ratio(*names, through=ran.incumbent)
+    if ratio is None:
+        candidate, incumbent = (evidence_of(state, name) for name in names)
+        ratio = candidate.speedup(incumbent) if candidate is not None and incumbent is not None else None
+    if ratio is None:
+        return item
+    gained, low, high = (1.0 - 1.0 / speedup for speedup in (ratio.value, ratio.low, ratio.high))
+    return replace(item, gained=gained, interval=(low, high))
 
 
 def _on_samples(state: DecisionState, one: Contestant) -> Contestant:

@@ -1,7 +1,9 @@
-"""The regions of a decision with their evidence: what else was measured, what was predicted, who came second."""
+"""Names of plans, and the regions of a decision with their evidence: what else was measured, what was predicted, who came
+second."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,7 +11,7 @@ from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
-from bricolage.plan.plan import Alternative, PlannedRegion
+from bricolage.plan.plan import ORIGINAL, Alternative, PlannedRegion
 from bricolage.plan.ranges import ranges
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
@@ -96,3 +98,16 @@ WHOLE = "whole model on "
 def whole_model(one: Implementation) -> str:
     """What the agenda calls the whole model on an implementation."""
     return f"{WHOLE}{one}"
+
+
+def placement_name(placement: Placement, variant: str = ORIGINAL) -> str:
+    """A short name that says what is mixed, "openvino+onnxruntime plan 3f2a", or that one implementation runs a
+    rewritten graph, "openvino f32 rewritten"."""
+    rewritten = "" if variant == ORIGINAL else f" {variant}"
+    if len(placement) == 1:
+        return f"{placement[0].implementation}{rewritten}"
+    backends = "+".join(dict.fromkeys(one.implementation.backend for one in placement))
+    text = ";".join(
+        f"{one.region:x} {one.implementation.backend} {one.implementation.config.text}" for one in placement
+    )
+    return f"{backends} plan {hashlib.sha256((text + rewritten).encode()).hexdigest()[:4]}{rewritten}"

@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 
 from bricolage.backends.interface import Backend
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.driver.candidates import find
 from bricolage.driver.heuristic_placement import usable
-from bricolage.driver.problem import PlacementProblem
+from bricolage.driver.pricing import work_shares
+from bricolage.driver.problem import known_transfers
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import leave_out_regions
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.graph import Graph
+from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.options import Options
-from bricolage.perf.forecast import forecast
+from bricolage.perf.forecast import Forecast, forecast
+from bricolage.search.exact import solve
+from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, Estimate, Setting, Work
+from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
+from bricolage.work.placement import Candidate, PlacementResult
 
-_GAIN = 0.95
-"""A predicted placement counts where its parts come to less than this share of the best whole: predictions of parts are off,
-and the search picks those that are off to its liking."""
+_LEAST_SPREAD = 0.02
+"""Of the logarithm of a placement's time: what is measured of regions does not say the time of the whole better."""
+
+
+@dataclass(frozen=True)
+class PlacementLook:
+    """What the best mixture is predicted to save over the fastest whole graph, as a share of that one's time."""
+
+    saving: float
+    low: float
+    """Of a 95 % interval."""
+    high: float
+    chance: float
+    """That it saves more than what counts as a gain. 0 where no mixture is predicted to be faster than a whole graph."""
+
+    def __str__(self) -> str:
+        if self.chance <= 0.0:
+            return "by predicted costs of regions no mixture is faster than the fastest whole graph"
+        interval = f"{100 * self.saving:.0f} % [{100 * self.low:.0f} %, {100 * self.high:.0f} %]"
+        return f"by predicted costs of regions a mixture saves {interval}"
 
 
 def expected_ms(profile: Profile) -> dict[Implementation, float]:
@@ -62,20 +86,89 @@ def expected_fastest(
     return sorted(told.whole.items(), key=lambda item: (item[0] in told.unknown, item[1].ms))
 
 
-def predicted_saving(profile: Profile) -> float | None:
-    """The share of time that the exact placement by predicted costs saves over everything that runs the whole graph, where it is
-    worth trying; None where it is not, or nothing is predicted."""
+def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | None:
+    """What the best mixture could save over the fastest whole graph, by the exact placement of known and predicted costs of regions
+    with boundaries; nothing is measured for it. Predictions are scaled so that those of whole graphs are what was measured. None
+    where nothing is predicted or measured, or no choice of regions covers the graph. Teams of threads are those of the backends."""
     if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
         return None
-    kept = set(profile.left_out)
-    leave_out_regions(profile)
+    estimates = _estimates(profile, profile.forecast.corrected(profile.times, power=1.0))
+    fastest = min({one for _, one in estimates}, key=profile.times.__getitem__, default=None)
+    if fastest is None:
+        return None
+    candidates = [Candidate(region, one, estimate.ms) for (region, one), estimate in estimates.items()]
+    own = [candidate for candidate in candidates if candidate.implementation == fastest]
+    graph, seconds = to_work(profile.graph), min(profile.session.options.profile.shares.bound_s, deadline.left)
+    transfers = known_transfers(profile, candidates)
     try:
-        problem = PlacementProblem(profile, Deadline(0.0))
-        optimum = problem.solve(profile.session.options.profile.shares.bound_s)
+        divided = solve(graph, own, transfers, seconds / 2)
+        mixture = solve(graph, candidates, transfers, seconds / 2)
     except (NoCover, NoPlacement):
         return None
-    finally:
-        profile.left_out = kept
-    best_ms = min(expected_ms(profile).values(), default=math.inf)
-    mixed = len(optimum.choices) > 1 and optimum.total_ms < _GAIN * best_ms < math.inf
-    return 1.0 - optimum.total_ms / best_ms if mixed else None
+    if len({choice.implementation for choice in mixture.choices}) < 2:
+        return PlacementLook(0.0, 0.0, 0.0, 0.0)
+    # Where parts are predicted to take less than the whole of them, what that saves is an error of the model.
+    before_ms = min(profile.times[fastest], divided.total_ms)
+    moved = moved_costs(mixture, divided, estimates, fastest)
+    return saving_of(mixture.total_ms, before_ms, moved)
+
+
+def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implementation], Estimate]:
+    """Times of regions, as bit-sets, on implementations that run the whole graph: as measured, else as predicted; of operators that
+    no region covers, their share of the whole graph's time."""
+    found: dict[tuple[int, Implementation], Estimate] = {}
+    covered: dict[Implementation, int] = {}
+    for group in profile.candidates.groups:
+        measured = profile.regions.of(group.key)
+        for one in group.implementations:
+            if one not in profile.times or one in profile.forecast.unknown:
+                continue
+            cost = measured.get(one)
+            if cost is not None and cost.ms is None:
+                continue
+            predicted = expected.regions.get((group.key, one))
+            estimate = predicted if cost is None or cost.ms is None else Estimate.of(cost.ms, "measured")
+            for region in group.regions if estimate is not None else ():
+                assert estimate is not None
+                found[region, one] = estimate
+                covered[one] = covered.get(one, 0) | (region if region.bit_count() == 1 else 0)
+    shares, everything = work_shares(profile), profile.graph.everything.bits
+    for one, ms in profile.times.items():
+        if one in covered:
+            for number in bitset.members(everything & ~covered[one]):
+                found.setdefault((1 << number, one), Estimate.of(ms * shares[number], "composed"))
+    return found
+
+
+def moved_costs(
+    mixture: PlacementResult,
+    divided: PlacementResult,
+    estimates: Mapping[tuple[int, Implementation], Estimate],
+    fastest: Implementation,
+) -> dict[Implementation, float]:
+    """How far off the difference of two placements may be, by implementation, as standard deviations in ms: of the `mixture`, and
+    of the graph `divided` on the implementation that runs it fastest. What stays there is in both, and its error in neither."""
+    errors: dict[Implementation, float] = {}
+    kept = 0
+    for choice in mixture.choices:
+        if choice.implementation == fastest:
+            kept |= choice.region
+        else:
+            deviation = estimates[choice.region, choice.implementation].deviation
+            errors[choice.implementation] = errors.get(choice.implementation, 0.0) + choice.cost_ms * deviation
+    errors[fastest] = sum(
+        choice.cost_ms * estimates[choice.region, fastest].deviation
+        for choice in divided.choices
+        if not choice.region & kept
+    )
+    return errors
+
+
+def saving_of(mixture_ms: float, before_ms: float, errors: Mapping[Implementation, float]) -> PlacementLook:
+    """What a mixture saves, by its time and the one that it is compared with. `errors`: of their difference, as standard deviations
+    in ms; those of regions on one implementation are taken to be the same, those of two implementations to be independent. The
+    logarithm of the ratio is taken to be normal."""
+    spread = math.hypot(*errors.values()) / mixture_ms
+    normal = NormalDist(math.log(before_ms / mixture_ms), max(spread, _LEAST_SPREAD))
+    low, high = (1.0 - math.exp(-normal.inv_cdf(share)) for share in (0.025, 0.975))
+    return PlacementLook(1.0 - mixture_ms / before_ms, low, high, 1.0 - normal.cdf(-math.log(1.0 - LEAST_GAIN)))

@@ -157,6 +157,18 @@ def race_result(state: DecisionState) -> RaceResult | None:
     )
 
 
+def evidence_of(state: DecisionState, name: str) -> Evidence | None:
+    """What was measured before the race of the whole original on an implementation, or of a challenger; None of other plans."""
+    original = state.original
+    baseline = next((one for one in original.alone if str(one) == name), None)
+    if baseline is not None:
+        return of_baseline(name, original.alone[baseline], original, baseline)
+    challenger = next((one for one in state.challengers if one.name == name), None)
+    if challenger is None:
+        return None
+    return of_plan(name, challenger.placement, state.profiles[challenger.variant], challenger.cores)
+
+
 def _decision(state: DecisionState, arrived: Mapping[str, float]) -> RaceDecision | None:
     """Who ships. `arrived`: medians of all that the race timed, ms."""
     original, ran = state.original, state.race

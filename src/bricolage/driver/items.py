@@ -1,41 +1,51 @@
 """What a decision can measure after its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
-each with the grounds for the most that it could gain.
+each with the grounds for its chance and its bound.
 
-| item | bound of its gain |
-|---|---|
-| the whole model on another implementation | its track record on networks of the kind, else the roofline |
-| rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
-| quantised graph | how many times as fast as float32 bytes multiply here |
-| lower precisions in parts | what the lower one takes for all of it |
-| regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
-| placements | measured costs of regions, transfers being free |
-| schedules | the exact bound on what running side by side could save |
+| item | its chance | its bound |
+|---|---|---|
+| the whole model on another implementation | its times on networks of the kind | the roofline; its time where that is known |
+| rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained on other networks | |
+| quantised graph | | how many times as fast as float32 bytes multiply here |
+| lower precisions in parts | | what the lower one takes for all of it |
+| look at placements | | |
+| regions | the placement that the model of costs predicts; how often mixtures gained | |
+| placements | how often mixtures gained | measured costs of regions, transfers being free |
+| schedules | how often they gained | the exact bound on what running side by side could save |
 """
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 from bricolage.deadline import Deadline
-from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.agenda import Item, Promise, promise_known
 from bricolage.driver.describe import whole_model
-from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
+from bricolage.driver.mixture_items import LookAtPlacements, Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.quantised import QuantisedGraphItem
 from bricolage.driver.quantised_variants import CALIBRATED, variant_name
-from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
+from bricolage.driver.stages.rewriting import (
+    RewriteSearch,
+    RewriteTuning,
+    RewrittenVariants,
+    changed_share,
+    make_rewritten,
+)
 from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
-from bricolage.driver.tries import by_tries
+from bricolage.driver.tries import UNKNOWN_GAIN, by_tries
 from bricolage.driver.whole_models import loosest, measure_dropped, near_fastest
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
-from bricolage.perf.track_record import Tries
 from bricolage.rewrite.variants import SEARCHED, TAILORED
+from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
 
 _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
+_LEAST_QUANTILE = 0.005
+"""Below it, quantiles of what is expected say nothing."""
 _OPENING = 3
 """As many times as long as a whole graph takes it to compile its kernels one by one, and to time them as they are."""
 
@@ -46,7 +56,7 @@ def items(state: DecisionState) -> list[Item]:
     rewriting = state.session.options.rewrite
     variants = [RewrittenGraph()] if rewriting or len(state.variants) > 1 else []
     searches = [TailoredRewrites(), SearchedRewrites()] if rewriting else []
-    mixtures: list[Item] = [PrecisionsItem(), RegionsItem(), Placements()]
+    mixtures: list[Item] = [PrecisionsItem(), LookAtPlacements(), RegionsItem(), Placements()]
     quantised: list[Item] = []
     if state.session.options.precision == "low" and state.session.samples and state.session.samples.calibration:
         quantised.append(QuantisedGraphItem(CALIBRATED))
@@ -62,6 +72,7 @@ class WholeModelItem(Item):
         """Which one."""
         self.implementation = implementation
         self.name = whole_model(implementation)
+        self._roofline_ms: float | None = None
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By its track record on networks of the kind; by the roofline where it has none."""
@@ -76,26 +87,31 @@ class WholeModelItem(Item):
             (timed,) = session.measurer.cached([(profile.whole_spec(one), data)], loosest(profile))
             ms = timed.ms if timed is not None and timed.ms is not None else self._least_ms(state)
             because = "it is known to be too inaccurate for the whole, and parts of the model may do with it"
-            return Promise(1.0 - ms / incumbent, seconds, because)
+            return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
         if known is not None and incumbent is not None:  # it is taken over without compiling
-            return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
+            saved = 1.0 - known.ms / incumbent if known.ms is not None else 0.0
+            return promise_known(saved, 0.1, "its time is known")
         if incumbent is None:
             return Promise(1.0, seconds, "nothing else is right")
-        name, risk = f"{one.backend} {one.config.name}", session.options.profile.risk
+        name, bound = f"{one.backend} {one.config.name}", 1.0 - self._least_ms(state) / incumbent
         measured = {f"{other.backend} {other.config.name}": ms for other, ms in profile.times.items()}
-        expected = session.record.expect(name, state.kind, measured)
-        if expected is not None:
-            because = f"by its times on {session.record.seen(name, state.kind)} {state.kind} networks"
-            gain = 1.0 - expected.least_ms(risk) / incumbent
-            return Promise(gain, seconds, because, expected.chance(incumbent))
-        least = self._least_ms(state)
-        because = f"by the roofline, since {name} has no record on {state.kind} networks"
-        return Promise(1.0 - least / incumbent, seconds, because, Tries(0, ()).chance)
+        expected = session.record.expect(name, state.subject, measured)
+        if expected is None:
+            because = f"by the roofline, since {name} has no record on {state.subject.kind} networks"
+            return Promise(min(bound, UNKNOWN_GAIN), seconds, because, bound=bound)
+        because = f"by its times on {session.record.seen(name, state.subject)} other {state.subject.kind} networks"
+        chance = expected.chance((1.0 - LEAST_GAIN) * incumbent)
+        # Where it gains, it saves this much or more in half of the cases.
+        gain = 1.0 - expected.least_ms(max(chance / 2, _LEAST_QUANTILE)) / incumbent
+        return Promise(max(gain, LEAST_GAIN), seconds, because, chance, bound)
 
     def _least_ms(self, state: DecisionState) -> float:
         """By the roofline."""
-        everything, config = workload(state.original.graph.everything), self.implementation.config
-        return least_ms(everything, state.session.setting, bfloat16=config.bfloat16, in_bytes=config.in_bytes)
+        if self._roofline_ms is None:
+            everything, config = workload(state.original.graph.everything), self.implementation.config
+            setting = state.session.setting
+            self._roofline_ms = least_ms(everything, setting, bfloat16=config.bfloat16, in_bytes=config.in_bytes)
+        return self._roofline_ms
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Compiles, checks and times it."""
@@ -125,19 +141,33 @@ def _compile_s(state: DecisionState, backend: str) -> float:
 
 class RewrittenGraph(Item):
     """The graph that canonicalising rules make of the original, as a whole, where the original did well. It is made when its turn
-    comes: at most efforts most networks leave it out."""
+    may come: at most efforts most networks leave it out."""
 
     name = "rewritten graph"
+    way = "rewritten graphs"
+
+    def __init__(self) -> None:
+        """No rule is applied yet."""
+        self._changed: float | None = None
 
     def promise(self, state: DecisionState) -> Promise | None:
-        """By how often it gained."""
+        """By how often it gained, within what the operators take that rules change; None where rules change nothing."""
         if state.incumbent_ms is None:
             return None
         near = near_fastest(state.original, state.original.times)
-        return by_tries("rewritten graphs", state, state.whole_s * len(near))
+        known = by_tries(self.way, state, state.whole_s * len(near))
+        if known.reason_to_leave_out(state.session.options.profile.risk) is not None:
+            return known
+        if self._changed is None:
+            make_rewritten(state)
+            self._changed = changed_share(state)
+        if self._changed <= 0.0:
+            return None
+        because = f"{known.because}; rules change operators with {self._changed:.1%} of the work"
+        return replace(known, bound=self._changed, because=because, gain=min(known.gain, self._changed))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
-        """Makes and times it, and enters the fastest for the race."""
+        """Times it, and enters the fastest for the race."""
         RewrittenVariants().run(state, deadline)
 
 
@@ -145,13 +175,14 @@ class TailoredRewrites(Item):
     """Which rules the fastest backend gains by, by racing variants."""
 
     name = "rules tailored to the fastest backend"
+    way = "tailored graphs"
     searches = True
     makes = TAILORED
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often it gained."""
         limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
-        return by_tries("tailored graphs", state, limit) if state.incumbent_ms is not None else None
+        return by_tries(self.way, state, limit) if state.incumbent_ms is not None else None
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
@@ -163,6 +194,7 @@ class SearchedRewrites(Item):
     """Graphs that are cheaper by what was measured of the operators."""
 
     name = "search for rewrites"
+    way = "searched graphs"
     searches = True
     makes = SEARCHED
 
@@ -170,7 +202,7 @@ class SearchedRewrites(Item):
         """By how often it gained; once regions were measured."""
         if not any(profile.regions for profile in state.profiles.values()):
             return None
-        return by_tries("searched graphs", state, state.session.options.profile.shares.rewrite_search * state.budget_s)
+        return by_tries(self.way, state, state.session.options.profile.shares.rewrite_search * state.budget_s)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Learns costs, searches, and times what it finds."""
@@ -197,6 +229,7 @@ class KernelsItem(Item):
     """A search for better kernels, a slice of the time at a time: trials are kept, and the next slice goes on from them."""
 
     name = "kernel tuning"
+    way = "tuned kernels"
     searches = True
 
     def __init__(self) -> None:
@@ -212,8 +245,8 @@ class KernelsItem(Item):
             return None
         seconds = self._seconds(state)
         if self._gained is not None:
-            return Promise(self._gained, seconds, "the slice before gained that share")
-        return by_tries("tuned kernels", state, seconds, timed=True)
+            return Promise(self._gained, seconds, f"the slice before gained {self._gained:.1%}")
+        return by_tries(self.way, state, seconds, timed=True)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
@@ -239,6 +272,7 @@ class Schedules(Item):
     """Branches and regions side by side."""
 
     name = "schedules"
+    way = "schedules"
 
     def __init__(self) -> None:
         """Nothing was looked at."""
@@ -249,7 +283,9 @@ class Schedules(Item):
         saved = self._stage.promise(state)
         if saved is None:
             return None
-        return Promise(saved, 4 * state.whole_s, "side by side could save that much at most")
+        known = by_tries(self.way, state, 4 * state.whole_s)
+        because = f"side by side could save {max(saved, 0.0):.1%} at most; {known.because}"
+        return replace(known, gain=min(known.gain, saved), because=because, bound=saved)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tries."""

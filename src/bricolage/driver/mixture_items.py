@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
-from bricolage.driver.expected import predicted_saving
+from bricolage.driver.expected import look_at_placements
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_regions
+from bricolage.driver.regions import is_measured, measure_regions
 from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
-from bricolage.driver.tries import by_tries
+from bricolage.driver.tries import UNKNOWN_GAIN, by_tries
 from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.perf.roofline import least_ms
-from bricolage.perf.track_record import Tries
 from bricolage.search.exact import solve
+from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts
 
@@ -33,40 +35,57 @@ def _mixable(state: DecisionState) -> list[Profile]:
     return [one for one in placed(state) if one.graph.static and len(one.graph) > 1]
 
 
+class LookAtPlacements(Item):
+    """What a mixture could save by known and predicted costs of regions. It measures nothing, and says whether to measure
+    regions."""
+
+    name = "look at placements"
+    again = True  # variants may be found later
+
+    def promise(self, state: DecisionState) -> Promise | None:
+        """Nothing is known before; it is over soon."""
+        waiting = self._waiting(state)
+        if not waiting or state.incumbent_ms is None or state.session.costs is None:
+            return None
+        seconds = state.session.options.profile.shares.bound_s * len(waiting)
+        return Promise(UNKNOWN_GAIN, seconds, "it says whether costs of regions are worth measuring")
+
+    def run(self, state: DecisionState, deadline: Deadline) -> None:
+        """Looks at one variant after the other."""
+        for profile in self._waiting(state):
+            state.looks[profile.variant.name] = None if deadline() else look_at_placements(profile, deadline)
+
+    @staticmethod
+    def _waiting(state: DecisionState) -> list[Profile]:
+        return [one for one in _mixable(state) if one.variant.name not in {*state.looks, *state.divided}]
+
+
 class RegionsItem(Item):
     """Costs of regions, the most promising first: what placements and searches rest on."""
 
     name = "regions"
     again = True  # variants may be found later
 
-    def __init__(self) -> None:
-        """No placement is predicted."""
-        self._predicted: dict[str, float | None] = {}
-
     def promise(self, state: DecisionState) -> Promise | None:
-        """The most that a mixture could gain by what is known without regions."""
+        """The most promising of what is known without regions: how often mixtures gained, what a look at placements said, and what
+        a lower precision takes for the whole."""
         waiting = [one for one in _mixable(state) if one.variant.name not in state.divided]
         incumbent = state.incumbent_ms
         if not waiting or incumbent is None:
             return None
         seconds = state.session.options.profile.shares.regions * state.budget_s
-        tries = by_tries("mixtures", state, seconds)
-        found = [tries]
+        promises = [by_tries(Placements.way, state, seconds)]
         lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
         if lower and min(lower) < incumbent:
-            because = "in a lower precision, which is too inaccurate for the whole, all of it takes that long"
-            found.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
+            because = "in a lower precision, which is too inaccurate for the whole, all of it takes that much less"
+            promises.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
         for profile in waiting:
-            if tries.gain <= 0.0:  # where predicted mixtures never gained, one more prediction says nothing
-                break
-            variant = profile.variant.name
-            if variant not in self._predicted:  # it takes an exact search
-                self._predicted[variant] = predicted_saving(profile)
-            share = self._predicted[variant]
-            if share is not None:
-                because = "the model of costs predicts a mixture that is faster by that"
-                found.append(Promise(share, seconds, because))
-        return max(found, key=lambda one: one.gain)
+            look = state.looks.get(profile.variant.name)
+            if look is not None:
+                promises.append(Promise(max(look.saving, LEAST_GAIN), seconds, str(look), look.chance))
+        risk = state.session.options.profile.risk
+        best = max(promises, key=lambda promise: (promise.reason_to_leave_out(risk) is None, promise.expected_gain))
+        return replace(best, because="; ".join(promise.because for promise in promises))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as its share of the time allows; what is known already costs nothing."""
@@ -96,13 +115,14 @@ class PrecisionsItem(Item):
             work, setting = workload(state.original.graph.everything), state.session.setting
             ms = min(least_ms(work, setting, bfloat16=one.config.bfloat16) for one in untried)
             because = f"by the roofline, since {untried[0]} is not offered for the whole"
-            return Promise(1.0 - ms / incumbent, seconds, because, Tries(0, ()).chance)
+            bound = 1.0 - ms / incumbent
+            return Promise(min(bound, UNKNOWN_GAIN), seconds, because, bound=bound)
         waiting = [(ms, one) for one, ms in self._lows(state).items() if one not in self._tried]
         if not waiting:
             return None
         ms, low = min(waiting, key=lambda one: one[0])
         because = f"all of it takes that much less on {low}, which is too inaccurate for the whole"
-        return Promise(1.0 - ms / incumbent, seconds, because)
+        return Promise(1.0 - ms / incumbent, seconds, because, bound=1.0 - ms / incumbent)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches, as long as it was expected to take at most."""
@@ -137,26 +157,33 @@ class Placements(Item):
     """Mixtures of implementations: the exact optimum of what was measured of regions, refined end to end."""
 
     name = "placements"
+    way = "mixtures"
     again = True  # variants may be found later
 
     def __init__(self) -> None:
         """No variant is placed yet."""
         self._placed: set[str] = set()
-        self._bounds: dict[tuple[str, int], float | None] = {}
+        self._cheapest: dict[tuple[str, int], float | None] = {}
 
     def promise(self, state: DecisionState) -> Promise | None:
-        """By measured costs, transfers being free."""
-        incumbent, found = state.incumbent_ms, list[Promise]()
+        """By costs of regions, transfers being free: they bound it where all of them were measured."""
+        incumbent, promises = state.incumbent_ms, list[Promise]()
         seconds = state.session.options.profile.shares.placement * state.budget_s
         for profile in self._waiting(state):
             key = profile.variant.name, len(profile.regions)
-            if key not in self._bounds:
-                self._bounds[key] = _cheapest_ms(profile)
-            bound = self._bounds[key]
-            if bound is not None and incumbent is not None:
-                because = "regions where each was fastest, handed over for nothing, take that much less"
-                found.append(Promise(1.0 - bound / incumbent, seconds, because))
-        return max(found, key=lambda one: one.gain, default=None)
+            if key not in self._cheapest:
+                self._cheapest[key] = _cheapest_ms(profile)
+            cheapest = self._cheapest[key]
+            if cheapest is None or incumbent is None:
+                continue
+            saved = 1.0 - cheapest / incumbent
+            because = f"regions where each was fastest, handed over for nothing, save {max(saved, 0.0):.1%}"
+            if saved <= LEAST_GAIN and not is_measured(profile):  # what is predicted bounds nothing
+                known = by_tries(self.way, state, seconds)
+                promises.append(replace(known, because=f"{because}, as far as they were measured; {known.because}"))
+            else:
+                promises.append(Promise(saved, seconds, because, bound=saved if is_measured(profile) else None))
+        return max(promises, key=lambda promise: promise.expected_gain, default=None)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""

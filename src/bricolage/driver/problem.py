@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from bricolage.deadline import Deadline
 from bricolage.driver.pricing import priced, wholes
@@ -11,6 +11,7 @@ from bricolage.graph.to_work import to_work
 from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
 from bricolage.perf.prediction import region_costs
+from bricolage.perf.transfer import Pair
 from bricolage.plan.plan import Proof, Transfer
 from bricolage.search.evolve import EvolutionOptions, evolve
 from bricolage.search.exact import solve
@@ -64,9 +65,7 @@ class PlacementProblem:
         return sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
 
     def _measured_transfers(self, deadline: Deadline) -> TransferCosts:
-        order = [backend.name for backend in self._session.backends]
-        endpoints = {candidate.implementation.endpoint for candidate in self.candidates}
-        pairs = adjacent_pairs(sorted(endpoints, key=lambda end: (order.index(end.backend), end.device)))
+        pairs = _pairs(self._profile, self.candidates)
         self._session.progress.start("transfer costs", len(pairs))
         measurer = TransferMeasurer(self._session.measurer, self._session.options.threads, self._session.device)
         costs = measurer.costs(pairs, deadline)
@@ -137,3 +136,17 @@ class PlacementProblem:
         claimed = self._profile.candidates.claimed
         engines = dict.fromkeys(c.implementation for c in self.candidates if c.merges)
         return [one for one in engines if claimed.get(one.backend, 0) & region == region]
+
+
+def known_transfers(profile: Profile, candidates: Sequence[Candidate]) -> TransferCosts:
+    """Transfers between those who run candidates, as far as they are known; nothing is measured."""
+    session = profile.session
+    measurer = TransferMeasurer(session.measurer, session.options.threads, session.device)
+    return measurer.costs(_pairs(profile, candidates), lambda: True)
+
+
+def _pairs(profile: Profile, candidates: Sequence[Candidate]) -> list[Pair]:
+    """Of endpoints that run candidates."""
+    order = [backend.name for backend in profile.session.backends]
+    endpoints = {candidate.implementation.endpoint for candidate in candidates}
+    return list(adjacent_pairs(sorted(endpoints, key=lambda end: (order.index(end.backend), end.device))))

@@ -65,7 +65,7 @@ def provisional_reasons(decision: Bucket, before: Bucket | None, most: int) -> t
 
 def _progress(decision: Bucket, late: frozenset[str]) -> bool:
     """Whether it settled anything for which there was no time before, or gained by it."""
-    gained = {one.name for one in decision.agenda if one.outcome == "measured" and one.gained}
+    gained = {one.name for one in decision.agenda if one.outcome == "measured" and one.gained > 0.0}
     return bool(late - open_items(decision) or late & gained)
 
 

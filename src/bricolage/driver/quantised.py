@@ -29,8 +29,6 @@ from bricolage.verify.held_back import HeldBack
 
 _LOG = logging.getLogger(__name__)
 
-_CHANCE = 0.5
-"""That it gains, where nothing is on record."""
 _EVALUATIONS = 3.0
 """Evaluations of one sample for each product with constant weights: what it costs in accuracy is measured on some, where the
 whole is too inaccurate."""
@@ -55,7 +53,8 @@ class QuantisedGraphItem(Item):
         because = (
             "by the roofline of products of bytes" if self._variant == CALIBRATED else "by the bytes that are moved"
         )
-        return Promise(1.0 - least / incumbent, seconds, because, _CHANCE)
+        bound = 1.0 - least / incumbent
+        return Promise(bound, seconds, because, bound=bound)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it, judges it in float64, times it on every backend that takes it, and enters the fastest for the race."""

@@ -18,6 +18,7 @@ from bricolage.plan.patterns import PatternLoss
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation
 
+_TIME_UP = "no time: it was up before its turn"
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 
 
@@ -72,7 +73,7 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         if one not in original.whole
     ]
     table += [
-        Contestant(str(one), "baseline", None, None, None, False, "not measured: the time was up", implementation=one)
+        Contestant(str(one), "baseline", None, None, None, False, _TIME_UP, implementation=one)
         for one in original.file_implementations
         if one not in original.files
     ]
@@ -131,11 +132,14 @@ def _unmeasured(state: DecisionState, one: Implementation) -> str:
     """Why the whole graph was not measured on an implementation."""
     for entry in state.agenda:
         if entry.name == whole_model(one):
-            if entry.outcome == "left out":
-                return f"left out: it could save {100 * entry.most:.1f} % at most ({entry.because})"
+            if entry.outcome == "bounded":
+                return f"bounded: it cannot save more than {100 * (entry.bound or 0.0):.1f} % ({entry.because})"
+            if entry.outcome == "unlikely":
+                chance = 100 * (entry.chance or 0.0)
+                return f"unlikely: a chance of {chance:.1f} % to save {100 * entry.gain:.1f} % ({entry.because})"
             if entry.outcome == "no time":
-                return f"not measured: it was expected to take {entry.expected_s:.0f} s, longer than was left"
-    return "not measured: the time was up"
+                return f"no time: it was expected to take {entry.expected_s:.0f} s, longer than was left"
+    return _TIME_UP
 
 
 def find_best_other(table: Sequence[Contestant], best: str, arrived: Mapping[str, float]) -> str:

@@ -76,16 +76,14 @@ def _worth_measuring(profile: Profile) -> list[CandidateGroup]:
     return sorted(kept, key=lambda group: (group.level not in LARGE, -gains[group.key]))
 
 
-def leave_out_regions(profile: Profile) -> None:
-    """Measures none: all that the model of costs knows is priced as predicted, on backends that compile quickly."""
-    quick = {backend.name for backend in profile.session.backends if not backend.compiles_slowly}
-    profile.left_out |= {
-        pair
-        for pair in profile.forecast.regions
-        if pair[1].backend in quick
-        and pair[1] not in profile.forecast.unknown
-        and pair[1] not in profile.regions.of(pair[0])
-    }
+def is_measured(profile: Profile) -> bool:
+    """Whether everything was measured of regions that may be part of the best placement: all but what is surely slow there, and
+    what is not worth compiling one by one."""
+    return all(
+        one in profile.regions.of(group.key) or (group.key, one) in profile.left_out or not _promising(profile, one)
+        for group in profile.candidates.groups
+        for one in group.implementations
+    )
 
 
 def _promising(profile: Profile, implementation: Implementation) -> bool:

@@ -8,10 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from bricolage.driver.describe import placement_name
+from bricolage.driver.expected import PlacementLook
 from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
-from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.race_record import Race
+from bricolage.perf.track_record import DecisionSubject
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
 from bricolage.plan.quantised import QuantisedGraph
@@ -80,8 +82,10 @@ class DecisionState:
     """What was measured, and what was left out."""
     divided: set[str] = field(default_factory=set)
     """Variants whose regions have been measured."""
-    mixtures_ms: list[float] = field(default_factory=list)
-    """Of everything that was measured end to end, whole graphs aside."""
+    mixtures: dict[str, float] = field(default_factory=dict)
+    """Times in ms of everything that was measured end to end, whole graphs aside, by name (`describe.placement_name`)."""
+    looks: dict[str, PlacementLook | None] = field(default_factory=dict)
+    """What mixtures are predicted to save, by variant; None where nothing is predicted."""
     quantised: list[QuantisedGraph] = field(default_factory=list)
     """Quantised graphs that were tried, and what became of them."""
     sample_s: float = 0.1
@@ -102,11 +106,22 @@ class DecisionState:
         return self.original.oracle
 
     @property
+    def standings(self) -> dict[str, float]:
+        """Times in ms of all plans that are right, as first measured, by the names under which they race."""
+        if not self.profiles:
+            return dict(self.mixtures)
+        files = {str(one): cost.ms for one, cost in self.original.files.items() if cost.ms is not None}
+        wholes = {
+            placement_name(profile.placement_of(one), name): ms
+            for name, profile in self.profiles.items()
+            for one, ms in profile.times.items()
+        }
+        return {**files, **wholes, **self.mixtures}
+
+    @property
     def incumbent_ms(self) -> float | None:
         """The fastest that was measured so far, of what is right; None where nothing is."""
-        wholes = [found[1] for profile in self.profiles.values() if (found := profile.fastest) is not None]
-        wholes += [cost.ms for cost in self.original.files.values() if cost.ms is not None] if self.profiles else []
-        return min([*wholes, *self.mixtures_ms], default=None)
+        return min(self.standings.values(), default=None)
 
     @property
     def incumbent(self) -> Implementation | None:
@@ -115,9 +130,9 @@ class DecisionState:
         return min(found, key=lambda one: one[1])[0] if found else None
 
     @cached_property
-    def kind(self) -> NetworkKind:
-        """What kind of network it is."""
-        return network_kind(self.variants[0].graph)
+    def subject(self) -> DecisionSubject:
+        """On what is decided, and where, as the track record asks."""
+        return DecisionSubject.of(self.variants[0].graph, self.session.device)
 
     @property
     def mixing(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 
+from bricolage.driver.describe import placement_name
 from bricolage.driver.profile import Profile
 from bricolage.driver.quantised_variants import QUANTISED_VARIANTS, remade
 from bricolage.driver.state import Challenger, DecisionState
@@ -19,7 +19,7 @@ from bricolage.plan.ranges import numbers
 from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.verify.held_back import GivenSamples
 from bricolage.work import bits as bitset
-from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.implementation import Assignment
 
 _CLEARLY = 1.02
 """A variant is placed before the original only if it is faster by more than that: regions of the original are more
@@ -101,16 +101,3 @@ def whole_challengers(profiles: Iterable[Profile]) -> list[Challenger]:
             name = placement_name(placement, variant.name)
             found.append(Challenger(name, placement, variant.predicted_ms, variant.name))
     return found
-
-
-def placement_name(placement: Placement, variant: str = ORIGINAL) -> str:
-    """A short name that says what is mixed, "openvino+onnxruntime plan 3f2a", or that one implementation runs a
-    rewritten graph, "openvino f32 rewritten"."""
-    rewritten = "" if variant == ORIGINAL else f" {variant}"
-    if len(placement) == 1:
-        return f"{placement[0].implementation}{rewritten}"
-    backends = "+".join(dict.fromkeys(one.implementation.backend for one in placement))
-    text = ";".join(
-        f"{one.region:x} {one.implementation.backend} {one.implementation.config.text}" for one in placement
-    )
-    return f"{backends} plan {hashlib.sha256((text + rewritten).encode()).hexdigest()[:4]}{rewritten}"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.costs.latency import CONFIDENCE, QUANTILE, enough
+from bricolage.work.gain import LEAST_GAIN
 
-THRESHOLD = 0.02
-"""A challenger must gain more than this, however sure the gain is."""
+THRESHOLD = LEAST_GAIN
 _RESAMPLES = 2000
 _NORMAL = 1.96
 """Standard deviations from the mean to the end of a 95 % interval."""

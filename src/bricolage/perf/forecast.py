@@ -16,8 +16,6 @@ from bricolage.work.implementation import Implementation
 
 _LEARNT = 0.5
 """Power of the factor by which whole graphs take longer than predicted that is taken to hold for their regions, too."""
-_QUANTILE = NormalDist().inv_cdf(0.95)
-"""Standard deviations from the middle to either end of an interval that holds nine in ten."""
 Pair = tuple[str, Implementation]
 """A region, by its key, on an implementation."""
 
@@ -44,11 +42,11 @@ class Forecast:
         """Of some regions on some implementations."""
         return replace(self, regions={pair: self.regions[pair] for pair in pairs})
 
-    def corrected(self, measured: Mapping[Implementation, float]) -> Forecast:
+    def corrected(self, measured: Mapping[Implementation, float], power: float = _LEARNT) -> Forecast:
         """With what is `measured` of the whole graph, in ms: a network that an implementation runs slower than it was expected
-        to tends to have slower regions there. Intervals stay as wide."""
+        to tends to have slower regions there, by this `power` of the factor. Intervals stay as wide."""
         factors = {
-            one: (measured[one] / found.ms) ** _LEARNT
+            one: (measured[one] / found.ms) ** power
             for one, found in self.whole.items()
             if one in measured and one not in self.unknown and found.ms > 0
         }
@@ -129,15 +127,10 @@ def _improvement(own: Estimate, other: Estimate) -> float:
     """Expected value of max(0, own - other) in ms, where own is as predicted and the logarithm of own / other is normal."""
     if not (own.ms > 0 and other.ms > 0):
         return 0.0
-    spread = math.hypot(_deviation(own), _deviation(other))
+    spread = math.hypot(own.deviation, other.deviation)
     lead = math.log(own.ms / other.ms)
     if spread <= 0:
         return max(0.0, own.ms - other.ms)
     normal = NormalDist()
     kept = math.exp(spread**2 / 2 - lead) * normal.cdf((lead - spread**2) / spread)
     return own.ms * max(0.0, normal.cdf(lead / spread) - kept)
-
-
-def _deviation(found: Estimate) -> float:
-    """Standard deviation of the logarithm."""
-    return math.log(found.high_ms / found.ms) / _QUANTILE

@@ -1,10 +1,14 @@
 """What implementations, and ways to a faster plan, have achieved on networks before: the grounds on which a decision leaves
-something unmeasured, with the most that it could have gained.
+something unmeasured, with the chance that it would have gained.
 
-An implementation's bound is a one-sided prediction interval of Student's t (Hahn & Meeker, Statistical Intervals, 1991, section
-4.8) for the logarithm of its time over the time of the fastest that is measured: on the next network of the kind it is faster with
-at most the given risk. A way's bound is the share of decisions in which it gained, with Jeffreys' prior (half a success in one
-trial more).
+It is made of a log (`costs.decision_log`), to which lines are added and of which none is changed. One network is one vote, however
+many lines it has: of each processor the newest line counts, and this processor's more than all others together. The network that is
+decided on has none.
+
+What an implementation takes is judged by a one-sided prediction interval of Student's t (Hahn & Meeker, Statistical Intervals,
+1991, section 4.8). It is that of the logarithm of its time over the time of the fastest that is measured: on the next network of
+the kind it is faster with at most the given risk. A way's chance is the share of networks on which it gained, with Jeffreys' prior
+(half a success in one trial more).
 """
 
 from __future__ import annotations
@@ -12,72 +16,65 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
-from typing import Annotated, TypeAlias
 
-from bricolage.codec import Within, decode, encode, parse
-from bricolage.graph.network_kind import NetworkKind
+from bricolage.codec import encode
+from bricolage.costs.database import Database
+from bricolage.costs.decision_log import Attempt, Compiling, LogLine, NetworkTimes, UnusableLine, read_lines
+from bricolage.device.device import Device
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.network_kind import NetworkKind, network_kind
 
-SHIPPED = Path(__file__).parent / "track_record.json"
+SHIPPED = Path(__file__).parent / "track_record.jsonl"
 _FEWEST = 4
 """Networks of a kind from which an interval is made; with fewer nothing is said."""
+_OF_OTHERS = 0.5
+"""What other processors' votes on a network weigh together, where this one has a vote of 1."""
 _MUCH_LONGER = 3.0
 """A search that gained in more than this many times as long may have gained nothing yet by then, and the other way round."""
 _LEAST_SPREAD = 0.05
 """Of the logarithm: networks that happen to agree do not make the next one sure."""
 
-Positive: TypeAlias = Annotated[float, Within(1e-9, 1e12)]
-
 
 @dataclass(frozen=True)
-class NetworkTimes:
-    """One network on one machine: milliseconds of the whole by implementation ("xla f32")."""
+class DecisionSubject:
+    """On what is decided, and where."""
 
-    network: str
     kind: NetworkKind
-    processor: str
-    ms: Mapping[str, Positive]
+    network: str = ""
+    """Key of its graph (`graph.identity`)."""
+    processor: str = ""
 
-
-@dataclass(frozen=True)
-class Compiling:
-    """Seconds that a backend takes until a whole network is ready to be timed: at least, and for each operator."""
-
-    start_s: Annotated[float, Within(0.0, 1e5)]
-    operator_s: Annotated[float, Within(0.0, 1e5)]
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One decision in which a way to a faster plan was taken to its end."""
-
-    way: str
-    network: str
-    kind: NetworkKind
-    incumbent: str
-    """The backend that was fastest without."""
-    gain: Annotated[float, Within(0.0, 1.0)]
-    """Share of the time that it saved; 0 where that was not significant."""
-    seconds: Annotated[float, Within(0.0, 1e6)] | None = None
-    """That it had, where more would have found more; None where it is taken to its end in any case."""
+    @staticmethod
+    def of(graph: Graph, device: Device) -> DecisionSubject:
+        """A whole graph on a device."""
+        return DecisionSubject(network_kind(graph), Identities(graph).key(graph.everything), device.processor)
 
 
 @dataclass(frozen=True)
 class Tries:
-    """What a way gained in decisions like this one."""
+    """What a way gained on networks like this one."""
 
-    decisions: int
-    gains: tuple[float, ...]
+    networks: int
+    won: float
+    """On how many it gained; a fraction where processors differ."""
+    gains: tuple[float, ...] = ()
     """Where there were any, as shares of the time."""
 
     @property
     def chance(self) -> float:
-        """That it gains in the next decision."""
-        return (len(self.gains) + 0.5) / (self.decisions + 1.0)
+        """That it gains on the next network."""
+        return (self.won + 0.5) / (self.networks + 1.0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are enough networks to leave it out."""
+        return self.networks >= _FEWEST
 
 
 @dataclass(frozen=True)
@@ -102,60 +99,99 @@ class ExpectedTime:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """All of it. Where it comes from is in the file, for people."""
+    """All of it, in the order of the log."""
 
     networks: tuple[NetworkTimes, ...] = ()
     compiling: Mapping[str, Compiling] = field(default_factory=dict)
     """By backend."""
     attempts: tuple[Attempt, ...] = ()
-    source: str = ""
 
     @cached_property
     def digest(self) -> str:
         """Short hash of all that decisions depend on."""
         return hashlib.sha256(json.dumps(encode(self), sort_keys=True).encode()).hexdigest()[:16]
 
-    def expect(self, name: str, kind: NetworkKind, measured: Mapping[str, float]) -> ExpectedTime | None:
-        """What an implementation takes on a network of a kind; None where too little is known. `measured`: what others take there,
+    def expect(self, name: str, subject: DecisionSubject, measured: Mapping[str, float]) -> ExpectedTime | None:
+        """What an implementation takes on a network; None where too little is known. `measured`: what others take there,
         in ms. It is told about the one whose times its own follow most closely (Inductor's those of OpenVINO, say, since both call
         oneDNN), or about the fastest of them."""
-        alike = [one.ms for one in self.networks if one.kind == kind and name in one.ms]
+        alike = [
+            one
+            for one in self.networks
+            if one.kind == subject.kind and one.network != subject.network and name in one.ms
+        ]
         references: list[tuple[float, list[float]]] = []
         for other, ms in measured.items():
             if other != name:
-                references.append((ms, [math.log(times[name] / times[other]) for times in alike if other in times]))
-        fastest = [
-            (times[name], [times[other] for other in measured if other in times and other != name]) for times in alike
-        ]
+                known = [(one, one.ms[other]) for one in alike if other in one.ms]
+                references.append((ms, _vote_on_times(name, known, subject)))
+        fastest = [(one, [one.ms[other] for other in measured if other in one.ms and other != name]) for one in alike]
         least = min(
             (ms for other, ms in measured.items() if any(other in one.ms for one in self.networks)), default=0.0
         )
-        references.append((least, [math.log(own / min(others)) for own, others in fastest if others]))
-        known = [(max(stdev(logs), _LEAST_SPREAD), ms, logs) for ms, logs in references if ms and len(logs) >= _FEWEST]
-        if not known:
+        known = [(one, min(others)) for one, others in fastest if others]
+        references.append((least, _vote_on_times(name, known, subject)))
+        usable = [(max(stdev(logs), _LEAST_SPREAD), ms, logs) for ms, logs in references if ms and len(logs) >= _FEWEST]
+        if not usable:
             return None
-        spread, ms, logs = min(known, key=lambda one: one[0] * math.sqrt(1.0 + 1.0 / len(one[2])))
+        spread, ms, logs = min(usable, key=lambda one: one[0] * math.sqrt(1.0 + 1.0 / len(one[2])))
         return ExpectedTime(ms * math.exp(fmean(logs)), spread * math.sqrt(1.0 + 1.0 / len(logs)), len(logs) - 1)
 
-    def seen(self, name: str, kind: NetworkKind) -> int:
-        """On how many networks of a kind an implementation was measured."""
-        return sum(one.kind == kind and name in one.ms for one in self.networks)
+    def seen(self, name: str, subject: DecisionSubject) -> int:
+        """On how many other networks of the kind an implementation was measured."""
+        alike = (one for one in self.networks if one.kind == subject.kind and one.network != subject.network)
+        return len({one.network for one in alike if name in one.ms})
 
     def compile_s(self, backend: str, operators: int) -> float | None:
         """Seconds until a network of that many operators is ready on a backend; None where nothing is known."""
         found = self.compiling.get(backend)
         return None if found is None else found.start_s + found.operator_s * operators
 
-    def tries(self, way: str, kind: NetworkKind, incumbent: str, seconds: float | None = None) -> Tries:
-        """What a way has gained where the same backend was the incumbent, on networks of the kind; on networks of all kinds where
-        those are too few. For `seconds`, where that matters: of searches that had more than three times as long
+    def tries(self, way: str, subject: DecisionSubject, incumbent: str, seconds: float | None = None) -> Tries:
+        """What a way has gained where the same backend was the incumbent, on other networks of the kind; on networks of all kinds
+        where those are too few. For `seconds`, where that matters: of searches that had more than three times as long
         only those count that gained nothing, and of searches that had less than a third only those that gained."""
         alike = [one for one in self.attempts if one.way == way and one.incumbent == incumbent]
+        alike = [one for one in alike if one.network != subject.network]
         if seconds is not None:
-            alike = [one for one in alike if one.seconds is None or _says(one.gain > 0.0, one.seconds / seconds)]
-        of_kind = [one for one in alike if one.kind == kind]
-        chosen = of_kind if len(of_kind) >= _FEWEST else alike
-        return Tries(len(chosen), tuple(one.gain for one in chosen if one.gain > 0.0))
+            alike = [one for one in alike if one.seconds is None or _says(one.won, one.seconds / seconds)]
+        of_kind = _vote_on_ways([one for one in alike if one.kind == subject.kind], subject)
+        return of_kind if of_kind.is_known else _vote_on_ways(alike, subject)
+
+    def tries_of_kind(self, way: str, subject: DecisionSubject, incumbent: str) -> Tries:
+        """As `tries`, of networks of the kind alone, however few they are."""
+        alike = [one for one in self.attempts if (one.way, one.incumbent, one.kind) == (way, incumbent, subject.kind)]
+        return _vote_on_ways([one for one in alike if one.network != subject.network], subject)
+
+
+def _vote_on_ways(attempts: Sequence[Attempt], subject: DecisionSubject) -> Tries:
+    """One vote a network: whether the way gained there, of those where it could."""
+    able = [one for one in attempts if not one.says_nothing]
+    votes = _votes([(one.network, one.processor, float(one.won)) for one in able], subject)
+    newest = {(one.network, one.processor): one for one in able}
+    return Tries(len(votes), sum(votes), tuple(one.gain for one in newest.values() if one.won))
+
+
+def _vote_on_times(name: str, known: Sequence[tuple[NetworkTimes, float]], subject: DecisionSubject) -> list[float]:
+    """One vote a network: the logarithm of an implementation's time over another one's, which is with each."""
+    return _votes([(one.network, one.processor, math.log(one.ms[name] / ms)) for one, ms in known], subject)
+
+
+def _votes(lines: Iterable[tuple[str, str, float]], subject: DecisionSubject) -> list[float]:
+    """A number for each network, of lines that name network, processor and a number, oldest first: of each processor the newest;
+    the mean of the others' shrinks this one's."""
+    newest: dict[str, dict[str, float]] = {}
+    for network, processor, number in lines:
+        newest.setdefault(network, {})[processor] = number
+    votes: list[float] = []
+    for by_processor in newest.values():
+        others = [number for processor, number in by_processor.items() if processor != subject.processor]
+        own = by_processor.get(subject.processor)
+        if own is None:
+            votes.append(fmean(others))
+        else:
+            votes.append((own + _OF_OTHERS * fmean(others)) / (1.0 + _OF_OTHERS) if others else own)
+    return votes
 
 
 def _says(gained: bool, longer: float) -> bool:
@@ -176,7 +212,27 @@ def student_quantile(probability: float, freedom: int) -> float:
     return z + sum(top / below for top, below in terms)
 
 
+def record_of(lines: Iterable[LogLine | UnusableLine]) -> TrackRecord:
+    """The record of a log; what is unusable is left out."""
+    usable = [line for line in lines if isinstance(line, LogLine)]
+    return TrackRecord(
+        tuple(line.times for line in usable if line.times is not None),
+        dict(line.compiling for line in usable if line.compiling is not None),
+        tuple(line.attempt for line in usable if line.attempt is not None),
+    )
+
+
 @cache
 def shipped() -> TrackRecord:
     """The one that bricolage comes with."""
-    return decode(TrackRecord, parse(SHIPPED.read_bytes()), "track record")
+    return record_of(read_lines(SHIPPED.read_text(encoding="utf-8").splitlines()))
+
+
+def extend_shipped(database: Database) -> TrackRecord:
+    """The one that bricolage comes with, and after it what decisions that share a database have added to its log."""
+    before = shipped()
+    kinds = {one.network: one.kind for one in before.networks} | {one.network: one.kind for one in before.attempts}
+    own = record_of(database.decision_log(kinds))
+    return TrackRecord(
+        before.networks + own.networks, {**before.compiling, **own.compiling}, before.attempts + own.attempts
+    )

@@ -7,25 +7,56 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.codec import Within
 
-ItemOutcome: TypeAlias = Literal["measured", "left out", "no time", "interrupted"]
-"""Left out: it could not gain enough. No time: it could, and takes longer than there was left."""
+ItemOutcome: TypeAlias = Literal["measured", "bounded", "unlikely", "no time", "interrupted"]
+"""Bounded: it cannot gain enough. Unlikely: the chance that it gains is below the risk that the effort accepts. No time: it could
+gain, and takes longer than there was left."""
 Share: TypeAlias = Annotated[float, Within(0.0, 1.0)]
+Gain: TypeAlias = Annotated[float, Within(-1e6, 1.0)]
+"""Share of a time that is saved; negative where the other takes longer."""
 Seconds: TypeAlias = Annotated[float, Within(0.0, 1e9)]
+
+UNKNOWN_CHANCE = 0.5
+"""What an item of unknown chance counts with in an order or a sum: Jeffreys' prior without a single trial."""
 
 
 @dataclass(frozen=True)
 class AgendaItem:
-    """Something that could be measured."""
+    """Something that could be measured. Shares are of the time of the fastest plan until then, its *incumbent*."""
 
     name: str
     outcome: ItemOutcome
-    most: Share
-    """Share of the time of the fastest until then that it could save at most, at the risk that the effort accepts."""
     because: str
-    """Where that is known from."""
+    """Where its bound, its chance and its gain are known from."""
     expected_s: Seconds
     """That it was expected to take."""
+    bound: Share | None = None
+    """Share that it cannot save more than; None where nothing bounds it."""
+    chance: Share | None = None
+    """That it gains; None where it is unknown."""
+    gain: Share = 0.0
+    """Share that it saves where it gains, as far as that is known."""
     seconds: Seconds = 0.0
     """That it took."""
-    gained: Share = 0.0
-    """Share of the time that it saved: the fastest before it to the fastest after it, as first measured, before the race."""
+    gained: Gain = 0.0
+    """Share that its best candidate saved over the incumbent: by the race where both raced, else as first measured. 0 where it
+    found no candidate."""
+    interval: tuple[Gain, Gain] | None = None
+    """Of what was gained, 95 %; None where nothing compares the two beyond one measurement."""
+    incumbent: str = ""
+    """The fastest plan before it; empty where there was none."""
+    candidate: str = ""
+    """The fastest plan that it found; empty where it found none."""
+    way: str = ""
+    """As what the log of decisions counts it; empty where it does not."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it was not begun."""
+        return self.outcome in ("bounded", "unlikely", "no time")
+
+    @property
+    def expected_loss(self) -> float:
+        """Share of the time that is expected to be lost without it: its chance times its gain, and not more than its bound. A half
+        is taken for an unknown chance."""
+        chance = UNKNOWN_CHANCE if self.chance is None else self.chance
+        return min(chance * self.gain, 1.0 if self.bound is None else self.bound)

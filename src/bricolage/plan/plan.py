@@ -41,7 +41,7 @@ from bricolage.work.implementation import OWN_ENGINE, Endpoint, Implementation
 
 ORIGINAL = "original"
 """Name of the graph as it came, among its variants."""
-FORMAT = 2
+FORMAT = 3
 """Version of the plan and artifact format. Readers refuse a higher one."""
 
 
@@ -290,8 +290,7 @@ class Bucket:
     overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
     agenda: tuple[AgendaItem, ...] = ()
-    """What was measured in addition to the baselines, in this order, and what was left out, with the most that it could have
-    gained."""
+    """What was measured in addition to the baselines, in this order, and what was left out, with its bound and its chance."""
     accuracy: JudgedAccuracy | None = None
     """What was asked for on samples that are held back, and what was reached; None where there are none."""
     quantised: tuple[QuantisedGraph, ...] = ()

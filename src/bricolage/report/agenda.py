@@ -4,58 +4,84 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda import AgendaItem, ItemOutcome
 from bricolage.plan.plan import Bucket
 from bricolage.report import words
 
-HEADS = ("Item", "Could save", "Saved", "Expected", "Took", "Outcome")
+_WHOLE = "whole model on "
+HEADS = ("Item", "Outcome", "Bound", "Chance", "Would save", "Saved", "Expected", "Took", "Known from")
 
 
 def rows(bucket: Bucket) -> list[Sequence[str]]:
     """One for each item, those that were measured first, in their order."""
     return [
         (
-            one.name,
-            words.percent(one.most),
-            words.percent(one.gained) if one.outcome == "measured" else words.MISSING,
-            words.seconds(one.expected_s),
-            words.seconds(one.seconds) if one.seconds else words.MISSING,
-            f"{_OUTCOMES[one.outcome]}: {one.because}",
+            item.name,
+            item.outcome,
+            words.MISSING if item.bound is None else words.percent(item.bound),
+            "unknown" if item.chance is None else words.percent(item.chance),
+            words.percent(item.gain),
+            words.percent(item.gained) if item.candidate else words.MISSING,
+            words.seconds(item.expected_s),
+            words.seconds(item.seconds) if item.seconds else words.MISSING,
+            f"{item.because}; saved {saved(item)}" if item.interval is not None else item.because,
         )
-        for one in bucket.agenda
+        for item in bucket.agenda
     ]
 
 
-_OUTCOMES = {
-    "measured": "measured",
-    "left out": "left out",
-    "no time": "no time for it",
-    "interrupted": "interrupted",
-}
+def saved(item: AgendaItem) -> str:
+    """What the best candidate of an item saved, with its interval."""
+    if not item.candidate:
+        return "nothing found"
+    interval = (
+        "" if item.interval is None else f" [{words.percent(item.interval[0])}, {words.percent(item.interval[1])}]"
+    )
+    return f"{words.percent(item.gained)}{interval}"
 
 
 def sentences(bucket: Bucket) -> list[str]:
-    """What was measured in addition to the baselines, and what was not, with the most that it could have gained. Empty where
-    everything had been measured before."""
-    told: list[str] = []
-    measured = [one for one in bucket.agenda if one.outcome == "measured"]
+    """What was measured in addition to the baselines; what was not, a sentence for each reason; and what is expected to be lost by
+    that. Empty where everything had been measured before."""
+    lines: list[str] = []
+    measured = [item for item in bucket.agenda if item.outcome == "measured"]
     if measured:
-        gains = ", ".join(f"{one.name} (saved {words.percent(one.gained)})" for one in measured)
-        told.append(f"also measured: {gains}")
-    out = [one for one in bucket.agenda if one.outcome == "left out"]
-    if out:
-        most = max(one.most for one in out)
-        told.append(f"left out, since it could save {words.percent(most)} at most: {_names(out)}")
-    late = [one for one in bucket.agenda if one.outcome in ("no time", "interrupted")]
-    if late:
-        most = max(one.most for one in late)
-        told.append(f"no time for what could save {words.percent(most)} at most: {_names(late)}")
-    return told
+        gains = ", ".join(f"{item.name} (saved {saved(item)})" if item.candidate else item.name for item in measured)
+        lines.append(f"also measured: {gains}")
+    if bounded := _with_outcome(bucket, "bounded"):
+        most = max(item.bound or 0.0 for item in bounded)
+        lines.append(f"bounded, no more than {words.percent(most)} to save: {name_items(bounded)}")
+    if unlikely := _with_outcome(bucket, "unlikely"):
+        chance = max(item.chance or 0.0 for item in unlikely)
+        gain = max(item.gain for item in unlikely)
+        odds = f"chances of {words.percent(chance)} or less to save {words.percent(gain)} or less"
+        lines.append(f"unlikely, {odds}: {name_items(unlikely)}")
+    if late := [*_with_outcome(bucket, "no time"), *_with_outcome(bucket, "interrupted")]:
+        lines.append(f"no time: {name_items(late)}")
+    lines += _untried(bucket)
+    left_out = [item for item in bucket.agenda if item.left_out]
+    if left_out:
+        loss = sum(item.expected_loss for item in left_out if item.outcome != "bounded")
+        lines.append(f"expected to be lost by all that was left out: {words.percent(loss)}")
+    return lines
 
 
-def _names(items: Sequence[AgendaItem]) -> str:
+def _untried(bucket: Bucket) -> list[str]:
+    """Contestants of which nothing was compiled and the agenda says nothing, a line for each reason."""
+    items = {item.name for item in bucket.agenda}
+    names: dict[str, list[str]] = {}
+    for contestant in bucket.contestants:
+        if not words.is_tried(contestant) and f"{_WHOLE}{contestant.name}" not in items:
+            names.setdefault(contestant.reason, []).append(contestant.name)
+    return [f"{reason}: {', '.join(some)}" for reason, some in names.items()]
+
+
+def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:
+    return [item for item in bucket.agenda if item.outcome == outcome]
+
+
+def name_items(items: Sequence[AgendaItem]) -> str:
     """Whole models by their implementations alone."""
-    prefix = "whole model on "
-    wholes = [one.name.removeprefix(prefix) for one in items if one.name.startswith(prefix)]
-    others = [one.name for one in items if not one.name.startswith(prefix)]
-    return "; ".join([*([prefix + ", ".join(wholes)] if wholes else []), *others])
+    wholes = [item.name.removeprefix(_WHOLE) for item in items if item.name.startswith(_WHOLE)]
+    others = [item.name for item in items if not item.name.startswith(_WHOLE)]
+    return "; ".join([*([_WHOLE + ", ".join(wholes)] if wholes else []), *others])

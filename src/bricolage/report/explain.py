@@ -86,11 +86,12 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 
 def measured(bucket: Bucket) -> RenderableType:
-    """The agenda: measurements in addition to the baselines, in order, and what each saved."""
+    """The agenda: measurements in addition to the baselines, in order, and what each saved; what was left out, and why."""
     cells: list[Sequence[str]] = []
     for *numbers, reason in agenda.rows(bucket):
         cells += [numbers, [f"  {reason}", *[""] * (len(numbers) - 1)]]
-    heads = [(head, "right" if number else "fold") for number, head in enumerate(agenda.HEADS[:-1])]
+    kinds = ("fold", "left", *["right"] * len(agenda.HEADS))
+    heads = [(head.replace(" ", "\n"), kind) for head, kind in zip(agenda.HEADS[:-1], kinds, strict=False)]
     return plain_table(heads, cells, title="Agenda")
 
 

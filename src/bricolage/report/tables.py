@@ -40,6 +40,7 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     parts: list[RenderableType] = [header(plan)]
     for bucket in plan.buckets:
         parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket, ships)]
+        parts += map(plain, agenda.sentences(bucket))
         parts += [plain(busy)] if (busy := words.disturbance(bucket)) else []
     return Group(*parts)
 

@@ -136,9 +136,9 @@ def disturbance(bucket: Bucket) -> str:
 
 def provisional(bucket: Bucket) -> str:
     """Why the next decision goes on with this one; empty where it is final."""
-    late = [one.most for one in bucket.agenda if one.outcome == "no time"]
+    late = [item.name for item in bucket.agenda if item.outcome == "no time"]
     told = {
-        "no time": f"there was no time for what could save {percent(max(late, default=0.0))} at most",
+        "no time": f"there was no time for {count(len(late), 'item')} of its agenda",
         "load": "it was made under load",
     }
     if not bucket.provisional:
@@ -286,15 +286,20 @@ def other_pattern(bucket: Bucket) -> str:
     return f"{took}; {against}"
 
 
+def is_tried(contestant: Contestant) -> bool:
+    """Whether anything of a contestant was compiled; nothing was of what the decision left out."""
+    return contestant.compile_s is not None or contestant.median_ms is not None
+
+
 def ranked(bucket: Bucket) -> list[Contestant]:
-    """Contestants: the user's file as it comes; then the fastest accepted ones first; then those that were refused, failed or
-    wrong."""
+    """Contestants that were tried, and what ships: the user's file as it comes; then the fastest accepted ones first; then those
+    that were refused, failed or wrong."""
 
     def order(c: Contestant) -> tuple[object, ...]:
         timed = c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.chosen, c.name
         return (not c.as_it_comes, *timed)
 
-    return sorted(bucket.contestants, key=order)
+    return sorted((c for c in bucket.contestants if is_tried(c) or c.name == bucket.chosen), key=order)
 
 
 def tick(ms: float) -> str:

@@ -6,8 +6,10 @@ Searches, schedules and predictions take a `CostModel` and fill their tables wit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, Protocol, TypeAlias
 
 from bricolage.device.device import Device
@@ -15,6 +17,8 @@ from bricolage.work.implementation import Implementation
 from bricolage.work.step import Phase
 from bricolage.work.workload import OperatorWork, Workload
 
+_QUANTILE = NormalDist().inv_cdf(0.95)
+"""Standard deviations from the middle to either end of an interval that holds nine in ten."""
 Source: TypeAlias = Literal["measured", "composed", "learned", "calibrated", "roofline", "described"]
 """Where an estimate comes from: this work was measured; its parts were; models trained or fitted on other work; the peaks of the
 device; a description of the device. Two words decide something: only what is "measured" counts in a proof, and an implementation of
@@ -34,6 +38,11 @@ class Estimate:
     def of(ms: float, source: Source) -> Estimate:
         """A time of which no interval is known."""
         return Estimate(ms, ms, ms, source)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the logarithm; 0 where no interval is known."""
+        return math.log(self.high_ms / self.ms) / _QUANTILE if self.ms > 0.0 else 0.0
 
     def times(self, factor: float, source: Source | None = None) -> Estimate:
         """The same, longer by a factor of at least 0."""

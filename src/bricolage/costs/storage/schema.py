@@ -110,5 +110,12 @@ def _trials(storage: CostStorage, _machine: str) -> None:
     storage.execute("CREATE INDEX trials_by_kind ON trials (kind, backend, config)")
 
 
-_MIGRATIONS: tuple[Migration, ...] = (_times, _by_machine, _descriptions, _trials)
+def _decisions(storage: CostStorage, _machine: str) -> None:
+    """Lines of the log of decisions, by their hashes."""
+    storage.execute(
+        "CREATE TABLE decisions (key TEXT PRIMARY KEY, value TEXT NOT NULL, date DOUBLE PRECISION NOT NULL)"
+    )
+
+
+_MIGRATIONS: tuple[Migration, ...] = (_times, _by_machine, _descriptions, _trials, _decisions)
 """In order; the version of a database is how many it has seen."""

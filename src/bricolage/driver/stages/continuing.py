@@ -22,7 +22,7 @@ class EarlierDecision(Stage[DecisionState]):
 
     name: ClassVar[str] = "earlier decision"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "mixtures_ms", "profiles", "tuned"})
+    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "mixtures", "profiles", "tuned"})
 
     def __init__(self, earlier: Continuation) -> None:
         """`earlier`: what is gone on with."""
@@ -56,7 +56,8 @@ class EarlierDecision(Stage[DecisionState]):
             measure_near(profile, state.original.times, deadline)
         placement, starts = placement_of(before), [region.start_ms for region in before.regions]
         if len(placement) > 1 and before.schedule is None:
-            state.mixtures_ms += [ms for ms in profile.measure_placements([placement], deadline) if ms is not None]
+            (ms,) = profile.measure_placements([placement], deadline)
+            state.mixtures |= {before.chosen: ms} if ms is not None else {}
         known = tuple(start for start in starts if start is not None)
         known = known if before.schedule is not None and len(known) == len(starts) else ()
         state.challenge(Challenger(before.chosen, placement, before.predicted_ms, variant.name, before.schedule, known))

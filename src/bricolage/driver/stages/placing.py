@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
+from bricolage.driver.describe import placement_name
 from bricolage.driver.precision_search import (
     AloneCost,
     LowPrecision,
@@ -20,7 +21,7 @@ from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
-from bricolage.driver.variants import placed, placement_name
+from bricolage.driver.variants import placed
 from bricolage.graph.graph import Region
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import Stop
@@ -38,7 +39,7 @@ class Placing(Stage[DecisionState]):
 
     name: ClassVar[str] = "placement"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles"})
-    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "searches", "mixtures_ms"})
+    adds: ClassVar[frozenset[str]] = frozenset({"challengers", "searches", "mixtures"})
 
     def __init__(self, profiles: Sequence[Profile] | None = None) -> None:
         """`profiles`: of the variants; by default of all that could win."""
@@ -61,7 +62,7 @@ class Placing(Stage[DecisionState]):
         found = PlacementSearch(problem.predictor, problem.transfer_table, problem.proof(optimum))
         state.searches[variant] = found  # before refining, which may be interrupted
         refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
-        state.mixtures_ms += [ms for _, ms in refined]
+        state.mixtures |= {placement_name(one, variant): ms for one, ms in refined}
         state.searches[variant] = replace(found, measured_ms=tuple(ms for _, ms in refined))
         for placement, _ in _best(refined):
             predicted = problem.predictor.placement(placement)
@@ -121,7 +122,7 @@ def _alone(profile: Profile, low: Implementation, full: Implementation, stop: St
 def _enter(state: DecisionState, profile: Profile, timed: Sequence[Timed]) -> None:
     """What was measured end to end counts, and the fastest mixtures race."""
     variant = profile.variant.name
-    state.mixtures_ms += [ms for _, ms in timed]
+    state.mixtures |= {placement_name(placement, variant): ms for placement, ms in timed}
     state.challenge(*(Challenger(placement_name(p, variant), p, None, variant) for p, _ in _best(timed)))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
+from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
@@ -46,6 +48,30 @@ def write_variant(state: DecisionState, variant: GraphVariant) -> Profile:
     return profile
 
 
+def make_rewritten(state: DecisionState) -> None:
+    """Makes the graph that all canonicalising rules make of the original, where they change anything and it is not there."""
+    if all(variant.name != REWRITTEN for variant in state.variants) and state.session.options.rewrite:
+        for variant in rewritten_variants(state.oracle.graph):
+            write_variant(state, variant)
+
+
+def changed_share(state: DecisionState) -> float:
+    """Share of the original's work, as `pricing.work_shares` weighs it, in operators that other whole variants do not have: the
+    largest of any; 0 where there is no other."""
+    shares, largest = work_shares(state.original), 0.0
+    for profile in state.profiles.values():
+        if profile is state.original or profile.variant.quantised:
+            continue
+        kept = Counter(operator_key(operator) for operator in profile.graph.operators)
+        changed = 0.0
+        for operator, share in zip(state.original.graph.operators, shares, strict=True):
+            key = operator_key(operator)
+            changed += share if kept[key] == 0 else 0.0
+            kept[key] -= kept[key] > 0
+        largest = max(largest, changed)
+    return largest
+
+
 class RewrittenVariants(Stage[DecisionState]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
@@ -55,9 +81,8 @@ class RewrittenVariants(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Makes it where none is there, measures it, and enters the fastest for the race."""
-        if all(one.name != REWRITTEN for one in state.variants) and state.session.options.rewrite and not deadline():
-            for variant in rewritten_variants(state.oracle.graph):
-                write_variant(state, variant)
+        if not deadline():
+            make_rewritten(state)
         for profile in state.profiles.values():
             if profile is not state.original and not profile.variant.quantised:
                 measure_near(profile, state.original.times, deadline)

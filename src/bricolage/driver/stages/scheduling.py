@@ -10,13 +10,14 @@ from typing import ClassVar
 from bricolage.costs.measurements import Measurements
 from bricolage.deadline import Deadline
 from bricolage.driver.candidates import CandidateGroup
+from bricolage.driver.describe import placement_name
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import measure_groups
 from bricolage.driver.scheduling import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
-from bricolage.driver.variants import placement_name, promising
+from bricolage.driver.variants import promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
@@ -48,7 +49,7 @@ class Scheduling(Stage[DecisionState]):
 
     name: ClassVar[str] = "schedules"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
-    adds: ClassVar[frozenset[str]] = frozenset({"attempts", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"attempts", "challengers", "mixtures"})
 
     def __init__(self) -> None:
         """Nothing is known of the variants yet."""
@@ -189,6 +190,7 @@ def _scheduled(
     variant = profile.variant.name
     name = f"{placement_name(ordered, variant)} scheduled"
     predicted = planned.schedule.predicted_ms
+    state.mixtures[name] = cost.ms
     state.challenge(Challenger(name, ordered, predicted, variant, planned.schedule, planned.starts_ms))
     return replace(attempt, verdict=f"entered the race as '{name}'")
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
+from bricolage.driver.describe import placement_name
 from bricolage.driver.joint_tuning import arms, search
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
-from bricolage.driver.variants import placement_name
 from bricolage.graph.graph import Region
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner
@@ -28,7 +28,7 @@ class KernelTuning(Stage[DecisionState]):
 
     name: ClassVar[str] = "kernel tuning"
     reads: ClassVar[frozenset[str]] = frozenset({"profiles", "challengers"})
-    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "tuned", "challengers"})
+    adds: ClassVar[frozenset[str]] = frozenset({"profiles", "tuned", "challengers", "mixtures"})
 
     def __init__(self, *, searching: bool = True) -> None:
         """`searching`: for what is not known; else what is known takes part."""
@@ -72,6 +72,7 @@ class KernelTuning(Stage[DecisionState]):
             before, after = profile.measure_placements([challenger.placement, placement], deadline)
             if before is not None and after is not None and after < before:
                 name = placement_name(placement, challenger.variant)
+                state.mixtures[name] = after
                 state.challenge(Challenger(name, placement, None, challenger.variant))
         session.progress.finish()
 
