@@ -19,7 +19,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train demo-plan demo-cluster check test test-all test-as test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities tables clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -111,6 +111,9 @@ bench: $(STAMP) ## the eleven workloads at every precision, interleaved against 
 
 capabilities: $(STAMP) ## measure what each backend gets right (hours)
 	$(BIN)/python -m benchmarks.capabilities --backend all --docs
+
+tables: $(STAMP) ## fails where a capability table is older than our lowerings that it rests on, and says how to make it again
+	$(BIN)/python -m benchmarks.capabilities --stale
 
 clean: ## remove what was built, not what was learnt
 	rm -rf $(VENV) $(CHECK_VENV) build out *.egg-info src/*.egg-info

@@ -2,7 +2,8 @@
 
 Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped, as long as the
 backend's version and our lowerings are the same; `--fresh` begins again. `--docs` writes `docs/capabilities.md` from all tables.
-`--stale` names the tables that are older than the lowerings which they rest on, and ends with 1 if there are any.
+`--stale` names the tables that are older than the lowerings which they rest on, with the command that makes each again, and ends
+with 1 if there are any. `--changed` makes a table again for those operators only whose lowerings have changed since.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any, TextIO
 import onnx
 
 from benchmarks.capabilities.document import document
-from benchmarks.capabilities.lowerings import changed, digests
+from benchmarks.capabilities.lowerings import changed, changed_operators, digests
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import registry
-from bricolage.backends.capabilities import FOLDER, table
+from bricolage.backends.capabilities import FOLDER, command, holds, table
 from bricolage.cache import cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
@@ -36,6 +37,8 @@ from bricolage.measure.trials import run_trials
 
 _BEGUN = "begun"
 """Name of the line of kept results that says when the first was made."""
+_NAMED = 8
+"""Files that a complaint names; of further ones their number."""
 _DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
 
 
@@ -56,6 +59,11 @@ def main() -> int:
     parser.add_argument(
         "--operators", help="only these, for example Cast,Conv; what the committed table says of others stays as it is"
     )
+    parser.add_argument(
+        "--changed",
+        action="store_true",
+        help="only operators whose lowerings have changed since the committed table; all where what all of them share has",
+    )
     parser.add_argument("--match", help="only trials whose name contains this; every result is printed, no table")
     parser.add_argument(
         "--stale", action="store_true", help="name tables that are older than our lowerings; 1 if any is"
@@ -71,6 +79,8 @@ def main() -> int:
     restrict.add_argument("--types", help="only these main element types, for example float32,int64,bool")
     restrict.add_argument("--per-kind", type=int, help="at most N cases for an operator, version and type")
     options = parser.parse_args()
+    if options.operators and options.changed:
+        parser.error("--operators and --changed say the same; give one")
     if not options.backend and not options.docs and not options.stale:
         parser.error("give --backend, --docs or both, or --stale")
     if options.same_answers:
@@ -87,9 +97,27 @@ def main() -> int:
         _DOCS.write_text(document(), encoding="utf-8")
         print(f"wrote {_DOCS}", file=sys.stderr)
     if options.stale and (old := stale()):
-        print("\n".join(f"{name}: older than {', '.join(files)}" for name, files in old.items()))
+        print("\n".join(_complaint(name, files) for name, files in old.items()))
         return 1
     return 0
+
+
+def _complaint(name: str, files: Sequence[str]) -> str:
+    """What is wrong with a table that is older than `files`, and what to do."""
+    known = table(name)
+    assert known is not None
+    touched = changed_operators(known)
+    which = (
+        "any operator may answer otherwise"
+        if touched is None
+        else f"operators that may answer otherwise: {len(touched)}"
+    )
+    named = ", ".join([*files[:_NAMED], *([f"and {len(files) - _NAMED} more files"] if len(files) > _NAMED else [])])
+    return (
+        f"The capability table of {name} (made {known.made}) is older than lowerings that it rests on: {named}; {which}."
+        f" Make it again with `{command(known)} --changed`, or, where every answer is known to be as it was, "
+        f"with `python -m benchmarks.capabilities --backend {name} --same-answers --docs`."
+    )
 
 
 def stale() -> dict[str, list[str]]:
@@ -104,6 +132,15 @@ def _vouch(names: Sequence[str]) -> None:
             (FOLDER / f"{name}.json").write_text(to_json(replace(known, lowerings=digests(name))), encoding="utf-8")
             print(f"wrote {FOLDER / f'{name}.json'}", file=sys.stderr)
     table.cache_clear()
+
+
+def _operators(options: argparse.Namespace) -> frozenset[str] | None:
+    """The operators whose cases are to run; None for all, as on another version than the committed table's."""
+    known, backend = table(options.backend), registry.get(options.backend)
+    if options.changed:
+        same = known is not None and holds(backend) and known.onnx == onnx.__version__
+        return changed_operators(known) if known is not None and same else None
+    return frozenset(options.operators.split(",")) if options.operators else None
 
 
 def _thinned(made: Sequence[OperatorTrial], count: int) -> list[OperatorTrial]:
@@ -127,7 +164,10 @@ def _make(options: argparse.Namespace) -> None:
     }
     print("reading the suite …", file=sys.stderr)
     types = frozenset(options.types.split(",")) if options.types else None
-    operators = frozenset(options.operators.split(",")) if options.operators else None
+    operators = _operators(options)
+    if operators is not None and not operators:
+        _vouch([options.backend])
+        return
     made = trials([*cases(operators), *base_cases(operators)], newest_only=options.newest, types=types)
     if options.per_kind:
         made = _thinned(made, options.per_kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -30,9 +31,10 @@ def ort_static(float32: Path, samples: Sequence[Arrays], to: Path, products_only
             found = next(self._left, None)
             return None if found is None else dict(found)
 
+    float32, to = float32.resolve(), to.resolve()
     ready = to.with_suffix(".ready.onnx")
     try:
-        with chdir(to.parent):  # it leaves a file of its own where it runs, when it fails
+        with TemporaryDirectory() as folder, chdir(folder):  # where it fails, it leaves two files in the current folder
             quant_pre_process(str(float32), str(ready))
     except Exception:  # its symbolic inference fails on some operators, in many ways; sizes are fixed anyway
         quant_pre_process(str(float32), str(ready), skip_symbolic_shape=True)

@@ -10,8 +10,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from benchmarks.capabilities import __main__ as making
 from benchmarks.capabilities.document import document
-from benchmarks.capabilities.lowerings import RESTS_ON, changed, digest, digests
+from benchmarks.capabilities.lowerings import RESTS_ON, changed, changed_operators, digest, digests
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import capabilities, registry
 from bricolage.backends.capabilities import (
@@ -216,10 +217,65 @@ def test_a_lowering_that_changes_comes_or_goes_makes_its_tables_older(tmp_path: 
         ("x = 'a'", "x = 'b'", False),
         ("if a:\n    b()\nc()", "if a:\n    b()\n    c()", False),
         ("f(a)(b)", "f(a, b)", False),
+        ("def f(a: int) -> int:\n    b: int = a\n    return b", "def f(a):\n    total = a\n    return total", True),
+        ("def f(a):\n    b, c = a\n    return b", "def f(a):\n    b, c = a\n    return c", False),
+        ("def f(a):\n    return [b for b in a]", "def f(a):\n    return [part for part in a]", True),
+        ("def f(a):\n    return a", "def f(b):\n    return b", False),  # parameters may be the names of attributes
+        (
+            "def f():\n    a = 1\n    def g():\n        return a",
+            "def f():\n    b = 1\n    def g():\n        return b",
+            True,
+        ),
+        ("def f():\n    global a\n    a = 1", "def f():\n    global b\n    b = 1", False),
+        ("a = 1", "b = 1", False),
+        ("f'{a:.3}'", "f'{a:.4}'", False),
+        ("f(a=1)", "f(b=1)", False),
+        ("x = a < b", "x = a <= b", False),
     ],
 )
 def test_a_digest_is_of_what_a_file_says(one: str, other: str, same: bool) -> None:
     assert (digest(one) == digest(other)) is same
+
+
+def test_a_change_of_one_family_concerns_its_operators_and_those_of_families_that_use_it(tmp_path: Path) -> None:
+    texts = {
+        "lowering/common.py": "def operator(name): ...\n",
+        "lowering/operators/convolution.py": '@operator("Conv", since=1)\ndef conv(x): ...\n',
+        "lowering/operators/quantization.py": "from bricolage.lowering.operators.convolution import conv\n"
+        '@operator("ConvInteger")\ndef f(x): ...\n',
+        "lowering/operators/pooling.py": '@operator("MaxPool")\ndef f(x): ...\n',
+        "lowering/operators/movement.py": '@operator("Pad")\ndef f(x): ...\n',
+        "lowering/jax/interpreter.py": "from bricolage.lowering.operators import movement\nmovement.f(1)\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    made = CapabilityTable("xla", "1", "1", 20, lowerings=digests("xla", tmp_path))
+
+    def after(*names: str) -> frozenset[str] | None:
+        return changed_operators(replace(made, lowerings={**made.lowerings, **dict.fromkeys(names, "0")}), tmp_path)
+
+    assert after() == frozenset()
+    assert after("lowering/operators/convolution.py") == {"Conv", "ConvInteger"}
+    assert after("lowering/operators/quantization.py", "lowering/operators/pooling.py") == {"ConvInteger", "MaxPool"}
+    assert after("lowering/common.py") is None, "all share it"
+    assert after("lowering/operators/movement.py") is None, "what runs every operator calls it"
+    assert after("lowering/operators/gone.py") is None
+
+
+def test_tables_older_than_their_lowerings_fail_with_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh, older = of_record("iree"), replace(of_record("iree"), lowerings={})
+    monkeypatch.setattr("sys.argv", ["capabilities", "--stale"])
+    monkeypatch.setattr(making.registry, "names", lambda: ["iree"])
+    monkeypatch.setattr(making, "table", lambda _: replace(fresh, lowerings=digests("iree")))
+    assert making.main() == 0 and not capsys.readouterr().out
+    monkeypatch.setattr(making, "table", lambda _: older)
+    assert making.main() == 1
+    sentence = capsys.readouterr().out
+    assert "table of iree" in sentence and "older than lowerings that it rests on: backends/iree_compile.py" in sentence
+    assert f"`{command(older)} --changed`" in sentence
 
 
 def test_a_table_of_some_operators_counts_as_made_on_todays_lowerings() -> None:
