@@ -6,6 +6,7 @@ and ResNet-18, GoogLeNet without the pooling branch's pool, and depthwise convol
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,6 +65,31 @@ class LayerNetwork:
     def before(self) -> tuple[int, ...]:
         """By layer the set of those that it reads."""
         return tuple(of(sources) for sources in self.sources)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """By layer how many rows of the image one of its rows is away from the next."""
+        found: list[int] = []
+        for layer, sources in zip(self.layers, self.sources, strict=True):
+            found.append(layer.stride * max((found[source] for source in sources), default=1))
+        return tuple(found)
+
+    @cached_property
+    def shares(self) -> tuple[float, ...] | None:
+        """By layer the least part of its rows that tiles of any group hold together; None where sizes do not divide one another.
+
+        A tile holds the rows that the readers' windows reach. Rows that lie between windows smaller than their strides are
+        left out.
+        """
+        extents = {layer.size * stride for layer, stride in zip(self.layers, self.strides, strict=True)}
+        steps = sorted(set(self.strides))
+        if len(extents) > 1 or any(other % one for one, other in itertools.pairwise(steps)):
+            return None
+        found = [1.0] * len(self.layers)
+        for one in reversed(range(len(self.layers))):
+            readers = [(found[user], self.layers[user]) for user in self.users[one]]
+            found[one] = min([1.0, *(share * min(1.0, layer.window / layer.stride) for share, layer in readers)])
+        return tuple(found)
 
 
 class _Builder:

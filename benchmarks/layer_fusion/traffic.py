@@ -3,9 +3,9 @@
 Cai et al., "Optimus: An Operator Fusion Framework for Deep Neural Networks", ACM TECS 2022 (first LCTES 2021). There is a memory, a
 buffer of some words in front of it, and arithmetic that reads the buffer. A layer alone is cut into blocks of output channels,
 input channels and pixels. Layers of a group pass rows to each other through the buffer: of each output that stays inside, the
-buffer holds the rows that its readers' windows reach. Buffered outputs take turns, all channels of one and a block of channels of
-the next, for a layer that has all channels of its input can make its own output a block at a time. Weights are read again
-for every tile of rows, or once if they fit beside the rows.
+buffer holds the rows that its readers' windows reach, and never more than there are. Buffered outputs take turns, all channels of
+one and a block of channels of the next, for a layer that has all channels of its input can make its own output a block at a time.
+Weights are read again for every tile of rows, or once if they fit beside the rows.
 
 What the authors' program does by numerical optimisers from one start (SLSQP for a layer, COBYLA for a group) is computed exactly:
 all blocks of a layer are enumerated, and a group's blocks follow from its rows in closed form. Both beginnings of a group's turns
@@ -88,14 +88,20 @@ class TrafficModel:
     def bound(self, members: Sequence[int]) -> float:
         """No group that holds these layers pays less for them, with at least `least` for each further one.
 
-        A tile holds the same part of every output's rows, and of each output with weights the least block of channels at least. So
-        the buffer bounds that part, and with it how often weights pass.
+        All tiles together hold `LayerNetwork.shares` of every output's rows, and of each output with weights the least block of
+        channels at least. So the buffer bounds how many there are, and with it how often weights pass. Without shares there is one
+        at least.
         """
         network, levels = self.network, self.levels
         layers, batch = network.layers, network.batch
         weighted = [layers[one] for one in members if layers[one].weighted]
-        words = batch * sum(min(levels.least_channels, layer.channels) * layer.size**2 for layer in weighted)
-        tiles = max(1.0, words / levels.words)
+        shares = network.shares or (0.0,) * len(layers)
+        held = [
+            shares[one] * min(levels.least_channels, layers[one].channels) * layers[one].size ** 2
+            for one in members
+            if layers[one].weighted
+        ]
+        tiles = max(1.0, batch * sum(held) / levels.words)
         weights = sum(layer.weights for layer in weighted)
         often = levels.memory_cost * (1.0 if weights <= levels.words else tiles) + levels.buffer_cost * tiles
         passing = sum(layer.size**2 * (layer.channels + layer.channels_in * layer.stride**2) for layer in weighted)
@@ -107,7 +113,7 @@ class TrafficModel:
         reads = {one: [source for source in network.sources[one] if source in inside] for one in members}
         if any(not layers[one].weighted and not reads[one] for one in members):
             return IMPOSSIBLE  # what has no arithmetic of its own begins no group
-        lines = _Lines.of(network, members, reads, inside)
+        lines = _Lines.of(network, members, inside)
         if lines is None:
             return IMPOSSIBLE
         found = IMPOSSIBLE
@@ -169,13 +175,9 @@ class _Lines:
     """Steps of an image."""
 
     @classmethod
-    def of(
-        cls, network: LayerNetwork, members: Sequence[int], reads: dict[int, list[int]], inside: frozenset[int]
-    ) -> _Lines | None:
+    def of(cls, network: LayerNetwork, members: Sequence[int], inside: frozenset[int]) -> _Lines | None:
         layers = network.layers
-        strides: dict[int, int] = {}
-        for one in members:
-            strides[one] = layers[one].stride * max((strides[source] for source in reads[one]), default=1)
+        strides = network.strides
         readers = {one: [user for user in network.users[one] if user in inside] for one in members}
         lasts = [one for one in members if not readers[one]]
         together = math.lcm(*(strides[one] for one in lasts))
@@ -199,15 +201,12 @@ class _Lines:
 class _Blocks:
     """What of a group lies in the buffer, and what its block sizes cost."""
 
-    first: float
-    """Words that lie there whatever the blocks are, after one step."""
-    further: float
-    """More of them for each further step."""
-    image: float
-    """Of them, and for whole images."""
+    whole: np.ndarray
+    """A row for each output or input that lies there with all channels: words after one step, for each further one, and for an
+    image."""
     streams: np.ndarray
-    """A row for each output that passes in blocks of channels: words for a channel after one step, for each further one, for a
-    whole image; the cost of one block alone; the least and the most channels."""
+    """A row for each output that passes in blocks of channels: the same of one channel; the cost of one block alone; the least and
+    the most channels."""
     constant: float
     """Words that the arithmetic reads and writes where all channels are there."""
 
@@ -216,12 +215,11 @@ class _Blocks:
 
         The sum of a / k over streams under the sum of w k is least where every k is μ √(a / w), held between its ends.
         """
-        whole = images > 1
-        room = words - np.where(whole, images * self.image, self.first + self.further * (rows - 1))
+        room = words - _held(self.whole, rows, images).sum(axis=0)
         if not len(self.streams):
             return np.where(room >= 0, self.constant, np.inf)
-        first, further, image, worth, least, most = (self.streams[:, [one]] for one in range(6))
-        width = np.where(whole, images * image, first + further * (rows - 1))
+        worth, least, most = (self.streams[:, [column]] for column in range(3, 6))
+        width = _held(self.streams, rows, images)
         slope = np.sqrt(np.maximum(worth, 1e-30) / width)
         # Blocks are μ times their slopes between the ends, so the words are a line between neighbours of these μ.
         bends = np.sort(np.concatenate([least / slope, most / slope]), axis=0)
@@ -235,6 +233,13 @@ class _Blocks:
         return np.where(fits, self.constant + (worth / blocks).sum(axis=0), np.inf)
 
 
+def _held(facts: np.ndarray, rows: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """Words that lie in the buffer, by row of `facts` and by tile: never more than an image has for each image."""
+    first, further, image = (facts[:, [column]] for column in range(3))
+    held: np.ndarray = np.where(images > 1, images * image, np.minimum(first + further * (rows - 1), image))
+    return held
+
+
 def _blocks(
     network: LayerNetwork,
     members: Sequence[int],
@@ -246,7 +251,8 @@ def _blocks(
     """Where all channels of an output lie in the buffer, and where a block of them: they take turns along the group."""
     layers, batch = network.layers, network.batch
     full: dict[int, bool] = {}
-    first = further = image = constant = 0.0
+    constant = 0.0
+    whole: list[tuple[float, float, float]] = []
     streams: dict[int, list[float]] = {}
     unread = {source for one in members for source in network.sources[one]} - set(members)
     reads_image = True
@@ -263,25 +269,22 @@ def _blocks(
             unread -= set(mine)
             if mine or (not network.sources[one] and reads_image):
                 reads_image = reads_image and bool(network.sources[one])
-                width = layer.channels_in * layer.size * layer.stride
-                reach = min((lines.first[one] - 1) * layer.stride + layer.window, layer.size * layer.stride)
-                first += width * reach
-                further += width * lines.step[one] * layer.stride
-                image += width * layer.size * layer.stride
+                height = layer.size * layer.stride
+                width = layer.channels_in * height
+                reach = min((lines.first[one] - 1) * layer.stride + layer.window, height)
+                whole.append((width * reach, width * lines.step[one] * layer.stride, width * height))
         if not layer.weighted:
             continue
+        first, step = layer.size * lines.first[one], layer.size * lines.step[one]
         if full[one]:
-            first += layer.channels * layer.size * lines.first[one]
-            further += layer.channels * layer.size * lines.step[one]
-            image += layer.channels * layer.size**2
+            whole.append((layer.channels * first, layer.channels * step, layer.channels * layer.size**2))
         else:
             least = min(levels.least_channels, layer.channels)
-            step = lines.step[one]
-            streams[one] = [layer.size * lines.first[one], layer.size * step, layer.size**2, 0.0, least, layer.channels]
+            streams[one] = [first, step, layer.size**2, 0.0, least, layer.channels]
     for one in members:
         if layers[one].weighted:
             constant += _arithmetic(network, one, reads, streams, batch)
-    return _Blocks(first, further, image, np.array(list(streams.values())).reshape(-1, 6), constant)
+    return _Blocks(np.array(whole).reshape(-1, 3), np.array(list(streams.values())).reshape(-1, 6), constant)
 
 
 def _arithmetic(

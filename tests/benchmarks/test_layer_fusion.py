@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.layer_fusion import __main__ as command
+from benchmarks.layer_fusion import authors
+from benchmarks.layer_fusion.authors import output_words
 from benchmarks.layer_fusion.networks import NETWORKS, Layer, LayerNetwork
 from benchmarks.layer_fusion.search import along_an_order, chains, hafs, least, unfused
 from benchmarks.layer_fusion.traffic import OPTIMUS, MemoryLevels, TrafficModel, alone
@@ -21,19 +24,22 @@ from bricolage.work.bits import members
 
 @st.composite
 def _networks(draw: st.DrawFn) -> LayerNetwork:
-    """Small networks of one size of image, with branches that meet."""
+    """Small networks with branches that meet, and with strides, whose windows may pass rows by."""
     count = draw(st.integers(2, 6))
+    size = draw(st.sampled_from([8, 9]))
     layers: list[Layer] = []
     for one in range(count):
         earlier = list(range(one))
         sources = draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)) if earlier else []
+        sources = [source for source in sources if layers[source].size == layers[sources[0]].size]
         weighted = len(sources) < 2 and (not sources or draw(st.booleans()))
         channels_in = sum(layers[source].channels for source in sources) or 3
         channels = draw(st.sampled_from([4, 8, 24])) if weighted else channels_in
-        window = draw(st.sampled_from([1, 3]))
+        window, stride = draw(st.sampled_from([1, 3])), 1 if len(sources) == 2 else draw(st.sampled_from([1, 1, 2]))
+        height = -(-(layers[sources[0]].size if sources else size) // stride)
         reads = tuple(layers[source].name for source in sorted(sources))
-        layers.append(Layer(f"layer{one}", reads, channels_in, channels, 8, window, weighted=weighted))
-    return LayerNetwork("drawn", tuple(layers), 3 * 64, draw(st.sampled_from([1, 3])))
+        layers.append(Layer(f"layer{one}", reads, channels_in, channels, height, window, stride, weighted))
+    return LayerNetwork("drawn", tuple(layers), 3 * size**2, draw(st.sampled_from([1, 3])))
 
 
 def _partitions(network: LayerNetwork, done: int = 0) -> Iterator[tuple[int, ...]]:
@@ -107,6 +113,40 @@ def test_what_fits_is_read_once() -> None:
     network = LayerNetwork("two", (first, second), 4 * 36, 1)
     found = TrafficModel(network, MemoryLevels(100_000, 6.0, 200.0)).of(0b11, [0, 1])
     assert found.memory_words == first.weights + second.weights + 4 * 36 + 4 * 36
+
+
+def test_a_tile_holds_no_more_rows_than_an_image_has() -> None:
+    """Windows of three reach past the last row of the image: what lies there is padding, and takes no words."""
+    layers = (
+        Layer("a", (), 4, 4, 8, 3),
+        Layer("b", ("a",), 4, 4, 8, 3),
+        Layer("c", ("b",), 4, 4, 8, 3),
+    )
+    network = LayerNetwork("three", layers, 4 * 64, 1)
+    held = sum(layer.weights for layer in layers) + 3 * 4 * 64
+    found = TrafficModel(network, MemoryLevels(held, 6.0, 200.0, least_channels=4)).of(0b111, [0, 1, 2])
+    assert found.memory_words == sum(layer.weights for layer in layers) + 2 * 4 * 64
+
+
+def test_shares_are_what_windows_reach() -> None:
+    layers = (
+        Layer("a", (), 4, 4, 8, 3),
+        Layer("b", ("a",), 4, 4, 4, 1, 2),
+        Layer("c", ("b",), 4, 4, 2, 3, 2),
+    )
+    assert LayerNetwork("even", layers, 4 * 64, 1).shares == (0.5, 1.0, 1.0)
+    assert LayerNetwork("odd", (*layers[:2], Layer("c", ("b",), 4, 4, 3, 2)), 4 * 64, 1).shares is None
+
+
+def test_words_of_blocks_are_those_of_outputs_with_weights() -> None:
+    """What the authors' program counts: window, window, input channels, columns, rows, output channels, images."""
+    blocks = [[1.0, 1.0, 512.0, 14.0, 9.0, 512.0, 1.0], None, [1.0, 1.0, 512.0, 14.0, 7.0, 32.0, 1.0]]
+    assert output_words(blocks) == 512 * 14 * 9 + 32 * 14 * 7 > OPTIMUS.words
+
+
+def test_the_authors_repository_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        authors.main([str(tmp_path)])
 
 
 def test_what_begins_without_weights_is_no_group() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bricolage.search.device_placement.blocks import contract, cuts, downsets
-from bricolage.search.device_placement.dynamic import contiguous, linearised, pipedream
+from bricolage.search.device_placement.blocks import contract, downsets
+from bricolage.search.device_placement.branches import biconnected, contract_branches
+from bricolage.search.device_placement.dynamic import antichains, contiguous, linearised, pipedream
 from bricolage.search.device_placement.problem import DevicePlacementProblem, least_load, max_load
 from tests.search.device_placement.problems import is_chain, load_of, made, placements, problems
 
@@ -53,11 +58,72 @@ def test_memory_sends_work_to_the_processor() -> None:
     assert contiguous(chain(3, accelerators=1, processors=0, memory_bytes=2.0)).max_load == math.inf
 
 
+def _pairs(count: int) -> st.SearchStrategy[tuple[int, int]]:
+    pairs = [(one, other) for one in range(count) for other in range(count) if one != other]
+    return st.sampled_from(pairs) if pairs else st.nothing()
+
+
 def test_branches_are_one_block_for_pipedream() -> None:
-    # 0 feeds 1, 2 and 3, which feed 4: only 0 and 4 are before or after everything else.
-    problem = made([[1, 2, 3], [4], [4], [4], []], [1.0] * 5, [9.0] * 5, [0.0] * 5, [0.0] * 5)
-    assert cuts(contract(problem)) == [0, 0b00001, 0b11111]
-    assert pipedream(problem).max_load == 4.0 and contiguous(problem).max_load == 3.0
+    # 0 feeds 1, 2 and 3, which feed 4: what makes an output on a parallel path is one block, and 4 another.
+    problem = made([[1, 2, 3], [4], [4], [4], []], [1.0] * 5, [9.0] * 5, [0.01] * 5, [0.0] * 5)
+    assert contract_branches(problem).colours == (0, 0, 0, 0, 1)
+    assert pipedream(problem).max_load == pytest.approx(4.03) and contiguous(problem).max_load < 3.1
+
+
+def test_an_input_of_all_layers_does_not_make_them_one_block() -> None:
+    # A row of four, each of which reads a mask that is there for nothing.
+    consumers = [[1, 2, 3, 4], [2], [3], [4], []]
+    mask = made(consumers, [0.0, *[1.0] * 4], [0.0, *[9.0] * 4], [0.0, *[0.1] * 4], [0.0] * 5)
+    assert len(set(contract_branches(mask).colours)) == 5 and pipedream(mask).max_load == pytest.approx(2.1)
+    dear = replace(mask, move_ms=(0.5, *[0.1] * 4))
+    assert len(set(contract_branches(dear).colours)) == 2
+
+
+@given(problems())
+@settings(max_examples=50, deadline=None)
+def test_no_chain_of_contracted_blocks_has_a_smaller_largest_load(problem: DevicePlacementProblem) -> None:
+    contracted = contract_branches(problem)
+    chains = [one for one in placements(contracted) if is_chain(problem, one)]
+    best = min((load_of(problem, one) for one in chains), default=math.inf)
+    assert pipedream(problem).max_load == pytest.approx(best)
+
+
+@given(problems())
+@settings(max_examples=50, deadline=None)
+def test_antichains_have_the_least_work_on_the_busiest_accelerator(problem: DevicePlacementProblem) -> None:
+    free = replace(problem, move_ms=(0.0,) * len(problem))
+    chains = [
+        one
+        for one in placements(problem)
+        if is_chain(problem, one) and all(device < problem.accelerators for device in one)
+    ]
+    best = min((load_of(free, one) for one in chains), default=math.inf)
+    found = antichains(problem)
+    if not found.devices:
+        assert best == math.inf
+        return
+    assert load_of(free, found.devices) == pytest.approx(best)
+    assert found.max_load == pytest.approx(load_of(problem, found.devices)) and found.bound <= found.max_load
+
+
+@given(st.integers(1, 7).flatmap(lambda count: st.tuples(st.just(count), st.sets(_pairs(count)))))
+@settings(max_examples=100, deadline=None)
+def test_edges_of_one_part_are_those_that_no_node_parts(graph: tuple[int, set[tuple[int, int]]]) -> None:
+    count, edges = graph
+    parts = biconnected(count, edges)
+    assert set(parts) == {(min(edge), max(edge)) for edge in edges}
+    for one, other in itertools.combinations(sorted(parts), 2):
+        assert (parts[one] == parts[other]) == all(_meet(parts, one, other, without) for without in range(count))
+
+
+def _meet(edges: Iterable[tuple[int, int]], one: tuple[int, int], other: tuple[int, int], without: int) -> bool:
+    """Whether a path leads from an edge to another past a node."""
+    reached = set(one) - {without}
+    while True:
+        grown = reached | {end for edge in edges if without not in edge and reached & set(edge) for end in edge}
+        if grown == reached:
+            return bool(reached & set(other))
+        reached = grown
 
 
 def test_blocks_that_cost_nothing_are_not_counted() -> None:

@@ -7,7 +7,6 @@ Blocks that read from one another in a circle become one, and blocks that cost n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -144,23 +143,3 @@ def downsets(blocks: PlacementBlocks, most: int) -> list[int] | None:
 def prefixes(blocks: PlacementBlocks) -> list[int]:
     """The downsets along the depth-first order."""
     return [(1 << end) - 1 for end in range(len(blocks) + 1)]
-
-
-def cuts(blocks: PlacementBlocks) -> list[int]:
-    """The downsets that end with a block that is before or after every other one: branches are contracted, as PipeDream does."""
-    everything = (1 << len(blocks)) - 1
-    above = _closure(blocks.before, range(len(blocks)))
-    below = _closure(blocks.after, reversed(range(len(blocks))))
-    found = {0, everything}
-    for one in range(len(blocks)):
-        if above[one] | below[one] | 1 << one == everything:
-            found.add(above[one] | 1 << one)
-    return sorted(found)
-
-
-def _closure(near: Sequence[int], order: Iterable[int]) -> list[int]:
-    found = [0] * len(near)
-    for one in order:
-        for other in members(near[one]):
-            found[one] |= found[other] | 1 << other
-    return found

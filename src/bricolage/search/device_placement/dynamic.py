@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bricolage.search.device_placement.blocks import PlacementBlocks, contract, cuts, downsets, prefixes
+from bricolage.search.device_placement.blocks import PlacementBlocks, contract, downsets, prefixes
+from bricolage.search.device_placement.branches import contract_branches
 from bricolage.search.device_placement.problem import (
     SLACK,
     DevicePlacementProblem,
@@ -71,16 +72,38 @@ def linearised(problem: DevicePlacementProblem) -> PlacedOperators:
     return _result(problem, found.devices, "DP along an order", least_load(problem), started)
 
 
-def pipedream(problem: DevicePlacementProblem) -> PlacedOperators:
-    """The best placement on accelerators alone when branches are contracted: PipeDream's planner without replicas.
+def pipedream(problem: DevicePlacementProblem, *, max_downsets: int = MAX_DOWNSETS) -> PlacedOperators:
+    """The best placement when branches are contracted: PipeDream's planner without replicas, as Tarnawski et al. compare with it.
 
-    Narayanan et al., "PipeDream: Generalized pipeline parallelism for DNN training", SOSP 2019; so contracted in the comparison of
-    Tarnawski et al. Its bound is `least_load`.
+    Their program goes along one topological order of the blocks (`branches.py`); here all their downsets are looked at, so that no
+    order is to blame, unless there are more than `max_downsets`. Its bound is `least_load`.
     """
     started = time.monotonic()
-    blocks = contract(problem)
-    found = Chains(problem, blocks, cuts(blocks)).best(math.inf, math.inf, processors=0)
-    return _result(problem, found.devices, "PipeDream's planner", least_load(problem), started)
+    blocks = contract(contract_branches(problem))
+    sets = downsets(blocks, max_downsets) or prefixes(blocks)
+    found = Chains(problem, blocks, sets).best(math.inf, math.inf)
+    return _result(problem, found.devices, "PipeDream's planner", least_load(problem), started, f"{len(blocks)} blocks")
+
+
+def antichains(problem: DevicePlacementProblem, *, limit_s: float = math.inf) -> PlacedOperators:
+    """The best placement on accelerators alone if moving took no time: PipeDream's released planner without replicas.
+
+    That program (`optimizer_graph_hierarchical.py`, with `--straight_pipeline`) contracts nothing: its states are antichains of the
+    graph, each a downset, and by default a stage takes the time that its operators take. The load of what it finds counts moving,
+    as all loads do. Its bound is `least_load`.
+    """
+    started = time.monotonic()
+    ignoring = replace(
+        problem,
+        accelerator_ms=tuple(0.0 if math.isinf(ms) else ms for ms in problem.accelerator_ms),
+        move_ms=(0.0,) * len(problem),
+        accelerators=max(1, problem.accelerators),
+        processors=0,
+    )
+    found = contiguous(ignoring, limit_s=limit_s)
+    able = problem.accelerators and found.devices and max_load(problem, found.devices) < math.inf
+    devices = found.devices if able else None
+    return _result(problem, devices, "PipeDream's, by antichains", least_load(problem), started, found.note)
 
 
 def _result(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bricolage.errors import BadOption
-from bricolage.search.device_placement.dynamic import contiguous, linearised, pipedream
+from bricolage.search.device_placement.dynamic import antichains, contiguous, linearised, pipedream
 from bricolage.search.device_placement.problem import DevicePlacementProblem, PlacedOperators, least_load, max_load
 from bricolage.search.device_placement.programme import integer_programme
 
@@ -17,6 +17,7 @@ PlacementSearch = Callable[[DevicePlacementProblem, PlacedOperators | None, floa
 
 SEARCHES: Mapping[str, PlacementSearch] = {
     "pipedream": lambda problem, _known, _limit: pipedream(problem),
+    "pipedream-antichains": lambda problem, _known, limit: antichains(problem, limit_s=limit),
     "order": lambda problem, _known, _limit: linearised(problem),
     "dp": lambda problem, _known, limit: contiguous(problem, limit_s=limit),
     "ip-convex": lambda problem, known, limit: integer_programme(problem, known, connected=True, limit_s=limit),
