@@ -264,6 +264,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="add what a file holds to the log of decisions")
     parser.add_argument("--derive", action="store_true", help="print what decisions read of the log")
     parser.add_argument("--unseen", action="store_true", help="instead: networks that nothing was learnt from")
+    parser.add_argument("--setting", help="of the study: one of its settings alone")
     parser.add_argument("--threads", type=int, help="of each decision; by default all cores")
     given = parser.parse_args()
     if given.unseen:
@@ -301,19 +302,23 @@ def main() -> int:
 
 def _unseen(given: argparse.Namespace) -> int:
     """The study of `benchmarks.unseen.study`, which goes on where its file ends."""
+    from benchmarks.unseen.names import overlaps
     from benchmarks.unseen.networks import export as export_unseen
     from benchmarks.unseen.study import EVERYTHING_S, StudyRow, settings, study_row, study_table
 
+    if seen := overlaps():
+        print("\n".join(seen), file=sys.stderr)
+        return 1
     output = given.output or Path("out/unseen.json")
     rows = list(decode(tuple[StudyRow, ...], parse(output.read_bytes()), "rows")) if output.exists() else []
     output.parent.mkdir(parents=True, exist_ok=True)
     for setting in settings():
+        if given.setting not in (None, setting.name):
+            continue
         options = setting.options(given.threads)
         known = {(row.network, row.setting, row.threads) for row in rows}
-        wanted = setting.networks if given.workload is None else given.workload.split(",")
-        for name in setting.networks:
-            if name not in wanted or (name, setting.name, options.threads) in known:
-                continue
+        names = setting.networks if given.workload is None else given.workload.split(",")
+        for name in (one for one in names if (one, setting.name, options.threads) not in known):
             try:
                 row = decide_twice(name, *export_unseen(name), options, EVERYTHING_S)
             except BricolageError as error:

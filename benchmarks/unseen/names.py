@@ -45,7 +45,7 @@ _OWN_TEST = _ROOT / "tests" / "benchmarks" / "test_unseen.py"
 def seen_names() -> frozenset[str]:
     """Of every network that is in the record or in another benchmark."""
     record = shipped()
-    recorded = [*(times.network for times in record.networks), *(attempt.network for attempt in record.attempts)]
+    recorded = [*(times.name for times in record.networks), *(attempt.name for attempt in record.attempts)]
     return frozenset([*recorded, *workloads(), *(network.name for network in (*PACKAGED, *MORE)), *EARLIER])
 
 

@@ -36,7 +36,7 @@ def row(name: str, *everything: AgendaItem, lost: bool = False) -> Row:
 
 def test_what_decisions_saw_and_how_long_backends_compiled_become_lines_of_the_log() -> None:
     known = TrackRecord((), {"slow": Compiling(4.0, 0.2), "never": Compiling(1.0, 0.1)})
-    attempt = Attempt("mixtures", "key of one", "matrix", "quick", -0.2, 9.0, "here", None, 0.05, "one")
+    attempt = Attempt("mixtures", "key of one", "matrix", "quick", -0.2, 9.0, "here", None, 0.05, None, "one")
     rows = [
         dataclasses.replace(row("one", item("whole model on slow f32", 5.0)), log=(LogLine(VERSION, attempt=attempt),)),
         row("two", item("whole model on slow f32", 10.0)),
