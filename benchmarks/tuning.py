@@ -18,7 +18,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,13 +28,14 @@ from benchmarks.latency import select
 from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
-from bricolage.api.tune import tune
+from bricolage.api.tune import Tuned, tune
 from bricolage.costs.connection import VARIABLE
 from bricolage.device.host import host
 from bricolage.driver.joint_tuning import Order
 from bricolage.errors import BricolageError
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
+from bricolage.runtime.executable import Executable
 from bricolage.tune.options import TuningOptions
 
 
@@ -65,19 +65,35 @@ class Row:
     search_s: float
 
 
+def search(name: str, options: Options, tuning: TuningOptions, order: Order) -> Tuned:
+    """Searches for one workload with its own inputs; what it finds stays in the cost database.
+
+    Raises:
+        BricolageError: no backend runs it.
+    """
+    workload = workloads()[name]
+    return tune(export(workload), options, tuning=tuning, order=order, inputs=workload.example_inputs(options.seed))
+
+
+def decide(name: str, options: Options) -> Executable:
+    """A decision that finds in the cost database what was searched for.
+
+    Raises:
+        BricolageError: no backend runs the workload, or all are wrong.
+    """
+    workload = workloads()[name]
+    deciding = Options(options.precision, threads=options.threads, backends=options.backends, rewrite=options.rewrite)
+    return optimize(export(workload), deciding, inputs=workload.example_inputs(options.seed), replan=True)
+
+
 def run(name: str, backend: str, options: Options, tuning: TuningOptions, order: Order) -> Row:
     """Searches for one workload and races what was found.
 
     Raises:
         BricolageError: the backend does not run it, or is wrong.
     """
-    workload = workloads()[name]
-    path, inputs = export(workload), workload.example_inputs(options.seed)
-    start = time.monotonic()
-    found = tune(path, options, tuning=tuning, order=order, inputs=inputs)
-    seconds = time.monotonic() - start
-    deciding = Options(options.precision, threads=options.threads, backends=options.backends, rewrite=options.rewrite)
-    bucket = optimize(path, deciding, inputs=inputs, replan=True).plan.buckets[0]
+    found = search(name, options, tuning, order)
+    bucket = decide(name, options).plan.buckets[0]
     usual, tuned = _fastest(bucket, tuned=False), _fastest(bucket, tuned=True)
     if usual is None or usual.median_ms is None:
         raise BricolageError(message=f"{backend} does not run {name}")
@@ -97,7 +113,7 @@ def run(name: str, backend: str, options: Options, tuning: TuningOptions, order:
         len(tasks),
         sum(bool(task.choice) for task in tasks),
         sum(task.trials for task in tasks),
-        seconds,
+        found.seconds,
     )
 
 
@@ -142,7 +158,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 @contextmanager
-def _costs(*, fresh: bool) -> Iterator[None]:
+def private_costs(*, fresh: bool) -> Iterator[None]:
     """The database of costs: the usual one, or one that ends with the block."""
     if not fresh:
         yield
@@ -175,7 +191,7 @@ def main() -> int:
     options = Options(budget_s=given.budget, backends=(given.backend,), rewrite=False)
     for name in select(given.workload.split(",")):
         try:
-            with _costs(fresh=given.fresh):
+            with private_costs(fresh=given.fresh):
                 rows.append(run(name, given.backend, options, TuningOptions(technique=given.technique), given.order))
             print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
         except BricolageError as error:

@@ -1,7 +1,8 @@
 """TVM: Relax programs compiled for this processor with LLVM, scheduled by rules of thumb (`tvm_schedule`) or as a search of ours
-has chosen (`tvm_tuning`): in 0.27 TVM's own, `tune_relax`, ends in a segmentation fault (`ToJSONGraph`, before the first
-measurement), and its default cost model needs xgboost, which TVM does not bring along. Its pass for mixed precision knows float16
-alone, so there is no configuration in bfloat16.
+has chosen (`tvm_tuning`). TVM's own search, `tune_relax` of 0.27, ends in a segmentation fault with apache-tvm-ffi 0.1.15.post2,
+where a context makes the default rules; with 0.1.14.post1 it runs. Its default cost model needs xgboost, its workers cloudpickle
+and psutil, which TVM does not bring along. Its pass for mixed precision knows float16 alone, so there is no configuration in
+bfloat16.
 """
 
 from __future__ import annotations

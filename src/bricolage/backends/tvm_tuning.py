@@ -1,9 +1,9 @@
 """What may be chosen of TVM's tensor programs, and trials of it, one program after another.
 
-TVM's own tuner ends in a segmentation fault (0.27), but its parts work. There are two families of schedules: our rule *tile* of
-`tvm_schedule` with other blocks, orders and depths; and programs that MetaSchedule's rules make with their choices drawn at random
-("Tensor Program Optimization with Probabilistic Programs", Shao et al., NeurIPS 2022), named by the number that seeds the draw.
-A choice is a text, kept as a parameter under the name of the program's function.
+TVM's own tuner ends in a segmentation fault with the FFI that is pinned (`tvm`), but its parts work. There are two families of
+schedules: our rule *tile* of `tvm_schedule` with other blocks, orders and depths; and programs that MetaSchedule's rules make
+with their choices drawn at random ("Tensor Program Optimization with Probabilistic Programs", Shao et al., NeurIPS 2022), named
+by the number that seeds the draw. A choice is a text, kept as a parameter under the name of the program's function.
 """
 
 from __future__ import annotations
