@@ -148,6 +148,12 @@ def test_three_words_say_why_something_is_left_out(state: DecisionState) -> None
     assert bounded.bound == 0.01 and bounded.expected_loss <= 0.01
 
 
+def test_instant_alone_leaves_out_what_is_unknown(state: DecisionState) -> None:
+    state.session = replace(state.session, options=replace(state.session.options, effort="instant"))
+    told = work(state, Made("unknown", 0.5, chance=None), Made("likely", 0.5, chance=0.51))
+    assert told == [("likely", "measured"), ("unknown", "unlikely")] and state.agenda[1].chance is None
+
+
 def test_full_leaves_out_only_what_is_bounded(state: DecisionState) -> None:
     state.session = replace(state.session, options=replace(state.session.options, effort="full"))
     told = work(state, Made("never", 0.5, chance=0.001, bounded=False), Made("small", 0.02, chance=1.0))

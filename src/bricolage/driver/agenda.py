@@ -36,7 +36,7 @@ class Promise:
     because: str
     """A clause that says where this is known from."""
     chance: float | None = None
-    """That it gains more than what counts as a gain; None where that is unknown, which leaves nothing out."""
+    """That it gains more than what counts as a gain; None where that is unknown, which counts as a half."""
     bound: float | None = None
     """Share that it cannot save more than; None where nothing bounds it."""
 
@@ -50,7 +50,7 @@ class Promise:
         """Why it is not worth its time, where `risk` is the chance that is too small; None where it may be."""
         if self.bound is not None and self.bound <= LEAST_GAIN:
             return "bounded"
-        return "unlikely" if self.chance is not None and self.chance <= risk else None
+        return "unlikely" if (UNKNOWN_CHANCE if self.chance is None else self.chance) <= risk else None
 
 
 def promise_known(share: float, seconds: float, because: str) -> Promise:

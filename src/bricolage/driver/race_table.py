@@ -135,8 +135,8 @@ def _unmeasured(state: DecisionState, one: Implementation) -> str:
             if entry.outcome == "bounded":
                 return f"bounded: it cannot save more than {100 * (entry.bound or 0.0):.1f} % ({entry.because})"
             if entry.outcome == "unlikely":
-                chance = 100 * (entry.chance or 0.0)
-                return f"unlikely: a chance of {chance:.1f} % to save {100 * entry.gain:.1f} % ({entry.because})"
+                chance = "an unknown chance" if entry.chance is None else f"a chance of {100 * entry.chance:.1f} %"
+                return f"unlikely: {chance} to save {100 * entry.gain:.1f} % ({entry.because})"
             if entry.outcome == "no time":
                 return f"no time: it was expected to take {entry.expected_s:.0f} s, longer than was left"
     return _TIME_UP

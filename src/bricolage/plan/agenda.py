@@ -8,15 +8,15 @@ from typing import Annotated, Literal, TypeAlias
 from bricolage.codec import Within
 
 ItemOutcome: TypeAlias = Literal["measured", "bounded", "unlikely", "no time", "interrupted"]
-"""Bounded: it cannot gain enough. Unlikely: the chance that it gains is below the risk that the effort accepts. No time: it could
-gain, and takes longer than there was left."""
+"""Bounded: it cannot gain enough. Unlikely: the chance that it gains, a half where that is unknown, is not above the risk that the
+effort accepts. No time: it could gain, and takes longer than there was left."""
 Share: TypeAlias = Annotated[float, Within(0.0, 1.0)]
 Gain: TypeAlias = Annotated[float, Within(-1e6, 1.0)]
 """Share of a time that is saved; negative where the other takes longer."""
 Seconds: TypeAlias = Annotated[float, Within(0.0, 1e9)]
 
 UNKNOWN_CHANCE = 0.5
-"""What an item of unknown chance counts with in an order or a sum: Jeffreys' prior without a single trial."""
+"""What an unknown chance counts as: Jeffreys' prior without a single trial."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.plan.agenda import AgendaItem, ItemOutcome
+from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
 from bricolage.plan.plan import Bucket
 from bricolage.report import words
 
@@ -52,7 +52,7 @@ def sentences(bucket: Bucket) -> list[str]:
         most = max(item.bound or 0.0 for item in bounded)
         lines.append(f"bounded, no more than {words.percent(most)} to save: {name_items(bounded)}")
     if unlikely := _with_outcome(bucket, "unlikely"):
-        chance = max(item.chance or 0.0 for item in unlikely)
+        chance = max(UNKNOWN_CHANCE if item.chance is None else item.chance for item in unlikely)
         gain = max(item.gain for item in unlikely)
         odds = f"chances of {words.percent(chance)} or less to save {words.percent(gain)} or less"
         lines.append(f"unlikely, {odds}: {name_items(unlikely)}")
