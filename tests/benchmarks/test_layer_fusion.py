@@ -138,6 +138,13 @@ def test_shares_are_what_windows_reach() -> None:
     assert LayerNetwork("odd", (*layers[:2], Layer("c", ("b",), 4, 4, 3, 2)), 4 * 64, 1).shares is None
 
 
+def test_the_bound_counts_no_rows_that_a_stride_leaves_out() -> None:
+    """A tile of one row of the second layer holds one row of the first, not two."""
+    layers = (Layer("a", (), 4, 4, 8, 3), Layer("b", ("a",), 4, 4, 4, 1, 2))
+    model = TrafficModel(LayerNetwork("two", layers, 4 * 64, 1), MemoryLevels(48, 6.0, 200.0, least_channels=4))
+    assert model.bound([0, 1]) <= model.of(0b11, [0, 1]).cost < math.inf
+
+
 def test_words_of_blocks_are_those_of_outputs_with_weights() -> None:
     """What the authors' program counts: window, window, input channels, columns, rows, output channels, images."""
     blocks = [[1.0, 1.0, 512.0, 14.0, 9.0, 512.0, 1.0], None, [1.0, 1.0, 512.0, 14.0, 7.0, 32.0, 1.0]]
