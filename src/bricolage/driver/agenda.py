@@ -67,6 +67,8 @@ class Item(ABC):
     time of its own on top."""
     searches: ClassVar[bool] = False
     """Whether it tries things that no database knows, so that it takes all of its time whenever it runs."""
+    informs: ClassVar[bool] = False
+    """Whether it makes no plan and says what others may gain: it is never unlikely."""
     makes: ClassVar[str] = ""
     """With what the names of the variants of the graph begin that it makes."""
     way: ClassVar[str] = ""
@@ -193,8 +195,10 @@ def _next(waiting: Sequence[Item], state: DecisionState, deadline: Deadline) -> 
 
 
 def _reason_to_leave_out(item: Item, promise: Promise, state: DecisionState) -> ItemOutcome | None:
-    """As `Promise.reason_to_leave_out`, at the risk of the effort; what was asked for is tried however unlikely it is."""
-    return promise.reason_to_leave_out(-1.0 if item.asked else state.session.options.profile.risk)
+    """As `Promise.reason_to_leave_out`, at the risk of the effort; what was asked for, or informs, is tried however unlikely it
+    is."""
+    never = item.asked or item.informs
+    return promise.reason_to_leave_out(-1.0 if never else state.session.options.profile.risk)
 
 
 def _on_top(item: Item, state: DecisionState) -> bool:

@@ -40,6 +40,7 @@ class LookAtPlacements(Item):
     regions."""
 
     name = "look at placements"
+    informs = True
     again = True  # variants may be found later
 
     def promise(self, state: DecisionState) -> Promise | None:
