@@ -15,6 +15,7 @@ import bricolage
 from bricolage.api.bench import bench
 from bricolage.api.sources import open_source, working_folder
 from bricolage.codec import decode, encode
+from bricolage.costs.database import Database
 from bricolage.driver import variants
 from bricolage.errors import ForeignPlan, UnreadableArtifact
 from bricolage.frontends import to_model
@@ -105,6 +106,18 @@ def test_rewritten_variants_race_and_are_checked(raced: Executable) -> None:
         # Which one ships is the machine's to say.
         assert bucket.chosen == "onnxruntime f32" + (f" {bucket.variant}" if bucket.variant != ORIGINAL else "")
         assert bool(bucket.rules) == (bucket.variant != ORIGINAL)
+
+
+def test_what_decisions_saw_is_in_the_log(raced: Executable) -> None:
+    """Nothing of those that other processes disturbed."""
+    with Database() as database:
+        lines = list(database.decision_log())
+        exported = [line for line in database.export_lines() if '"decision"' in line]
+    quiet = [bucket for bucket in raced.plan.buckets if not bucket.under_load]
+    networks = {line.times.network for line in lines if line.times is not None}
+    assert len(networks) == len(quiet) and len(exported) == len(lines)
+    for attempt in (line.attempt for line in lines if line.attempt is not None):
+        assert attempt.network in networks and attempt.incumbent == "onnxruntime" and attempt.processor
 
 
 def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.openvino import OpenVino
+from bricolage.costs.decision_log import Attempt, Compiling, NetworkTimes
 from bricolage.costs.entries import Cost
 from bricolage.deadline import Deadline
 from bricolage.device.host import host
@@ -19,13 +20,15 @@ from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
+from bricolage.driver.pricing import work_shares
 from bricolage.driver.stages.profiling import Baselines
+from bricolage.driver.stages.rewriting import changed_share
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions
 from bricolage.graph.graph import Graph, Operator
 from bricolage.measure.specs import CandidateSpec
 from bricolage.options import Options
-from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
+from bricolage.perf.track_record import DecisionSubject, TrackRecord
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Narrow, Partial, Second, Sluggish, Tuned, made_up_state, whole
@@ -145,6 +148,26 @@ def test_ways_that_never_gained_are_left_out_and_others_taken(tmp_path: Path, mo
     assert outcomes(taken)["rewritten graph"] == "measured"
     assert [c.variant for c in taken.challengers] == ["rewritten"] and taken.incumbent_ms == 4.0
     assert next(one for one in taken.agenda if one.name == "rewritten graph").gained == pytest.approx(0.2)
+
+
+def test_rules_that_change_little_are_bounded_by_what_they_change(tmp_path: Path) -> None:
+    """However often rewriting gained elsewhere; and an attempt that was bounded so says nothing of others."""
+    w = np.ones((1024, 1024), np.float32)
+    ends = "float[1,1024] x", "float[1,1024] y"
+    small = graph("a=Tanh(x) b=Relu(a) c=MatMul(b,w) y=Exp(c)", *ends, w=w)
+    other = GraphVariant("rewritten", graph("a=Tanh(x) c=MatMul(a,w) y=Exp(c)", *ends, w=w))
+    state = decided(tmp_path, small, [First()], record(ways=0.2), variants=[other])
+    (relu,) = (
+        share for share, one in zip(work_shares(state.original), small.operators, strict=True) if one.op_type == "Relu"
+    )
+    entry = next(one for one in state.agenda if one.name == "rewritten graph")
+    assert entry.outcome == "bounded" and entry.bound == pytest.approx(relu) == pytest.approx(changed_share(state))
+    assert "rules change operators with" in entry.because and not state.profiles["rewritten"].whole
+    attempt = Attempt("rewritten graphs", "n", "matrix", "first", 0.0, bound=entry.bound)
+    assert (
+        attempt.says_nothing
+        and not TrackRecord(attempts=(attempt,)).tries("rewritten graphs", DecisionSubject("matrix"), "first").networks
+    )
 
 
 def test_mixtures_are_searched_where_regions_allow_one(tmp_path: Path, model: Graph) -> None:
