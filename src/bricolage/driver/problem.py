@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from bricolage.deadline import Deadline
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import NEAR, Profile
+from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.measure.dispatch_overhead import dispatch_overheads
 from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
@@ -19,7 +20,7 @@ from bricolage.work.cost import CostModel
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement import Candidate, PlacementResult
 from bricolage.work.prediction import Predictor
-from bricolage.work.transfer import TransferCosts
+from bricolage.work.transfer import NoTransferCosts, TransferCosts
 
 _CONTENDERS = 4
 _NOTICEABLE = 0.05
@@ -62,7 +63,21 @@ class PlacementProblem:
             near = fastest / times[name] if name in times and times[name] <= NEAR * fastest else 0.0
             if near or share > _NOTICEABLE:
                 merit[name] = near + share
-        return sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
+        names = sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
+        return names if self._session.options.effort == "full" else self._useful(names, candidates)
+
+    def _useful(self, names: Sequence[str], candidates: Sequence[Candidate]) -> list[str]:
+        """Of some backends those that have a part in the optimum where handing over is free, and the one that is fastest alone: the
+        fewer pairs of them there are, the less is measured."""
+        fastest = self._profile.fastest
+        offered = [candidate for candidate in candidates if candidate.implementation.backend in names]
+        try:
+            free = solve(self.graph, offered, NoTransferCosts(), self._session.options.profile.shares.bound_s)
+        except (NoCover, NoPlacement):
+            return list(names)
+        used = {choice.implementation.backend for choice in free.choices}
+        used |= {fastest[0].backend} if fastest is not None else set()
+        return [name for name in names if name in used]
 
     def _measured_transfers(self, deadline: Deadline) -> TransferCosts:
         pairs = _pairs(self._profile, self.candidates)

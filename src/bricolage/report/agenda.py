@@ -24,20 +24,21 @@ def rows(bucket: Bucket) -> list[Sequence[str]]:
             words.percent(item.gained) if item.candidate else words.MISSING,
             words.seconds(item.expected_s),
             words.seconds(item.seconds) if item.seconds else words.MISSING,
-            f"{item.because}; saved {saved(item)}" if item.interval is not None else item.because,
+            f"{item.because}; {describe_gain(item)}" if item.interval is not None else item.because,
         )
         for item in bucket.agenda
     ]
 
 
-def saved(item: AgendaItem) -> str:
-    """What the best candidate of an item saved, with its interval."""
+def describe_gain(item: AgendaItem) -> str:
+    """What the best candidate of an item saved, with its interval, or how much longer it took."""
     if not item.candidate:
-        return "nothing found"
-    interval = (
-        "" if item.interval is None else f" [{words.percent(item.interval[0])}, {words.percent(item.interval[1])}]"
-    )
-    return f"{words.percent(item.gained)}{interval}"
+        return "found nothing"
+    sign = 1.0 if item.gained >= 0.0 else -1.0
+    ends = () if item.interval is None else sorted(sign * end for end in item.interval)
+    interval = f" [{', '.join(map(words.percent, ends))}]" if ends else ""
+    share = f"{words.percent(sign * item.gained)}{interval}"
+    return f"saved {share}" if sign > 0.0 else f"took {share} longer"
 
 
 def sentences(bucket: Bucket) -> list[str]:
@@ -46,7 +47,7 @@ def sentences(bucket: Bucket) -> list[str]:
     lines: list[str] = []
     measured = [item for item in bucket.agenda if item.outcome == "measured"]
     if measured:
-        gains = ", ".join(f"{item.name} (saved {saved(item)})" if item.candidate else item.name for item in measured)
+        gains = ", ".join(f"{item.name} ({describe_gain(item)})" if item.candidate else item.name for item in measured)
         lines.append(f"also measured: {gains}")
     if bounded := _with_outcome(bucket, "bounded"):
         most = max(item.bound or 0.0 for item in bounded)
