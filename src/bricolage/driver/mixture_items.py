@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
-from bricolage.driver.expected import look_at_placements
+from bricolage.driver.expected import PlacementLook, look_at_placements
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import is_measured, measure_regions
@@ -165,26 +165,37 @@ class Placements(Item):
         """No variant is placed yet."""
         self._placed: set[str] = set()
         self._cheapest: dict[tuple[str, int], float | None] = {}
+        self._looks: dict[tuple[str, int], PlacementLook | None] = {}
 
     def promise(self, state: DecisionState) -> Promise | None:
         """By costs of regions, transfers being free: they bound it where all of them were measured."""
         incumbent, promises = state.incumbent_ms, list[Promise]()
-        seconds = state.session.options.profile.shares.placement * state.budget_s
         for profile in self._waiting(state):
             key = profile.variant.name, len(profile.regions)
             if key not in self._cheapest:
                 self._cheapest[key] = _cheapest_ms(profile)
             cheapest = self._cheapest[key]
-            if cheapest is None or incumbent is None:
-                continue
-            saved = 1.0 - cheapest / incumbent
-            because = f"regions where each was fastest, handed over for nothing, save {max(saved, 0.0):.1%}"
-            if saved <= LEAST_GAIN and not is_measured(profile):  # what is predicted bounds nothing
-                known = by_tries(self.way, state, seconds)
-                promises.append(replace(known, because=f"{because}, as far as they were measured; {known.because}"))
-            else:
-                promises.append(Promise(saved, seconds, because, bound=saved if is_measured(profile) else None))
+            if cheapest is not None and incumbent is not None:
+                promises.append(self._promise(state, profile, 1.0 - cheapest / incumbent))
         return max(promises, key=lambda promise: promise.expected_gain, default=None)
+
+    def _promise(self, state: DecisionState, profile: Profile, saved: float) -> Promise:
+        """Of one variant, of which regions save a share where each was fastest."""
+        seconds = state.session.options.profile.shares.placement * state.budget_s
+        because = f"regions where each was fastest, handed over for nothing, save {max(saved, 0.0):.1%}"
+        if is_measured(profile):
+            return Promise(saved, seconds, because, bound=saved)
+        if saved > LEAST_GAIN:
+            return Promise(saved, seconds, because)
+        # Predicted costs bound nothing: another look, with what was measured since, says what may be missing.
+        key = profile.variant.name, len(profile.regions)
+        if key not in self._looks:
+            self._looks[key] = look_at_placements(profile, Deadline(state.session.options.profile.shares.bound_s))
+        look, because = self._looks[key], f"{because}, as far as they were measured"
+        if look is None:
+            known = by_tries(self.way, state, seconds)
+            return replace(known, because=f"{because}; {known.because}")
+        return Promise(max(look.saving, LEAST_GAIN), seconds, f"{because}; {look}", look.chance)
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""

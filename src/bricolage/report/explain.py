@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -87,12 +88,12 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 def measured(bucket: Bucket) -> RenderableType:
     """The agenda: measurements in addition to the baselines, in order, and what each saved; what was left out, and why."""
-    cells: list[Sequence[str]] = []
-    for *numbers, reason in agenda.rows(bucket):
-        cells += [numbers, [f"  {reason}", *[""] * (len(numbers) - 1)]]
+    rows = agenda.rows(bucket)
     kinds = ("fold", "left", *["right"] * len(agenda.HEADS))
     heads = [(head.replace(" ", "\n"), kind) for head, kind in zip(agenda.HEADS[:-1], kinds, strict=False)]
-    return plain_table(heads, cells, title="Agenda")
+    reasons = [plain(f"{name}: ", "bold").append_text(plain(reason)) for name, *_, reason in rows]
+    table = plain_table(heads, [row[:-1] for row in rows], title="Agenda")
+    return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in reasons))
 
 
 def quality(bucket: Bucket) -> str:
