@@ -113,7 +113,15 @@ def harmful_cases(name: str) -> tuple[OperatorTrial, ...]:
         if any(not outcome.startswith("passes") for kinds in versions.values() for outcome in kinds.values())
     ]
     operators = {key.rpartition("::")[2] for key in (*sorted(found.avoid)[:2], *refused[:2])}
-    return tuple(trial for trial in trials(cases(operators), generated_too=False) if harmful(found, trial))
+    own = [trial for trial in trials(cases(operators), generated_too=False) if harmful(found, trial)]
+    if found.avoid and not any(warned(found, trial) for trial in own):
+        own += [trial for trial in trials(cases(sorted(found.avoid)[:2])) if warned(found, trial)]
+    return tuple(own)
+
+
+def warned(found: CapabilityTable, trial: OperatorTrial) -> bool:
+    """Whether the table warns of a case by its features."""
+    return avoided(found, (trial.operator, trial.version, trial.kind), trial.traits) is not None
 
 
 def claimed(name: str) -> set[str]:
