@@ -158,9 +158,12 @@ def test_cyclic_instances_are_proven_and_no_worse_than_greedy(name: str, greedy:
 def test_families_better_than_greedy_within_bounds(family: str) -> None:
     problem = FAMILIES[family](400, 1)
     greedy = min(extract(problem, "tree").cost, extract(problem, "dag").cost)
-    found = extract(problem, "anytime", ExtractionLimits(0.2))
-    assert valid(problem, dict(found.choice))
-    assert found.lower_bound <= found.cost <= greedy
+    for seconds in (0.2, 1.0, 5.0):  # a busy machine may take the first ones away before any search begins
+        found = extract(problem, "anytime", ExtractionLimits(seconds))
+        assert valid(problem, dict(found.choice)) and found.lower_bound <= found.cost
+        if found.cost <= greedy:
+            break
+    assert found.cost <= greedy
 
 
 @pytest.mark.slow  # four seconds of search; what `anytime` gives is tested above
