@@ -16,7 +16,8 @@ A table is the outcome of the ONNX backend test suite (package `onnx.backend.tes
 cases are tried at each version of the operator in force from opset 18 on, with shapes, axes and weights as constants
 and as run-time values, and in further element types with the reference implementation's results. Where the suite has no case for
 a type of an input that the operator's definition allows, or for an attribute away from its default, one is generated, and
-some are written for operators that it leaves out (sequences, classical models): in the tables of onnxruntime, openvino, torch and native so
+some are written for operators that it leaves out (sequences, classical models): in the tables of onnxruntime,
+openvino, torch and native so
 far. Each case is compiled
 and run in a child process on one thread as a region would be, bound to buffers where its shapes are static, and
 compared at the suite's tolerance (or four units in the last place of the largest element). A backend claims an operator
