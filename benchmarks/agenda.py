@@ -215,7 +215,7 @@ def derived_table(record: TrackRecord) -> str:
     lines = ["| way | over | kind | gained | of networks | chance |", "|---|---|---|---:|---:|---:|"]
     seen = sorted({(attempt.way, attempt.incumbent, attempt.kind) for attempt in record.attempts})
     for way, incumbent, kind in seen:
-        tries = record.tries_of_kind(way, DecisionSubject(kind, processor=host().processor), incumbent)
+        tries = record.tries(way, DecisionSubject(kind, processor=host().processor), incumbent)
         chance = f"{tries.chance:.0%}" if tries.is_known else "unknown"
         lines.append(f"| {way} | {incumbent} | {kind} | {tries.won:.3g} | {tries.networks} | {chance} |")
     return "\n".join(lines)

@@ -20,7 +20,7 @@ def by_tries(way: str, state: DecisionState, seconds: float, *, timed: bool = Fa
     gain = fmean(tries.gains) if tries.gains else UNKNOWN_GAIN
     if not tries.networks:
         return Promise(gain, seconds, f"{way} have no record where {backend} leads")
-    because = f"{way} gained over {backend} on {tries.won:.3g} of {tries.networks} other networks"
+    because = f"{way} gained over {backend} on {tries.won:.3g} of {tries.networks} other {state.subject.kind} networks"
     because += f" that say what {seconds:.0f} s find" if timed else ""
     because += "" if tries.is_known else ", which are too few to say more"
     return Promise(gain, seconds, because, tries.chance if tries.is_known else None)

@@ -148,20 +148,14 @@ class TrackRecord:
         return None if found is None else found.start_s + found.operator_s * operators
 
     def tries(self, way: str, subject: DecisionSubject, incumbent: str, seconds: float | None = None) -> Tries:
-        """What a way has gained where the same backend was the incumbent, on other networks of the kind; on networks of all kinds
-        where those are too few. For `seconds`, where that matters: of searches that had more than three times as long
-        only those count that gained nothing, and of searches that had less than a third only those that gained."""
-        alike = [one for one in self.attempts if one.way == way and one.incumbent == incumbent]
+        """What a way has gained where the same backend was the incumbent, on other networks of the kind. For `seconds`, where that
+        matters: of searches that had more than three times as long only those count that gained nothing, and of searches that had
+        less than a third only those that gained."""
+        alike = [one for one in self.attempts if (one.way, one.incumbent, one.kind) == (way, incumbent, subject.kind)]
         alike = [one for one in alike if one.network != subject.network]
         if seconds is not None:
             alike = [one for one in alike if one.seconds is None or _says(one.won, one.seconds / seconds)]
-        of_kind = _vote_on_ways([one for one in alike if one.kind == subject.kind], subject)
-        return of_kind if of_kind.is_known else _vote_on_ways(alike, subject)
-
-    def tries_of_kind(self, way: str, subject: DecisionSubject, incumbent: str) -> Tries:
-        """As `tries`, of networks of the kind alone, however few they are."""
-        alike = [one for one in self.attempts if (one.way, one.incumbent, one.kind) == (way, incumbent, subject.kind)]
-        return _vote_on_ways([one for one in alike if one.network != subject.network], subject)
+        return _vote_on_ways(alike, subject)
 
 
 def _vote_on_ways(attempts: Sequence[Attempt], subject: DecisionSubject) -> Tries:
