@@ -47,12 +47,12 @@ from bricolage.device.host import host
 from bricolage.efforts import PROFILES, Effort, EffortProfile
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
-from bricolage.measure.statistics import THRESHOLD
 from bricolage.options import Options
 from bricolage.perf.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
+from bricolage.work.gain import LEAST_GAIN
 
 _RIVAL = "everything"
 _WHOLE = "whole model on "
@@ -88,7 +88,7 @@ class Row:
     @property
     def lost(self) -> bool:
         """Whether something that was left out would have gained."""
-        return self.regret_ci[0] > 0.0 and self.regret > THRESHOLD
+        return self.regret_ci[0] > 0.0 and self.regret > LEAST_GAIN
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _of(raced: Bucket, name: str) -> tuple[float, float, float]:
     return found.speedup, *found.speedup_ci
 
 
-def log_lines(rows: Sequence[Row], known: TrackRecord) -> list[LogLine]:
+def collect_log_lines(rows: Sequence[Row], known: TrackRecord) -> list[LogLine]:
     """What was seen, as lines that are added to the log."""
     lines = [LogLine(VERSION, compiling=pair) for pair in _compiling(rows, known).items()]
     return [*lines, *(line for row in rows for line in row.log)]
@@ -210,7 +210,7 @@ def _compiling(rows: Sequence[Row], record: TrackRecord) -> dict[str, Compiling]
     }
 
 
-def derived_table(record: TrackRecord) -> str:
+def format_derived(record: TrackRecord) -> str:
     """What decisions read of the log, as Markdown: on how many networks each way gained, by who led and by kind of network."""
     lines = ["| way | over | kind | gained | of networks | chance |", "|---|---|---|---:|---:|---:|"]
     seen = sorted({(attempt.way, attempt.incumbent, attempt.kind) for attempt in record.attempts})
@@ -270,13 +270,13 @@ def main() -> int:
     if given.unseen:
         return _unseen(given)
     if given.derive:
-        print(derived_table(shipped()))
+        print(format_derived(shipped()))
         return 0
     if given.show or given.record:
         shown = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
             with SHIPPED.open("a", encoding="utf-8") as log:
-                log.writelines(f"{write_line(line)}\n" for line in log_lines(shown, shipped()))
+                log.writelines(f"{write_line(line)}\n" for line in collect_log_lines(shown, shipped()))
         print(table(shown))
         return 0
     names, output = _names(given.workload or "wide,six,collage"), given.output or Path("out/agenda.json")
@@ -304,7 +304,7 @@ def _unseen(given: argparse.Namespace) -> int:
     """The study of `benchmarks.unseen.study`, which goes on where its file ends."""
     from benchmarks.unseen.names import overlaps
     from benchmarks.unseen.networks import export as export_unseen
-    from benchmarks.unseen.study import EVERYTHING_S, StudyRow, settings, study_row, study_table
+    from benchmarks.unseen.study import EVERYTHING_S, StudyRow, format_study, make_study_row, settings
 
     if seen := overlaps():
         print("\n".join(seen), file=sys.stderr)
@@ -324,10 +324,10 @@ def _unseen(given: argparse.Namespace) -> int:
             except BricolageError as error:
                 print(f"{name}, {setting.name}: {error.sentence}", file=sys.stderr)
                 continue
-            rows.append(study_row(row, setting, options.threads))
+            rows.append(make_study_row(row, setting, options.threads))
             output.write_text(json.dumps(encode(rows), indent=1), encoding="utf-8")
-            print(study_table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-    print(json.dumps(encode(rows)) if given.json else study_table(rows))
+            print(format_study(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    print(json.dumps(encode(rows)) if given.json else format_study(rows))
     return 0
 
 

@@ -17,7 +17,6 @@ from benchmarks.unseen.networks import NETWORKS
 from bricolage.backends import registry
 from bricolage.costs.decision_log import LogLine
 from bricolage.driver.attempts import combine_gains
-from bricolage.measure.statistics import THRESHOLD
 from bricolage.options import Options, Precision
 from bricolage.plan.agenda import AgendaItem
 from bricolage.work.gain import LEAST_GAIN
@@ -120,7 +119,7 @@ class StudyRow:
     """What both decisions add to the log of decisions."""
 
 
-def study_row(row: Row, setting: Setting, threads: int) -> StudyRow:
+def make_study_row(row: Row, setting: Setting, threads: int) -> StudyRow:
     """Of the two decisions on a network."""
     return StudyRow(
         row.workload,
@@ -132,12 +131,12 @@ def study_row(row: Row, setting: Setting, threads: int) -> StudyRow:
         Shipped(row.everything_ships, row.everything_ms, row.everything_s),
         row.regret,
         row.regret_ci,
-        tuple(way_results(row.agenda, row.everything)),
+        tuple(collect_way_results(row.agenda, row.everything)),
         row.log,
     )
 
 
-def way_results(quick: Sequence[AgendaItem], everything: Sequence[AgendaItem]) -> Iterator[WayResult]:
+def collect_way_results(quick: Sequence[AgendaItem], everything: Sequence[AgendaItem]) -> Iterator[WayResult]:
     """Of each item that was measured in the second decision."""
     measured: dict[str, list[AgendaItem]] = {}
     for item in everything:
@@ -156,7 +155,7 @@ def way_results(quick: Sequence[AgendaItem], everything: Sequence[AgendaItem]) -
         )
 
 
-def study_table(rows: Sequence[StudyRow]) -> str:
+def format_study(rows: Sequence[StudyRow]) -> str:
     """The study as Markdown: what `quick` lost, what ways gained, and how chances held."""
     parts = [_regrets(rows), _ways(rows), _calibration(rows), *_summaries(rows)]
     return "\n\n".join(parts)
@@ -216,7 +215,7 @@ def _calibration(rows: Sequence[StudyRow]) -> str:
 def _summaries(rows: Sequence[StudyRow]) -> Iterator[str]:
     for setting, threads in dict.fromkeys((row.setting, row.threads) for row in rows):
         own = [row for row in rows if (row.setting, row.threads) == (setting, threads)]
-        small = sum(row.regret <= THRESHOLD for row in own)
+        small = sum(row.regret <= LEAST_GAIN for row in own)
         seconds = [row.quick.seconds for row in own]
         yield (
             f"{setting}, {threads} threads: regret of quick is at most 2 % on {small} of {len(own)}, "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.agenda import Row, derived_table, log_lines, table
+from benchmarks.agenda import Row, collect_log_lines, format_derived, table
 from bricolage.costs.decision_log import VERSION, Attempt, Compiling, LogLine, read_lines, write_line
-from bricolage.perf.track_record import TrackRecord, record_of
+from bricolage.perf.track_record import TrackRecord, derive_record
 from bricolage.plan.agenda import AgendaItem, ItemOutcome
 
 
@@ -42,15 +42,17 @@ def test_what_decisions_saw_and_how_long_backends_compiled_become_lines_of_the_l
         row("two", item("whole model on slow f32", 10.0)),
         row("three", item("whole model on slow f32", 2.0), item("kernel tuning", 0.0)),
     ]
-    lines = log_lines(rows, known)
-    assert record_of(lines) == TrackRecord((), {"slow": Compiling(2.0, 0.1), "never": Compiling(1.0, 0.1)}, (attempt,))
+    lines = collect_log_lines(rows, known)
+    assert derive_record(lines) == TrackRecord(
+        (), {"slow": Compiling(2.0, 0.1), "never": Compiling(1.0, 0.1)}, (attempt,)
+    )
     assert list(read_lines(map(write_line, lines))) == lines
 
 
 def test_what_decisions_read_is_derived_from_the_log() -> None:
     attempts = [Attempt("mixtures", f"n{n}", "matrix", "native", 0.1 * (n == 0)) for n in range(4)]
     again = [Attempt("mixtures", "n0", "matrix", "native", 0.1)] * 9
-    text = derived_table(TrackRecord(attempts=(*attempts, *again, Attempt("schedules", "n0", "other", "native", 0.0))))
+    text = format_derived(TrackRecord(attempts=(*attempts, *again, Attempt("schedules", "n0", "other", "native", 0.0))))
     assert text.splitlines()[2:] == [
         "| mixtures | native | matrix | 1 | 4 | 30% |",
         "| schedules | native | other | 0 | 1 | unknown |",

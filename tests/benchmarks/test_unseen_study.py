@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.agenda import Row
-from benchmarks.unseen.study import StudyRow, calibration, settings, study_row, study_table
+from benchmarks.unseen.study import StudyRow, calibration, format_study, make_study_row, settings
 from bricolage.codec import decode, encode
 from bricolage.plan.agenda import AgendaItem, ItemOutcome
 
@@ -41,7 +41,7 @@ def made_row(regret: float, quick: tuple[AgendaItem, ...], everything: tuple[Age
         quick,
         everything,
     )
-    return study_row(row, settings()[0], 2)
+    return make_study_row(row, settings()[0], 2)
 
 
 QUICK = (
@@ -74,7 +74,7 @@ def test_ways_are_told_with_what_quick_had_said() -> None:
 def test_chances_are_held_against_what_happened() -> None:
     rows = [made_row(0.0, QUICK, EVERYTHING)]
     assert calibration(rows) == {0.05: (1, 0), 0.1: (1, 1), 0.25: (1, 1), 0.5: (0, 0), 1.0: (0, 0)}
-    text = study_table([*rows, made_row(0.04, QUICK, EVERYTHING)])
+    text = format_study([*rows, made_row(0.04, QUICK, EVERYTHING)])
     assert "highest, 2 threads: regret of quick is at most 2 % on 1 of 2, 4.0% at most; quick took 20 s in the" in text
     assert "| placements | 2 | 2 | 30.0% | 30.0% | 2.0 |" in text and "| 5% to 10% | 2 | 2 | 100% |" in text
     assert "Of 4 items that were said to have a chance of 10 % or less, 2 won." in text

@@ -15,9 +15,9 @@ from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item, Promise
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
-from bricolage.measure.statistics import THRESHOLD
 from bricolage.options import Options
 from bricolage.plan.agenda import AgendaItem
+from bricolage.work.gain import LEAST_GAIN
 from tests.driver.made_up import First, made_up_state
 from tests.driver.test_stage import Clock
 from tests.graph.models import graph
@@ -123,12 +123,12 @@ def test_what_was_asked_for_and_cannot_gain_is_left_out(state: DecisionState) ->
 
 
 def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: DecisionState) -> None:
-    told = work(state, Made("hopeless", THRESHOLD, 0.1), Made("worse", -3.0), Made("good", 0.03, finds=0.9))
+    told = work(state, Made("hopeless", LEAST_GAIN, 0.1), Made("worse", -3.0), Made("good", 0.03, finds=0.9))
     assert told == [("good", "measured"), ("hopeless", "bounded"), ("worse", "bounded")]
     good, hopeless, worse = state.agenda
     assert good.gained == pytest.approx(0.1) and good.seconds == 1.0 and good.because == "the test says so"
     assert (good.incumbent, good.candidate, good.way, good.interval) == ("first f32", "good 1", "made", None)
-    assert hopeless.bound == THRESHOLD and worse.bound == 0.0 == worse.seconds == worse.expected_loss
+    assert hopeless.bound == LEAST_GAIN and worse.bound == 0.0 == worse.seconds == worse.expected_loss
     assert hopeless.incumbent == "good 1" and not hopeless.candidate
 
 
@@ -220,7 +220,7 @@ def test_no_item_that_could_gain_and_fits_is_left(made: list[tuple[float, float,
     for item in items:
         entry = next(one for one in state.agenda if one.name == item.name)
         if item.done:
-            assert entry.outcome == "measured" and item.gain > THRESHOLD
+            assert entry.outcome == "measured" and item.gain > LEAST_GAIN
         else:
-            assert item.gain <= THRESHOLD or item.seconds > seconds - taken - 1e-6
-            assert entry.outcome == ("bounded" if item.gain <= THRESHOLD else "no time")
+            assert item.gain <= LEAST_GAIN or item.seconds > seconds - taken - 1e-6
+            assert entry.outcome == ("bounded" if item.gain <= LEAST_GAIN else "no time")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.driver.attempts import attempts_of
+from bricolage.driver.attempts import collect_attempts
 from bricolage.plan.agenda import AgendaItem, Gain, ItemOutcome
 
 WAY = "tuned kernels"
@@ -22,7 +22,7 @@ def item(
 
 
 def test_an_attempt_says_what_its_own_best_candidate_gained() -> None:
-    (attempt,) = attempts_of([item(-0.25, (-0.3, -0.2))], "key", "matrix", "a processor", "a network")
+    (attempt,) = collect_attempts([item(-0.25, (-0.3, -0.2))], "key", "matrix", "a processor", "a network")
     assert (attempt.way, attempt.network, attempt.kind, attempt.name) == (WAY, "key", "matrix", "a network")
     assert attempt.interval == pytest.approx((-0.3, -0.2))
     assert (attempt.gain, attempt.seconds, attempt.chance, attempt.bound) == (-0.25, 10.0, 0.3, None)
@@ -32,19 +32,19 @@ def test_an_attempt_says_what_its_own_best_candidate_gained() -> None:
 def test_slices_of_one_search_are_one_attempt() -> None:
     """Each over what the one before left; the last one found nothing."""
     slices = [item(0.2, (0.1, 0.3)), item(0.5, (0.4, 0.6)), item(-0.1, (-0.2, 0.0))]
-    (attempt,) = attempts_of(slices, "key", "matrix", "")
+    (attempt,) = collect_attempts(slices, "key", "matrix", "")
     assert attempt.gain == pytest.approx(0.6) and attempt.seconds == 30.0 and attempt.won
     assert attempt.interval == (pytest.approx(1 - 0.9 * 0.6), pytest.approx(1 - 0.7 * 0.4))
-    (unsure,) = attempts_of([item(0.2), item(0.1, (0.0, 0.2))], "key", "matrix", "")
+    (unsure,) = collect_attempts([item(0.2), item(0.1, (0.0, 0.2))], "key", "matrix", "")
     assert unsure.interval is None
 
 
 def test_what_was_not_taken_to_its_end_is_no_attempt() -> None:
     left = [item(0.0, outcome="unlikely"), item(0.0, outcome="no time"), item(0.1, outcome="interrupted")]
-    assert not attempts_of([*left, item(0.3, way=""), item(0.3, incumbent="")], "key", "matrix", "")
+    assert not collect_attempts([*left, item(0.3, way=""), item(0.3, incumbent="")], "key", "matrix", "")
 
 
 def test_mixtures_that_measured_regions_bound_saved_nothing() -> None:
     bounded = item(0.0, outcome="bounded", way="mixtures", incumbent="native+openvino plan 3f2a")
-    (attempt,) = attempts_of([bounded, item(0.0, outcome="bounded", way="schedules")], "key", "matrix", "")
+    (attempt,) = collect_attempts([bounded, item(0.0, outcome="bounded", way="schedules")], "key", "matrix", "")
     assert (attempt.way, attempt.gain, attempt.incumbent) == ("mixtures", 0.0, "native")

@@ -18,7 +18,7 @@ from bricolage.costs.measurements import Measurement, Measurements
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
-from bricolage.driver.expected import expected_ms, look_at_placements, moved_costs, saving_of
+from bricolage.driver.expected import estimate_errors, estimate_saving, expected_ms, look_at_placements
 from bricolage.driver.mixture_items import LookAtPlacements, RegionsItem
 from bricolage.driver.pricing import priced
 from bricolage.driver.problem import PlacementProblem
@@ -339,7 +339,7 @@ def test_a_look_says_what_a_mixture_saves_by_predicted_costs_of_its_parts(
 def test_the_chance_of_a_mixture_is_that_of_its_simulated_time(
     mixture_ms: float, before_ms: float, errors: dict[str, float]
 ) -> None:
-    look = saving_of(mixture_ms, before_ms, {Implementation(name): ms for name, ms in errors.items()})
+    look = estimate_saving(mixture_ms, before_ms, {Implementation(name): ms for name, ms in errors.items()})
     assert look.saving == pytest.approx(1.0 - mixture_ms / before_ms) and look.low <= look.saving <= look.high
     spread = math.hypot(*errors.values()) / mixture_ms
     if spread > 0.03:  # less is not believed
@@ -357,7 +357,7 @@ def test_errors_of_what_stays_where_it_is_cancel() -> None:
     divided = PlacementResult((own, Candidate(2, first, 3.0)), 7.0, 0.0, 7.0, True, 7.0)
     mixture = PlacementResult((own, other), 5.0, 0.0, 5.0, True, 5.0)
     deviation = estimates[2, second].deviation
-    assert moved_costs(mixture, divided, estimates, first) == {
+    assert estimate_errors(mixture, divided, estimates, first) == {
         second: pytest.approx(deviation),
         first: pytest.approx(3.0 * deviation),
     }

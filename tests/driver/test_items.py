@@ -22,7 +22,7 @@ from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.stages.profiling import Baselines
-from bricolage.driver.stages.rewriting import changed_share
+from bricolage.driver.stages.rewriting import compute_changed_share
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions
 from bricolage.graph.graph import Graph, Operator
@@ -161,7 +161,9 @@ def test_rules_that_change_little_are_bounded_by_what_they_change(tmp_path: Path
         share for share, one in zip(work_shares(state.original), small.operators, strict=True) if one.op_type == "Relu"
     )
     entry = next(one for one in state.agenda if one.name == "rewritten graph")
-    assert entry.outcome == "bounded" and entry.bound == pytest.approx(relu) == pytest.approx(changed_share(state))
+    assert entry.outcome == "bounded" and entry.bound == pytest.approx(relu) == pytest.approx(
+        compute_changed_share(state)
+    )
     assert "rules change operators with" in entry.because and not state.profiles["rewritten"].whole
     attempt = Attempt("rewritten graphs", "n", "matrix", "first", 0.0, bound=entry.bound)
     assert (

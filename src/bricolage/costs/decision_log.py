@@ -13,12 +13,12 @@ from typing import Annotated, TypeAlias
 
 from bricolage.codec import DecodeError, Within, decode, encode, parse
 from bricolage.graph.network_kind import NetworkKind
+from bricolage.plan.agenda import Gain, Share
 from bricolage.work.gain import LEAST_GAIN
 
 VERSION = 1
 """Of the lines."""
 Positive: TypeAlias = Annotated[float, Within(1e-9, 1e12)]
-Gain: TypeAlias = Annotated[float, Within(-1e6, 1.0)]
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Attempt:
     gain: Gain
     """Share of the incumbent's time that the best candidate of the way saved; negative where it was slower."""
     seconds: Annotated[float, Within(0.0, 1e6)] | None = None
-    """That it had, where more would have found more; None where it is taken to its end in any case."""
+    """That it took; None where they are not on record."""
     processor: str = ""
     """Empty where it is not on record."""
     interval: tuple[Gain, Gain] | None = None
-    """Of the gain, 95 %; None where it is not on record."""
-    chance: Annotated[float, Within(0.0, 1.0)] | None = None
+    """Of the gain, 95 %; None where it is not on record. Of lines of before, a gain within the noise is 0."""
+    chance: Share | None = None
     """That the decision gave it; None where that was unknown."""
-    bound: Annotated[float, Within(0.0, 1.0)] | None = None
+    bound: Share | None = None
     """Share that it could not have saved more than, as was known before it; None where nothing bounded it."""
     name: str = ""
     """Of the network, for people."""

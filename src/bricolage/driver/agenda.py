@@ -19,7 +19,7 @@ from typing import ClassVar
 from bricolage.deadline import Deadline
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
-from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
+from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome, expected_share
 from bricolage.work.gain import LEAST_GAIN
 
 _LOG = logging.getLogger(__name__)
@@ -43,8 +43,7 @@ class Promise:
     @property
     def expected_gain(self) -> float:
         """Its chance times its gain, within its bound."""
-        chance = UNKNOWN_CHANCE if self.chance is None else self.chance
-        return chance * (self.gain if self.bound is None else min(self.gain, self.bound))
+        return expected_share(self.gain, self.chance, self.bound)
 
     def reason_to_leave_out(self, risk: float) -> ItemOutcome | None:
         """Why it is not worth its time, where `risk` is the chance that is too small; None where it may be."""

@@ -20,15 +20,15 @@ def log_decision(decision: Bucket, subject: DecisionSubject, name: str = "") -> 
     disturbed, or that was interrupted. `name`: of the model, for people."""
     if decision.under_load or decision.interrupted:
         return []
-    times = whole_times(decision)
-    attempts = attempts_of(decision.agenda, subject.network, subject.kind, subject.processor, name)
+    times = collect_whole_times(decision)
+    attempts = collect_attempts(decision.agenda, subject.network, subject.kind, subject.processor, name)
     whole = (
         [LogLine(VERSION, NetworkTimes(subject.network, subject.kind, subject.processor, times, name))] if times else []
     )
     return [*whole, *(LogLine(VERSION, attempt=attempt) for attempt in attempts)]
 
 
-def whole_times(decision: Bucket) -> dict[str, float]:
+def collect_whole_times(decision: Bucket) -> dict[str, float]:
     """Milliseconds of the whole graph by implementation ("xla f32"), of those that are right."""
     return {
         f"{own.backend} {own.config.name}": contestant.median_ms
@@ -38,7 +38,7 @@ def whole_times(decision: Bucket) -> dict[str, float]:
     }
 
 
-def attempts_of(
+def collect_attempts(
     agenda: Sequence[AgendaItem], network: str, kind: NetworkKind, processor: str, name: str = ""
 ) -> list[Attempt]:
     """An attempt for each way of an agenda that was taken to its end. A way that was taken in slices, each over what the one before

@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
-from bricolage.driver.final_race import FinalRace, RaceResult, evidence_of, race_result
+from bricolage.driver.final_race import FinalRace, RaceResult, find_evidence, race_result
 from bricolage.driver.items import items
 from bricolage.driver.provisional import Continuation
 from bricolage.driver.session import Session
@@ -166,7 +166,7 @@ def _with_race(state: DecisionState, item: AgendaItem) -> AgendaItem:
     if ran is not None and all(name in ran.costs for name in names):
         ratio = ran.ratio(*names, through=ran.incumbent)
     if ratio is None:
-        candidate, incumbent = (evidence_of(state, name) for name in names)
+        candidate, incumbent = (find_evidence(state, name) for name in names)
         ratio = candidate.speedup(incumbent) if candidate is not None and incumbent is not None else None
     if ratio is None:
         return item

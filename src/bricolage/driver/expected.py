@@ -13,7 +13,7 @@ from bricolage.device.device import Device
 from bricolage.driver.candidates import find
 from bricolage.driver.heuristic_placement import usable
 from bricolage.driver.pricing import work_shares
-from bricolage.driver.problem import known_transfers
+from bricolage.driver.problem import look_up_transfers
 from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.graph import Graph
@@ -99,7 +99,7 @@ def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | 
     candidates = [Candidate(region, one, estimate.ms) for (region, one), estimate in estimates.items()]
     own = [candidate for candidate in candidates if candidate.implementation == fastest]
     graph, seconds = to_work(profile.graph), min(profile.session.options.profile.shares.bound_s, deadline.left)
-    transfers = known_transfers(profile, candidates)
+    transfers = look_up_transfers(profile, candidates)
     try:
         divided = solve(graph, own, transfers, seconds / 2)
         mixture = solve(graph, candidates, transfers, seconds / 2)
@@ -109,8 +109,8 @@ def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | 
         return PlacementLook(0.0, 0.0, 0.0, 0.0)
     # Where parts are predicted to take less than the whole of them, what that saves is an error of the model.
     before_ms = min(profile.times[fastest], divided.total_ms)
-    moved = moved_costs(mixture, divided, estimates, fastest)
-    return saving_of(mixture.total_ms, before_ms, moved)
+    moved = estimate_errors(mixture, divided, estimates, fastest)
+    return estimate_saving(mixture.total_ms, before_ms, moved)
 
 
 def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implementation], Estimate]:
@@ -140,7 +140,7 @@ def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implemen
     return found
 
 
-def moved_costs(
+def estimate_errors(
     mixture: PlacementResult,
     divided: PlacementResult,
     estimates: Mapping[tuple[int, Implementation], Estimate],
@@ -164,7 +164,7 @@ def moved_costs(
     return errors
 
 
-def saving_of(mixture_ms: float, before_ms: float, errors: Mapping[Implementation, float]) -> PlacementLook:
+def estimate_saving(mixture_ms: float, before_ms: float, errors: Mapping[Implementation, float]) -> PlacementLook:
     """What a mixture saves, by its time and the one that it is compared with. `errors`: of their difference, as standard deviations
     in ms; those of regions on one implementation are taken to be the same, those of two implementations to be independent. The
     logarithm of the ratio is taken to be normal."""

@@ -28,13 +28,14 @@ from bricolage.driver.whole_models import is_shared
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
-from bricolage.measure.statistics import THRESHOLD, Ratio, significant
+from bricolage.measure.statistics import Ratio, significant
 from bricolage.options import Pattern
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.patterns import PatternLoss
 from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.unraced import unraced_bucket
+from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation, Placement
 
 _OUT_OF_REACH = 1.5
@@ -157,7 +158,7 @@ def race_result(state: DecisionState) -> RaceResult | None:
     )
 
 
-def evidence_of(state: DecisionState, name: str) -> Evidence | None:
+def find_evidence(state: DecisionState, name: str) -> Evidence | None:
     """What was measured before the race of the whole original on an implementation, or of a challenger; None of other plans."""
     original = state.original
     baseline = next((one for one in original.alone if str(one) == name), None)
@@ -235,7 +236,7 @@ def _break_tie(ran: Race, names: Sequence[str], best: str) -> str:
     for name in names:
         ratio = ran.ratio(name, best) if name != best else None
         other = ran.other_pattern.ratio(name, best) if name != best else None
-        if ratio is not None and other is not None and ratio.value >= 1.0 - THRESHOLD and significant(other):
+        if ratio is not None and other is not None and ratio.value >= 1.0 - LEAST_GAIN and significant(other):
             gains[name] = other.value
     return max(gains, key=gains.__getitem__, default=best)
 
@@ -251,7 +252,7 @@ def _by_all(
         return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, ITSELF))
 
     best, _ = fastest_of(list(raced), min(raced, key=raced.__getitem__), 1.0)
-    chosen, speedup = fastest_of(challengers, best, 1.0 + THRESHOLD)
+    chosen, speedup = fastest_of(challengers, best, 1.0 + LEAST_GAIN)
     return chosen, best, speedup
 
 

@@ -7,9 +7,9 @@ each with the grounds for its chance and its bound.
 | rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained on other networks | |
 | quantised graph | | how many times as fast as float32 bytes multiply here |
 | lower precisions in parts | | what the lower one takes for all of it |
-| look at placements | | |
+| look at placements | none of its own: it makes no plan | |
 | regions | the placement that the model of costs predicts; how often mixtures gained | |
-| placements | how often mixtures gained | measured costs of regions, transfers being free |
+| placements | another look, where not all regions were measured | measured costs of regions, transfers being free |
 | schedules | how often they gained | the exact bound on what running side by side could save |
 """
 
@@ -28,7 +28,7 @@ from bricolage.driver.stages.rewriting import (
     RewriteSearch,
     RewriteTuning,
     RewrittenVariants,
-    changed_share,
+    compute_changed_share,
     make_rewritten,
 )
 from bricolage.driver.stages.scheduling import Scheduling
@@ -160,7 +160,7 @@ class RewrittenGraph(Item):
             return known
         if self._changed is None:
             make_rewritten(state)
-            self._changed = changed_share(state)
+            self._changed = compute_changed_share(state)
         if self._changed <= 0.0:
             return None
         because = f"{known.because}; rules change operators with {self._changed:.1%} of the work"

@@ -153,7 +153,7 @@ class PlacementProblem:
         return [one for one in engines if claimed.get(one.backend, 0) & region == region]
 
 
-def known_transfers(profile: Profile, candidates: Sequence[Candidate]) -> TransferCosts:
+def look_up_transfers(profile: Profile, candidates: Sequence[Candidate]) -> TransferCosts:
     """Transfers between those who run candidates, as far as they are known; nothing is measured."""
     session = profile.session
     measurer = TransferMeasurer(session.measurer, session.options.threads, session.device)

@@ -18,11 +18,12 @@ from bricolage.errors import LatencyLimit, NoBackend
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import TimingPolicy
-from bricolage.measure.statistics import THRESHOLD, Ratio, significant
+from bricolage.measure.statistics import Ratio, significant
 from bricolage.measure.throughput import ServedLoad, serve
 from bricolage.plan.plan import other_tool
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.search.pareto import front
+from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class ThroughputSearch:
                 break
             self._measure([one for each in programs for one in of_backend(each, batch, self.session)], deadline)
             previous, best = best, self._best_rate(plans=False)
-            if best <= previous * (1 + THRESHOLD):
+            if best <= previous * (1 + LEAST_GAIN):
                 break
 
     def _reachable(self, batch: Batch, deadline: Deadline) -> list[Implementation]:

@@ -22,7 +22,7 @@ _WAKING_NS = 150_000
 _SLICE_NS = 3_000_000
 """Where run queues are not counted: how long a preempted thread waits at least, a base slice of Linux's scheduler."""
 DISTURBED = 0.02
-"""Samples are disturbed from this share of their time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
+"""Samples are disturbed from this share of their time on: as much as counts as a gain (`work.gain.LEAST_GAIN`)."""
 
 CALM = 0.02
 CALM_S = 0.02

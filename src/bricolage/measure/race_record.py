@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency, enough
-from bricolage.measure.statistics import THRESHOLD, Ratio, paired_ratio
+from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.measure.turns import Round, Turns
 from bricolage.options import Pattern
+from bricolage.work.gain import LEAST_GAIN
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Race(Turns):
             if best is None or name == best or cost.ms is None or not (self.noisy(name) or self.noisy(best)):
                 continue
             ratio = self.ratio(best, name)
-            if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > THRESHOLD):
+            if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > LEAST_GAIN):
                 found.append(name)
         return (best, *found) if best is not None and found else ()
 

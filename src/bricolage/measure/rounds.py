@@ -15,8 +15,8 @@ from bricolage.measure.job import Job
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never
-from bricolage.measure.statistics import THRESHOLD
 from bricolage.measure.turns import take_turns
+from bricolage.work.gain import LEAST_GAIN
 
 _LONG_MS = 20.0
 """From this long a call on, the first call of a turn is no colder than the rest: no untimed one is needed."""
@@ -155,5 +155,5 @@ def _near_ties(jobs: Sequence[Job]) -> list[Job]:
         return []
     best = min(timed, key=lambda job: latency(job).median_ms)
     group = [job for job in timed if latency(job).overlaps(latency(best))]
-    wide = any(latency(job).width > THRESHOLD for job in group)
+    wide = any(latency(job).width > LEAST_GAIN for job in group)
     return group if len(group) > 1 and wide else []

@@ -12,7 +12,6 @@ import numpy as np
 from bricolage.costs.latency import CONFIDENCE, QUANTILE, enough
 from bricolage.work.gain import LEAST_GAIN
 
-THRESHOLD = LEAST_GAIN
 _RESAMPLES = 2000
 _NORMAL = 1.96
 """Standard deviations from the mean to the end of a 95 % interval."""
@@ -147,7 +146,7 @@ def pooled(estimates: Sequence[UncertainValue]) -> UncertainValue:
     return _around(mean, math.sqrt(max(1.0, scatter) / float(weights.sum())))
 
 
-def significant(ratio: Ratio, threshold: float = THRESHOLD) -> bool:
+def significant(ratio: Ratio, threshold: float = LEAST_GAIN) -> bool:
     """Whether the challenger replaces the incumbent: its gain exceeds both the threshold and the noise (the distance
     from the value down to the low end of the interval)."""
     gain = ratio.value - 1.0

@@ -206,7 +206,7 @@ def student_quantile(probability: float, freedom: int) -> float:
     return z + sum(top / below for top, below in terms)
 
 
-def record_of(lines: Iterable[LogLine | UnusableLine]) -> TrackRecord:
+def derive_record(lines: Iterable[LogLine | UnusableLine]) -> TrackRecord:
     """The record of a log; what is unusable is left out."""
     usable = [line for line in lines if isinstance(line, LogLine)]
     return TrackRecord(
@@ -219,14 +219,14 @@ def record_of(lines: Iterable[LogLine | UnusableLine]) -> TrackRecord:
 @cache
 def shipped() -> TrackRecord:
     """The one that bricolage comes with."""
-    return record_of(read_lines(SHIPPED.read_text(encoding="utf-8").splitlines()))
+    return derive_record(read_lines(SHIPPED.read_text(encoding="utf-8").splitlines()))
 
 
 def extend_shipped(database: Database) -> TrackRecord:
     """The one that bricolage comes with, and after it what decisions that share a database have added to its log."""
     before = shipped()
     kinds = {one.network: one.kind for one in before.networks} | {one.network: one.kind for one in before.attempts}
-    own = record_of(database.decision_log(kinds))
+    own = derive_record(database.decision_log(kinds))
     return TrackRecord(
         before.networks + own.networks, {**before.compiling, **own.compiling}, before.attempts + own.attempts
     )

@@ -19,6 +19,11 @@ UNKNOWN_CHANCE = 0.5
 """What an unknown chance counts as: Jeffreys' prior without a single trial."""
 
 
+def expected_share(gain: float, chance: float | None, bound: float | None) -> float:
+    """What is expected to be saved, as a share of the time: the chance times the gain, within the bound."""
+    return (UNKNOWN_CHANCE if chance is None else chance) * (gain if bound is None else min(gain, bound))
+
+
 @dataclass(frozen=True)
 class AgendaItem:
     """Something that could be measured. Shares are of the time of the fastest plan until then, its *incumbent*."""
@@ -56,7 +61,5 @@ class AgendaItem:
 
     @property
     def expected_loss(self) -> float:
-        """Share of the time that is expected to be lost without it: its chance times its gain, and not more than its bound. A half
-        is taken for an unknown chance."""
-        chance = UNKNOWN_CHANCE if self.chance is None else self.chance
-        return min(chance * self.gain, 1.0 if self.bound is None else self.bound)
+        """Share of the time that is expected to be lost without it."""
+        return expected_share(self.gain, self.chance, self.bound)

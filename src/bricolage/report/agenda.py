@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bricolage.driver.describe import WHOLE
 from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome
 from bricolage.plan.plan import Bucket
 from bricolage.report import words
 
-_WHOLE = "whole model on "
 HEADS = ("Item", "Outcome", "Bound", "Chance", "Would save", "Saved", "Expected", "Took", "Known from")
 
 
@@ -57,8 +57,8 @@ def sentences(bucket: Bucket) -> list[str]:
         gain = max(item.gain for item in unlikely)
         odds = f"chances of {words.percent(chance)} or less to save {words.percent(gain)} or less"
         lines.append(f"unlikely, {odds}: {name_items(unlikely)}")
-    if late := [*_with_outcome(bucket, "no time"), *_with_outcome(bucket, "interrupted")]:
-        lines.append(f"no time: {name_items(late)}")
+    words_alone: tuple[ItemOutcome, ...] = ("no time", "interrupted")
+    lines += [f"{outcome}: {name_items(late)}" for outcome in words_alone if (late := _with_outcome(bucket, outcome))]
     lines += _untried(bucket)
     left_out = [item for item in bucket.agenda if item.left_out]
     if left_out:
@@ -72,7 +72,7 @@ def _untried(bucket: Bucket) -> list[str]:
     items = {item.name for item in bucket.agenda}
     names: dict[str, list[str]] = {}
     for contestant in bucket.contestants:
-        if not words.is_tried(contestant) and f"{_WHOLE}{contestant.name}" not in items:
+        if not words.is_tried(contestant) and f"{WHOLE}{contestant.name}" not in items:
             names.setdefault(contestant.reason, []).append(contestant.name)
     return [f"{reason}: {', '.join(some)}" for reason, some in names.items()]
 
@@ -83,6 +83,6 @@ def _with_outcome(bucket: Bucket, outcome: ItemOutcome) -> list[AgendaItem]:
 
 def name_items(items: Sequence[AgendaItem]) -> str:
     """Whole models by their implementations alone."""
-    wholes = [item.name.removeprefix(_WHOLE) for item in items if item.name.startswith(_WHOLE)]
-    others = [item.name for item in items if not item.name.startswith(_WHOLE)]
-    return "; ".join([*([_WHOLE + ", ".join(wholes)] if wholes else []), *others])
+    wholes = [item.name.removeprefix(WHOLE) for item in items if item.name.startswith(WHOLE)]
+    others = [item.name for item in items if not item.name.startswith(WHOLE)]
+    return "; ".join([*([WHOLE + ", ".join(wholes)] if wholes else []), *others])

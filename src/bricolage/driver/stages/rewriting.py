@@ -55,7 +55,7 @@ def make_rewritten(state: DecisionState) -> None:
             write_variant(state, variant)
 
 
-def changed_share(state: DecisionState) -> float:
+def compute_changed_share(state: DecisionState) -> float:
     """Share of the original's work, as `pricing.work_shares` weighs it, in operators that other whole variants do not have: the
     largest of any; 0 where there is no other."""
     shares, largest = work_shares(state.original), 0.0
