@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bricolage.deadline import Deadline
@@ -87,16 +87,18 @@ def test_beside_one_process_a_decision_on_two_processors_takes_twice_as_long() -
     assert seconds == 60 and deadline.given_back == pytest.approx(30.0)
 
 
+@example(2.0, [(0.5, 1.0), (1.0, 1.0)])
 @given(st.floats(0.5, 100.0), st.lists(st.tuples(st.floats(0.0, 30.0), st.floats(0.0, 1.0)), max_size=20))
 def test_no_more_than_the_budget_is_given_back(budget: float, passed: list[tuple[float, float]]) -> None:
     beside = Neighbour()
-    deadline, before = beside.deadline(budget), 0.0
+    deadline, before, unread = beside.deadline(budget), 0.0, 0.0
     for seconds, share in passed:
-        left = deadline.left
+        left, read = deadline.left, beside.read
         beside.pass_by(seconds, share)
         assert before <= deadline.given_back <= budget
-        assert deadline.left <= left + 1e-6, "time does not run backwards"
-        before = deadline.given_back
+        assert deadline.left <= left + unread + 1e-6, "time does not run backwards, but by what was not read yet"
+        before, unread = deadline.given_back, 0.0 if beside.read > read else unread + seconds
+        assert unread < 1.0
     assert beside.now < 2.0 * budget or deadline()
 
 
