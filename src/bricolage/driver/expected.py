@@ -45,9 +45,9 @@ class PlacementLook:
 
     def __str__(self) -> str:
         if self.chance <= 0.0:
-            return "by predicted costs of regions no mixture is faster than the fastest whole graph"
+            return "by known and predicted costs of regions no mixture is faster than the fastest whole graph"
         interval = f"{100 * self.saving:.0f} % [{100 * self.low:.0f} %, {100 * self.high:.0f} %]"
-        return f"by predicted costs of regions the best mixture saves {interval}"
+        return f"by known and predicted costs of regions the best mixture saves {interval}"
 
 
 def expected_ms(profile: Profile) -> dict[Implementation, float]:
