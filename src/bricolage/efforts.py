@@ -49,7 +49,8 @@ class EffortProfile:
     """By which methods it looks, one after another, in equal parts of its time."""
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what gains with this probability or a
-    smaller one is not measured. At 0 nothing is left out but what is bounded."""
+    smaller one is not measured, where it takes a sixth of the budget or longer, and at a smaller one in proportion where it is
+    shorter. At 0 nothing is left out but what is bounded."""
     forgone: float | None = None
     """No race is held where the fastest so far surely loses no more than this share to any other; None where one is held always."""
     baselines: int | None = None

@@ -139,7 +139,7 @@ def test_what_would_take_longer_than_is_left_has_no_time(state: DecisionState) -
 
 def test_three_words_say_why_something_is_left_out(state: DecisionState) -> None:
     """At the risk of `quick`, a tenth: what is unknown has its turn, and so has what has no bound and a chance above the risk."""
-    seldom, unknown = Made("seldom", 0.5, chance=0.1, bounded=False), Made("unknown", 0.1, 2.0, chance=None)
+    seldom, unknown = Made("seldom", 0.5, 20.0, chance=0.1, bounded=False), Made("unknown", 0.1, 2.0, chance=None)
     told = work(state, seldom, unknown, Made("small", 0.01), Made("long", 0.3, 99.0, chance=0.11), seconds=50.0)
     assert told == [("unknown", "measured"), ("seldom", "unlikely"), ("small", "bounded"), ("long", "no time")]
     _, unlikely, bounded, late = state.agenda
@@ -148,9 +148,18 @@ def test_three_words_say_why_something_is_left_out(state: DecisionState) -> None
     assert bounded.bound == 0.01 and bounded.expected_loss <= 0.01
 
 
+def test_what_is_shorter_is_left_out_at_a_smaller_risk(state: DecisionState) -> None:
+    """A tenth holds for a sixth of the budget; half of that, for half as long."""
+    sixth = state.budget_s / 6
+    work(state, Made("long", chance=0.09, seconds=2 * sixth), Made("short", chance=0.09, seconds=sixth / 2))
+    work(state, Made("shorter", chance=0.04, seconds=sixth / 2), Made("sixth", chance=0.11, seconds=sixth))
+    told = {one.name: one.outcome for one in state.agenda}
+    assert told == {"long": "unlikely", "short": "measured", "shorter": "unlikely", "sixth": "measured"}
+
+
 def test_instant_alone_leaves_out_what_is_unknown(state: DecisionState) -> None:
     state.session = replace(state.session, options=replace(state.session.options, effort="instant"))
-    told = work(state, Made("unknown", 0.5, chance=None), Made("likely", 0.5, chance=0.51))
+    told = work(state, Made("unknown", 0.5, 20.0, chance=None), Made("likely", 0.5, chance=0.51))
     assert told == [("likely", "measured"), ("unknown", "unlikely")] and state.agenda[1].chance is None
 
 
@@ -200,6 +209,7 @@ class Bare:
         self.agenda: list[AgendaItem] = []
         self.mixtures = {"first": 1.0}
         self.session = SimpleNamespace(options=Options())
+        self.budget_s = 6.0
 
     @property
     def standings(self) -> dict[str, float]:

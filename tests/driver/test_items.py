@@ -47,11 +47,11 @@ def model() -> Graph:
 
 
 def record(*ratios: float, ways: float = 0.0) -> TrackRecord:
-    """Of networks on which the sluggish backend took so many times what the first did; each way gained so much on 20 networks."""
+    """Of networks on which the sluggish backend took so many times what the first did; each way gained so much on 50 networks."""
     networks = [
         NetworkTimes(str(n), "matrix", "here", {"first f32": 1.0, "sluggish f32": r}) for n, r in enumerate(ratios)
     ]
-    attempts = [Attempt(way, str(n), "matrix", "first", ways) for way in WAYS for n in range(20)]
+    attempts = [Attempt(way, str(n), "matrix", "first", ways) for way in WAYS for n in range(50)]
     return TrackRecord(tuple(networks), {"sluggish": Compiling(3.0, 0.1)}, tuple(attempts))
 
 
@@ -67,6 +67,7 @@ def decided(
         profile.session = replace(profile.session, record=known)
     deadline = Deadline(100.0)
     Baselines().run(state, deadline)
+    state.whole_s = 3.0  # the made-up measurer takes none
     Agenda(items).run(state, deadline)
     return state
 
@@ -114,7 +115,7 @@ def test_slow_compilers_are_expected_to_be_slow_where_quick_ones_were(tmp_path: 
 
 def test_more_effort_takes_less_risk(tmp_path: Path, model: Graph) -> None:
     known = record(1.2, 1.1, 1.3, 1.15, 1.25)
-    quick = decided(tmp_path, model, [First(), Sluggish()], known)
+    quick = decided(tmp_path, model, [First(), Sluggish()], known, budget_s=20.0)
     full = decided(tmp_path, model, [First(), Sluggish()], known, options=Options(threads=1, effort="full"))
     assert outcomes(quick)[NAME] == "unlikely" and outcomes(full)[NAME] == "measured"
 

@@ -4,7 +4,7 @@ could gain enough.
 An *item* says what it would gain, with which chance, within which bound, how long it takes, and why; it is asked again whenever
 something has been measured. The incumbent is the fastest that was measured so far. Three reasons leave an item out. It is
 *bounded*: it cannot save more than a share that is too small. It is *unlikely*: its chance is not above the risk that the effort
-accepts. There is *no time* for it. What was measured, what was left out, and why become part of the plan.
+accepts for as many seconds. There is *no time* for it. What was measured, what was left out, and why become part of the plan.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome, expec
 from bricolage.work.gain import LEAST_GAIN
 
 _LOG = logging.getLogger(__name__)
+_LONG = 1 / 6
+"""Share of the budget. What takes as long or longer is left out at the risk of the effort; what is shorter, at a risk that is
+smaller in proportion, since it costs less to try."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,12 @@ def _reason_to_leave_out(item: Item, promise: Promise, state: DecisionState) -> 
     """As `Promise.reason_to_leave_out`, at the risk of the effort; what was asked for, or informs, is tried however unlikely it
     is."""
     never = item.asked or item.informs
-    return promise.reason_to_leave_out(-1.0 if never else state.session.options.profile.risk)
+    return promise.reason_to_leave_out(-1.0 if never else accepted_risk(promise.seconds, state))
+
+
+def accepted_risk(seconds: float, state: DecisionState) -> float:
+    """Chance of a gain up to which something that takes so long is left out."""
+    return state.session.options.profile.risk * min(1.0, seconds / (_LONG * state.budget_s))
 
 
 def _on_top(item: Item, state: DecisionState) -> bool:

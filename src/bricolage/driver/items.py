@@ -19,7 +19,7 @@ import statistics
 from dataclasses import replace
 
 from bricolage.deadline import Deadline
-from bricolage.driver.agenda import Item, Promise, promise_known
+from bricolage.driver.agenda import Item, Promise, accepted_risk, promise_known
 from bricolage.driver.describe import whole_model
 from bricolage.driver.mixture_items import LookAtPlacements, Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.quantised import QuantisedGraphItem
@@ -156,7 +156,7 @@ class RewrittenGraph(Item):
             return None
         near = near_fastest(state.original, state.original.times)
         known = by_tries(self.way, state, state.whole_s * len(near))
-        if known.reason_to_leave_out(state.session.options.profile.risk) is not None:
+        if known.reason_to_leave_out(accepted_risk(known.seconds, state)) is not None:
             return known
         if self._changed is None:
             make_rewritten(state)

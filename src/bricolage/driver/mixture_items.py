@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bricolage.deadline import Deadline
-from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.agenda import Item, Promise, accepted_risk
 from bricolage.driver.expected import PlacementLook, look_at_placements
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
 from bricolage.driver.regions import is_measured, measure_regions
 from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
-from bricolage.driver.tries import UNKNOWN_GAIN, by_tries
+from bricolage.driver.tries import UNKNOWN_GAIN, by_tries, pool_chances
 from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
 from bricolage.errors import NoCover, NoPlacement
@@ -68,25 +68,22 @@ class RegionsItem(Item):
     again = True  # variants may be found later
 
     def promise(self, state: DecisionState) -> Promise | None:
-        """The most promising of what is known without regions: how often mixtures gained, what a look at placements said, and what
-        a lower precision takes for the whole."""
+        """The most promising of what is known without regions: how often mixtures gained together with what a look at placements
+        says, and what a lower precision takes for the whole."""
         waiting = [one for one in _mixable(state) if one.variant.name not in state.divided]
         incumbent = state.incumbent_ms
         if not waiting or incumbent is None:
             return None
         seconds = state.session.options.profile.shares.regions * state.budget_s
-        promises = [by_tries(Placements.way, state, seconds)]
+        looks = [state.looks.get(profile.variant.name) for profile in waiting]
+        promises = [_by_look(look, state, seconds) for look in looks]
         lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
         if lower and min(lower) < incumbent:
             because = "in a lower precision, which is too inaccurate for the whole, all of it takes that much less"
             promises.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
-        for profile in waiting:
-            look = state.looks.get(profile.variant.name)
-            if look is not None:
-                promises.append(Promise(max(look.saving, LEAST_GAIN), seconds, str(look), look.chance))
-        risk = state.session.options.profile.risk
+        risk = accepted_risk(seconds, state)
         best = max(promises, key=lambda promise: (promise.reason_to_leave_out(risk) is None, promise.expected_gain))
-        return replace(best, because="; ".join(promise.because for promise in promises))
+        return replace(best, because="; ".join(dict.fromkeys(promise.because for promise in promises)))
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Measures as many as its share of the time allows; what is known already costs nothing."""
@@ -191,11 +188,8 @@ class Placements(Item):
         key = profile.variant.name, len(profile.regions)
         if key not in self._looks:
             self._looks[key] = look_at_placements(profile, Deadline(state.session.options.profile.shares.bound_s))
-        look, because = self._looks[key], f"{because}, as far as they were measured"
-        if look is None:
-            known = by_tries(self.way, state, seconds)
-            return replace(known, because=f"{because}; {known.because}")
-        return Promise(max(look.saving, LEAST_GAIN), seconds, f"{because}; {look}", look.chance)
+        known = _by_look(self._looks[key], state, seconds)
+        return replace(known, because=f"{because}, as far as they were measured; {known.because}")
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Searches one variant after the other."""
@@ -206,6 +200,15 @@ class Placements(Item):
     def _waiting(self, state: DecisionState) -> list[Profile]:
         divided = state.divided - self._placed
         return [one for one in _mixable(state) if one.regions and one.variant.name in divided]
+
+
+def _by_look(look: PlacementLook | None, state: DecisionState, seconds: float) -> Promise:
+    """What a mixture promises by how often mixtures gained elsewhere, together with what a look at this network says, if any."""
+    known = by_tries(Placements.way, state, seconds)
+    if look is None:
+        return known
+    chance = pool_chances(known.chance, look.chance)
+    return Promise(max(look.saving, LEAST_GAIN), seconds, f"{known.because}; {look}", chance)
 
 
 def _cheapest_ms(profile: Profile) -> float | None:

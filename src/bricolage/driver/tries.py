@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
 from bricolage.driver.agenda import Promise
 from bricolage.driver.state import DecisionState
+from bricolage.plan.agenda import UNKNOWN_CHANCE
 
 UNKNOWN_GAIN = 0.1
 """Of what has never gained, and has not been tried often enough to say that it does not."""
+_SUREST = 0.02
+"""Chance that a single kind of evidence is wrong, at least: a model of costs may be wrong altogether."""
 
 
 def by_tries(way: str, state: DecisionState, seconds: float, *, timed: bool = False) -> Promise:
@@ -24,3 +28,15 @@ def by_tries(way: str, state: DecisionState, seconds: float, *, timed: bool = Fa
     because += f" that say what {seconds:.0f} s find" if timed else ""
     because += "" if tries.is_known else ", which are too few to say more"
     return Promise(gain, seconds, because, tries.chance if tries.is_known else None)
+
+
+def pool_chances(*chances: float | None) -> float | None:
+    """A chance by several kinds of evidence that do not rest on each other, unknown ones among them: their odds multiply, relative
+    to those of an unknown chance (the independent opinion pool: Clemen & Winkler, Combining probability distributions from experts,
+    1999). None where all are unknown. A chance of 0 or 1 is taken to be as sure as evidence gets."""
+    known = [min(max(chance, _SUREST), 1.0 - _SUREST) for chance in chances if chance is not None]
+    if not known:
+        return None
+    prior = math.log(UNKNOWN_CHANCE / (1.0 - UNKNOWN_CHANCE))
+    odds = prior + sum(math.log(chance / (1.0 - chance)) - prior for chance in known)
+    return 1.0 / (1.0 + math.exp(-odds))

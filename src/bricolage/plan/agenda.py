@@ -9,7 +9,7 @@ from bricolage.codec import Within
 
 ItemOutcome: TypeAlias = Literal["measured", "bounded", "unlikely", "no time", "interrupted"]
 """Bounded: it cannot gain enough. Unlikely: the chance that it gains, a half where that is unknown, is not above the risk that the
-effort accepts. No time: it could gain, and takes longer than there was left."""
+effort accepts for as many seconds. No time: it could gain, and takes longer than there was left."""
 Share: TypeAlias = Annotated[float, Within(0.0, 1.0)]
 Gain: TypeAlias = Annotated[float, Within(-1e6, 1.0)]
 """Share of a time that is saved; negative where the other takes longer."""
