@@ -7,11 +7,11 @@ TESTS ?= tests
 # `make check`: the tests that need no framework, without the longest of them.
 CHECK_VENV := .venv-check
 CHECK_STAMP := $(CHECK_VENV)/.installed
-CHECK := $(addprefix tests/,work search graph cluster device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
-	frontends test_errors.py test_cache.py test_sealed.py test_docs.py test_deadline.py test_encodings.py)
+CHECK := $(addprefix tests/,base work search graph cluster device plan costs/models report runtime conformance cli egraph equations rulemaking/rulegen driver/test_stage.py driver/test_final_race.py \
+	frontends test_errors.py test_docs.py test_encodings.py)
 CHECK_WITHOUT := $(addprefix --deselect=tests/,cluster/test_slurm_daemons.py cli/test_optimize.py cli/test_rewrite.py cli/test_faults.py cli/test_throughput.py \
 	plan/test_plan.py::test_plans_round_trip_through_json \
-	rewrite/egraph/extraction/test_extract.py::test_anytime_leaves_the_greedy_behind_where_a_proof_takes_too_long frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
+	egraph/extraction/test_methods.py::test_anytime_leaves_the_greedy_behind_where_a_proof_takes_too_long frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Each with a stretch of the tests of its own; who is done early takes over from another. One more than cores: tests wait for processes.
 WORKERS ?= 3
 
@@ -62,12 +62,12 @@ test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every
 
 test-as: $(STAMP) ## what depends on the processor, as if this were a smaller one: PROCESSOR=avx2 (TESTS=tests for all)
 	$(BIN)/python -m benchmarks.processor $(or $(PROCESSOR),avx2) -- $(BIN)/python -m pytest \
-		$(if $(filter-out file,$(origin TESTS)),$(TESTS),tests/backends tests/device tests/quantization tests/driver tests/lowering tests/api) -m "not slow" -n $(WORKERS) --dist worksteal
+		$(if $(filter-out file,$(origin TESTS)),$(TESTS),tests/backends tests/native tests/device tests/quantization tests/driver tests/lowering tests/api) -m "not slow" -n $(WORKERS) --dist worksteal
 
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)
 	for processor in Nehalem EPYC-Rome-v2; do \
-		env -u OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/backends/native tests/device -m "not slow" -n 0 || exit 1; \
+		env -u OPENBLAS_CORETYPE NPY_DISABLE_CPU_FEATURES=X86_V3 qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest tests/native tests/device -m "not slow" -n 0 || exit 1; \
 	done
 
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.

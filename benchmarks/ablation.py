@@ -38,18 +38,18 @@ from benchmarks.opening import state_of
 from benchmarks.output import keep
 from benchmarks.workloads import Workload, workloads
 from bricolage.backends import registry
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import PRECISIONS, Options, Precision
 from bricolage.device.host import host
 from bricolage.driver.final_race import FinalRace, RaceResult, race_result
-from bricolage.driver.problem import PlacementProblem
+from bricolage.driver.placement_problem import PlacementProblem
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference, Regions
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import BricolageError, NoCover, NoPlacement
-from bricolage.options import PRECISIONS, Options, Precision
-from bricolage.search.exact import solve
-from bricolage.search.merge import merge_regions
+from bricolage.search.placement.exact import solve
+from bricolage.search.placement.merge import merge_regions
 from bricolage.work.implementation import Placement
 from bricolage.work.placement import Candidate, PlacementResult
 

@@ -27,20 +27,20 @@ from benchmarks.latency import select
 from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.workloads import export, workloads
-from bricolage.api.context import open_pool
-from bricolage.api.sources import open_source
 from bricolage.backends import registry
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.options import PRECISIONS, Options
 from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
+from bricolage.driver.context import open_pool
+from bricolage.driver.sources import open_source
 from bricolage.errors import BricolageError
 from bricolage.graph.identity import Identities
-from bricolage.measure.job import Job
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.specs import CandidateSpec, Limits
-from bricolage.options import PRECISIONS, Options
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.verify.bound import draws_for
 from bricolage.verify.oracle import Oracle
 

@@ -12,8 +12,8 @@
 Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured that is not
 bounded (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans these race
 in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the same, or the
-difference is within the noise. `--record` adds what was seen to the log of decisions (`perf/track_record.jsonl`); `--derive` prints
-what decisions read of that log.
+difference is within the noise. `--record` adds what was seen to the log of decisions (`costs/models/track_record.jsonl`);
+`--derive` prints what decisions read of that log.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from benchmarks.rewriting_product import backends_within_reach
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
-from bricolage.cache import VARIABLE
-from bricolage.codec import decode, encode, parse
+from bricolage.base.cache import VARIABLE
+from bricolage.base.codec import decode, encode, parse
+from bricolage.base.efforts import PROFILES, Effort, EffortProfile
+from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.costs.decision_log import VERSION, Compiling, LogLine, write_line
+from bricolage.costs.models.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped
 from bricolage.device.host import host
-from bricolage.efforts import PROFILES, Effort, EffortProfile
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
-from bricolage.options import Options
-from bricolage.perf.track_record import SHIPPED, DecisionSubject, TrackRecord, shipped
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
 from bricolage.work.gain import LEAST_GAIN

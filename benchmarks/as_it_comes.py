@@ -41,10 +41,10 @@ from benchmarks.real.more import MORE
 from benchmarks.real.packages import table
 from benchmarks.real.written import Truth, truth
 from benchmarks.workloads import export, workloads
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.measure.statistics import paired_ratio
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.report.words import percent
 

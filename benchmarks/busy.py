@@ -40,7 +40,7 @@ _DECIDE = """
 import json, sys, time
 import numpy as np
 from bricolage.api.optimize import optimize
-from bricolage.options import Options
+from bricolage.base.options import Options
 from bricolage.report import words
 model, inputs, artifact, budget, *backends = sys.argv[1:]
 options = Options(budget_s=float(budget) or None, backends=tuple(backends) or None)

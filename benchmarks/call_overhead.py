@@ -25,17 +25,17 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from bricolage import scratch
-from bricolage.api.deciding import make_plan
-from bricolage.api.sources import open_source, working_folder
-from bricolage.api.unmeasured import unmeasured_bucket
 from bricolage.backends import registry
 from bricolage.backends.interface import Missing, RegionModel, Resources
+from bricolage.base import scratch
+from bricolage.base.options import Options
 from bricolage.device.host import host
+from bricolage.driver.bucket_decision import make_plan
+from bricolage.driver.sources import open_source, working_folder
+from bricolage.driver.unmeasured import unmeasured_bucket
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.process import environment
+from bricolage.runtime.process_environment import environment
 from bricolage.work.implementation import Assignment, Implementation
 
 _ROUNDS = 200

@@ -24,17 +24,17 @@ from typing import Literal, get_args
 from benchmarks.dnnfusion import Mapping, mapping, verdict
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel
-from bricolage.backends.native.cpu.target import fusion_target
-from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.inspect import inspect_kernels
-from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.cpu.target import fusion_target
+from bricolage.native.fuse.fusion import plan
+from bricolage.native.fuse.inspect import inspect_kernels
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.tensors import Node
 
 
 @dataclass(frozen=True)

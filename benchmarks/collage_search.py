@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.search.exact import solve_additive
-from bricolage.search.merge import merge_regions
+from bricolage.search.placement.exact import solve_additive
+from bricolage.search.placement.merge import merge_regions
 from bricolage.work.bits import members
-from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Implementation, Placement
 from bricolage.work.placement import Candidate, PlacementResult
+from bricolage.work.work_graph import WorkGraph
 
 GROUP_MS = 0.01
 """What a group costs besides its time."""

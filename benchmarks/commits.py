@@ -45,7 +45,7 @@ _STARTS = 15
 _DECIDE = """
 import sys, time
 from bricolage.api.optimize import optimize
-from bricolage.options import Options
+from bricolage.base.options import Options
 import numpy as np
 model, inputs, artifact, budget = sys.argv[1:5]
 start = time.monotonic()

@@ -34,20 +34,20 @@ from benchmarks.isa import restart_under
 from benchmarks.latency import select
 from benchmarks.opening import state_of
 from benchmarks.workloads import export, workloads
-from bricolage import scratch
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.cost_model import samples_of, to_json, train_costs
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
-from bricolage.cache import VARIABLE
+from bricolage.base import scratch
+from bricolage.base.cache import VARIABLE
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import ISAS, Options, available_cores
 from bricolage.costs.database import Database
-from bricolage.deadline import Deadline
-from bricolage.driver.regions import measure_regions
+from bricolage.costs.models.learned.fitting import Errors, Sample, errors_of, train
+from bricolage.costs.models.learned.installed import model_in_use, own_model
+from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.errors import BricolageError
-from bricolage.options import ISAS, Options, available_cores
-from bricolage.perf.learned.installed import model_in_use, own_model
-from bricolage.perf.learned.training import Errors, Sample, errors_of, train
 from bricolage.plan.plan import Bucket
 
 WAYS: Mapping[str, Options] = {

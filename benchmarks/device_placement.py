@@ -27,20 +27,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.schedule_instances import read_placement
-from bricolage.codec import parse
+from bricolage.base.codec import parse
 from bricolage.errors import BricolageError
-from bricolage.schedule.baechi import m_etf, m_sct, m_topo
-from bricolage.schedule.bounds import lower_bound
-from bricolage.schedule.fastt import dpos, os_dpos
-from bricolage.schedule.heterogeneous import cpop, heft, peft
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.random_keys import random_keys
-from bricolage.schedule.schedule import Schedule, check
-from bricolage.search.device_placement.instance import by_hand, read_instance
-from bricolage.search.device_placement.latency import least_latency
-from bricolage.search.device_placement.problem import DevicePlacementProblem, PlacedOperators
-from bricolage.search.device_placement.solve import SEARCHES, judged, place, together
-from bricolage.train.placing.learned import LEARNED
+from bricolage.search.devices.baechi import m_etf, m_sct, m_topo
+from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators
+from bricolage.search.devices.fastt import dpos, os_dpos
+from bricolage.search.devices.genetic_placement import random_keys
+from bricolage.search.devices.instance_files import by_hand, read_instance
+from bricolage.search.devices.learned_placement import LEARNED
+from bricolage.search.devices.list_placement import cpop, heft, peft
+from bricolage.search.devices.sample_latency import least_latency
+from bricolage.search.devices.solve import SEARCHES, judged, place, together
+from bricolage.search.schedules.certificates import lower_bound
+from bricolage.search.schedules.schedule import Schedule, check
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
 
 _SPLIT_UP_TO = 100
 """Operators; each split is a schedule of its own."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from bricolage.rewrite.egraph.egraph import EGraph, NoAnalysis
-from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem
-from bricolage.rewrite.egraph.pattern import Apply, Variable
-from bricolage.rewrite.egraph.saturate import EGraphRule, SaturationLimits, saturate
+from bricolage.egraph.egraph import EGraph, NoAnalysis
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem
+from bricolage.egraph.saturate import EGraphRule, SaturationLimits, saturate
+from bricolage.egraph.tree_pattern import Apply, Variable
 
 
 def layered(nodes: int, seed: int) -> ExtractionProblem:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from benchmarks.latency import select
-from bricolage.codec import decode
+from bricolage.base.codec import decode
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model

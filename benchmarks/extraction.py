@@ -17,10 +17,10 @@ from pathlib import Path
 import scipy.optimize  # noqa: F401  (so that the first instance does not pay for the import)
 
 from benchmarks.egraph_families import FAMILIES
+from bricolage.egraph.extraction.extraction_problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.egraph.extraction.greedy import greedy_dag, greedy_tree
+from bricolage.egraph.extraction.methods import ExtractionLimits, Method, extract
 from bricolage.errors import BadExtractionProblem, MissingFile
-from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, Method, extract
-from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree
-from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
 
 SIZES = (1_000, 5_000, 20_000)
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "egraphs"

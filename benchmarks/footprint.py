@@ -25,13 +25,13 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.base.options import PRECISIONS, available_cores
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import PRECISIONS, available_cores
 from bricolage.work.implementation import KernelConfig
 
 _RUNS = 10

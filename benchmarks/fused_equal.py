@@ -27,12 +27,12 @@ from benchmarks.drawn_modules import DRAWN
 from benchmarks.output import keep
 from bricolage.device.host import host
 from bricolage.errors import BadTrainingCode, NotFusible
-from bricolage.train.fuse.compare import compared
-from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
-from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.sweep import HyperParameters, Sweep, make_lanes
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.fuse.sweep_data import load
+from bricolage.train.step.spec import Optimiser, StepSpec
 
 STEPS = 6
 TOLERANCE, WIDE_TOLERANCE = 1e-5, 1e-9

@@ -24,17 +24,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.output import keep
+from bricolage.base.options import available_cores
 from bricolage.device.host import host
 from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Ratio
 from bricolage.measure.turns import time_in_turns
-from bricolage.options import available_cores
 from bricolage.train.fuse.contestants import GroupTrainer, Here, Serial
-from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import Speed, train_sweep
-from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.processes import InProcesses
 from bricolage.train.fuse.sweep import Sweep, read_sweep
+from bricolage.train.fuse.sweep_data import load
 
 CODE = Path(__file__).parents[1] / "examples" / "demo_train" / "digits.py"
 NETWORKS = ("cnn", "transformer", "mlp", "lstm")

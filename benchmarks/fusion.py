@@ -31,17 +31,17 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.target import fusion_target
-from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.inspect import inspect_kernels
-from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
 from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.cpu.target import fusion_target
+from bricolage.native.fuse.fusion import plan
+from bricolage.native.fuse.inspect import inspect_kernels
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.tensors import STORED_BYTES, Node
 from bricolage.work.implementation import KernelConfig
 
 _INDUCTOR_CALL = re.compile(

@@ -28,18 +28,9 @@ from benchmarks.dnnfusion import partition
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
-from bricolage.backends.native.cpu.build import write
-from bricolage.backends.native.cpu.kernel import NativeKernel
-from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.engine import instruction_set
-from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.fuse.layout import Layout
-from bricolage.backends.native.fuse.memory_cost import KernelCosts
-from bricolage.backends.native.fuse.plan import FusionPlan
-from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.tensors import Node
+from bricolage.backends.native.loaded_library import NativeKernel
+from bricolage.base.options import available_cores
 from bricolage.device.buffers import aligned
 from bricolage.device.caches import host_caches
 from bricolage.device.host import host
@@ -48,7 +39,16 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import available_cores
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.build import write
+from bricolage.native.cpu.module import generate
+from bricolage.native.cpu.target import CpuTarget, fusion_target
+from bricolage.native.fuse.channels_last import Layout
+from bricolage.native.fuse.fusion import Blocks, Strategy, plan
+from bricolage.native.fuse.kernel_plan import FusionPlan
+from bricolage.native.fuse.memory_cost import KernelCosts
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.tensors import Node
 
 USUAL = "rules"
 

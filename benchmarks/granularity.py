@@ -19,17 +19,17 @@ from pathlib import Path
 
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
-from bricolage.backends.native.cpu.build import planned
-from bricolage.backends.native.cpu.module import generate, kernel_shares
-from bricolage.backends.native.cpu.sharing import ParallelRange
-from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import instruction_set
 from bricolage.device.caches import host_caches
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.build import planned
+from bricolage.native.cpu.module import generate, kernel_shares
+from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.target import CpuTarget
 
 NETWORKS = "inception-v3,nasnet-a-large,squeezenet,bert-base"
 _MEETING_S = 0.4e-6

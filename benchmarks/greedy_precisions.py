@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from bricolage.base.deadline import Deadline
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
-from bricolage.deadline import Deadline
-from bricolage.driver.problem import Timed
+from bricolage.driver.placement_problem import Timed
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_segments
+from bricolage.driver.region_costs import measure_segments
 from bricolage.driver.stages.placing import full_precisions
 from bricolage.graph.graph import Region
 from bricolage.work.implementation import Assignment, Implementation, Placement

@@ -24,14 +24,14 @@ import numpy as np
 from benchmarks.integer_roof import quantised
 from benchmarks.integers.networks import QUANTISABLES
 from bricolage.backends.interface import FusedKernel, RegionModel, Resources
-from bricolage.backends.native.cpu.arithmetic import Arithmetic
-from bricolage.backends.native.cpu.byte_products import byte_operand
-from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.engine import Native, instruction_set
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.cpu.arithmetic import Arithmetic
+from bricolage.native.cpu.byte_products import byte_operand
+from bricolage.native.cpu.peaks import measure
 from bricolage.work.implementation import KernelConfig
 
 _REPORTS = 7

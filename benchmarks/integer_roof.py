@@ -30,8 +30,8 @@ from benchmarks.integers.networks import CALIBRATION, QUANTISABLES, Quantisable
 from benchmarks.integers.peers import ort_static
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import Anatomy, RegionModel, Resources
+from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.backends.native.engine import Native, instruction_set
-from bricolage.backends.trials import on_random_inputs
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.frontends import to_model

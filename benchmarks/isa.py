@@ -3,7 +3,7 @@
     python -m benchmarks.isa --isa avx2 --workload dcgan,collage-bert
 
 Where this machine can be taken for a smaller processor (`benchmarks.processor`), every backend finds that one. Elsewhere
-`BRICOLAGE_ISA` tells those that can be told (`backends/limits.py`). Whether that helps is looked at here: each backend
+`BRICOLAGE_ISA` tells those that can be told (`backends/isa_limits.py`). Whether that helps is looked at here: each backend
 runs the network for some seconds in a process of its own, and Linux is asked when its threads last held AVX-512 registers
 (`/proc/PID/task/TID/arch_status`, which is brought up to date whenever a thread leaves a processor). Threads that keep to AVX2
 never do. Python's own libraries are kept to AVX2 meanwhile, since they would be taken for the backend.
@@ -27,13 +27,13 @@ from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE as NATIVE_VARIABLE
+from bricolage.base.options import ISA_VARIABLE, ISAS, available_cores
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import ISA_VARIABLE, ISAS, available_cores
-from bricolage.runtime.process import environment
+from bricolage.runtime.process_environment import environment
 
 _AVX2_LIBRARIES = {
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD",

@@ -34,12 +34,12 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.options import ISAS, PRECISIONS, Options, Precision
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.work import workload as work_of
-from bricolage.options import ISAS, PRECISIONS, Options, Precision
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import OWN_ENGINE
 

@@ -35,9 +35,9 @@ from benchmarks.latency import select
 from benchmarks.load import KINDS, busy
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options, available_cores
 from bricolage.device.host import host
 from bricolage.measure.statistics import paired_ratio
-from bricolage.options import Options, available_cores
 
 _OURS, _PEERS = "bricolage", ("onnxruntime", "openvino")
 _USUAL = ("quiet", "1-nice0", "2-nice0", "4-nice0", "1-nice19", "2-nice19")

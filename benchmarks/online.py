@@ -31,19 +31,19 @@ from benchmarks.randwire import randwire
 from benchmarks.schedule_instances import RANDOM_GRAPHS
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
-from bricolage.backends.native.cpu.build import planned, write
-from bricolage.backends.native.cpu.kernel import NativeKernel
-from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import instruction_set
+from bricolage.backends.native.loaded_library import NativeKernel
+from bricolage.base.options import available_cores
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import paired_ratio
-from bricolage.options import available_cores
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.build import planned, write
+from bricolage.native.cpu.module import generate
+from bricolage.native.cpu.target import CpuTarget
 
 STATIC, PIECES, WHOLE = "static", "taskflow, pieces", "taskflow, kernels"
 

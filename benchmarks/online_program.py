@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
-from bricolage.backends.native.cpu.c_source import CSource
-from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.threads import THREADS
-from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.device.buffers import aligned
+from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.c_source import CSource
+from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.threads import THREADS
+from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 
 DRIVER = Path(__file__).with_name("online_driver.cpp")
 _CALL = re.compile(r"^ *(\w+)\((.*)\);  /\* kernel_(\d+) \*/$", re.MULTILINE)

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.workloads import Workload, export
-from bricolage import scratch
-from bricolage.api.context import DecisionContext, open_pool
-from bricolage.api.sources import open_source, working_folder
 from bricolage.backends.interface import Backend
+from bricolage.base import scratch
+from bricolage.base.options import Options
+from bricolage.base.progress import Silent
 from bricolage.costs.database import Database
 from bricolage.device.host import selected
+from bricolage.driver.context import DecisionContext, open_pool
+from bricolage.driver.sources import open_source, working_folder
 from bricolage.driver.state import DecisionState
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
-from bricolage.progress import Silent
 from bricolage.rewrite.variants import GraphVariant
 
 

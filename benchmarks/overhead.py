@@ -28,17 +28,17 @@ import onnx
 import onnx.parser
 
 from benchmarks.workloads import export, workloads
-from bricolage import sealed
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.base import sealed
+from bricolage.base.options import Options
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import Options
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Implementation

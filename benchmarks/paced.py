@@ -33,9 +33,9 @@ from benchmarks.neighbours import Runner, started
 from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options, available_cores
 from bricolage.device.host import host
 from bricolage.measure.disturbance import machine
-from bricolage.options import Options, available_cores
 
 CONTESTANTS = ("bricolage", "onnxruntime", "openvino")
 _PAUSES = (2.0, 20.0, 200.0)

@@ -27,10 +27,10 @@ import bricolage
 from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.pack import read_targets
+from bricolage.base.options import available_cores
 from bricolage.device.host import host
 from bricolage.errors import OK
 from bricolage.measure.turns import time_in_turns, timed
-from bricolage.options import available_cores
 from bricolage.plan.pack import PackTarget, tree
 
 _CHALLENGER, _SEPARATE = "pack", "separate"

@@ -1,8 +1,8 @@
 """How long planning takes as steps and groups of devices grow: `python -m benchmarks.parallel_plans --growth --json`.
 
 Transformers of 1,024 hidden units are planned from 1,000 operators on 64 devices to 100,000 operators on 4,096 devices, both as
-pipelines with replicas (`train/plan/pipelines.py`) and as stages on groups of devices whose operators are divided
-(`train/plan/sharded.py`). `--page FILE` writes the seconds as figures with logarithmic axes.
+pipelines with replicas (`train/pipeline/search.py`) and as stages on groups of devices whose operators are divided
+(`train/sharded/two_levels.py`). `--page FILE` writes the seconds as figures with logarithmic axes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from benchmarks.sharded_steps import DescribedTransformer
 from bricolage.device.device import Link, Peaks
 from bricolage.errors import NoPipelinePlan, NoShardingPlan
 from bricolage.report.charts import svg
-from bricolage.train.plan.pipelines import best_plans
-from bricolage.train.plan.problem import PipelineProblem, PlannedLayer
-from bricolage.train.plan.sharded import Hosts, plan_sharded
+from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer
+from bricolage.train.pipeline.search import best_plans
+from bricolage.train.sharded.two_levels import Hosts, plan_sharded
 
 OPERATORS, DEVICES = (1_000, 3_000, 10_000, 30_000, 100_000), (64, 256, 1024, 4096)
 HIDDEN, TOKENS, GFLOPS, MEMORY = 1024, 512, 50_000.0, 80e9

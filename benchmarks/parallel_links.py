@@ -12,11 +12,11 @@ from statistics import median
 
 from benchmarks.links import Networks, link_of
 from bricolage.device.description import DeviceTables
-from bricolage.train.parallel.planning import plan_step
-from bricolage.train.parallel.running import PlanResult, read_result
-from bricolage.train.parallel.worker import SINGLE
-from bricolage.train.plan.document import write_plan
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.run.document import write_plan
+from bricolage.train.run.launch_plan import PlanResult, read_result
+from bricolage.train.run.plan_worker import SINGLE
+from bricolage.train.run.planning import plan_step
+from bricolage.train.step.spec import Optimiser, StepSpec
 
 CODE = "benchmarks.training_networks"
 STEPS: dict[str, StepSpec] = {

@@ -46,10 +46,10 @@ from benchmarks.parallel_growth import growth, write
 from benchmarks.sharded_steps import report
 from bricolage.device.device import Link
 from bricolage.errors import BricolageError, NoPipelinePlan
-from bricolage.train.plan.pipelines import PLANNED, best_plans
-from bricolage.train.plan.problem import PipelineProblem, PlannedLayer
-from bricolage.train.sharding.execute import here, plan_spec, run_plan
-from bricolage.train.spec import read_spec
+from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer
+from bricolage.train.pipeline.search import PLANNED, best_plans
+from bricolage.train.sharded.layout_runs import here, plan_spec, run_plan
+from bricolage.train.step.spec import read_spec
 
 
 def transformer(layers: int, hidden: int, tokens: int, gflops: float) -> tuple[PlannedLayer, ...]:

@@ -8,13 +8,13 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.progress import Silent
 from bricolage.device.description import DeviceTables
-from bricolage.progress import Silent
-from bricolage.train.parallel.planning import plan_step
-from bricolage.train.sharding.trace import trace_joint
-from bricolage.train.spec import Optimiser, StepSpec
-from bricolage.train.step import build
+from bricolage.train.run.planning import plan_step
+from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.step.spec import Optimiser, StepSpec
+from bricolage.train.step.step import build
 
 _NETWORK = Path(__file__).parents[1] / "examples" / "demo_plan"
 _PER_LAYER = 125

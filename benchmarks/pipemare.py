@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from bricolage.train.parallel.delayed import DelayedAnswer, DelayedJob, Remedies, train_delayed, train_in_turn
-from bricolage.train.plan.problem import PipelinePlan
-from bricolage.train.process_group import run_group
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.pipeline.pipeline_problem import PipelinePlan
+from bricolage.train.pipeline.pipemare import DelayedAnswer, DelayedJob, Remedies, train_delayed, train_in_turn
+from bricolage.train.run.process_group import run_group
+from bricolage.train.step.spec import Optimiser, StepSpec
 from bricolage.work.pipeline.csv import table_text
 from bricolage.work.pipeline.generators import pipemare
 

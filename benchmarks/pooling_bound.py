@@ -20,19 +20,19 @@ from pathlib import Path
 
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel
-from bricolage.backends.native.cpu.target import fusion_target
-from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.joined_roots import is_pointwise
-from bricolage.backends.native.fuse.memory_cost import KernelCosts
-from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
-from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.tensors import Conv, MatMul, Reduce
 from bricolage.device.caches import host_caches
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.cpu.target import fusion_target
+from bricolage.native.fuse.fusion import plan
+from bricolage.native.fuse.joined_roots import is_pointwise
+from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
+from bricolage.native.fuse.memory_cost import KernelCosts
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.tensors import Conv, MatMul, Reduce
 
 NETWORKS = ("vgg16", "c3d", "s3d", "efficientnet-b0")
 _START_NS = 3200.0

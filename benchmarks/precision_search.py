@@ -26,17 +26,17 @@ from benchmarks.opening import state_of
 from benchmarks.workloads import workloads
 from benchmarks.workloads.fragile import fragile
 from bricolage.backends import registry
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import PRECISIONS, Options, Precision
 from bricolage.costs.database import Database
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
-from bricolage.deadline import Deadline
-from bricolage.driver.problem import Timed
+from bricolage.driver.placement_problem import Timed
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.placing import place_precisions
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
-from bricolage.options import PRECISIONS, Options, Precision
 from bricolage.work.implementation import Placement
 
 NETWORKS = ("sharp-attention", "far-from-zero", "long-chain", "bert-base", "nasrnn", "resnet-50")

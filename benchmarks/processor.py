@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.backends.native.cpu.toolchain import build
-from bricolage.cache import cache_directory
+from bricolage.base.cache import cache_directory
 from bricolage.device.host import cpuinfo
 from bricolage.errors import BricolageError, UsageError
+from bricolage.native.cpu.toolchain import build
 
 PROCESSOR_VARIABLE = "BRICOLAGE_PROCESSOR"
 """Environment variable with the name of the processor that this process, and all that it starts, is to take this one for."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.schedule_instances import random_graph, random_heterogeneous
-from bricolage.schedule.exact import exact
-from bricolage.schedule.schedule import check
+from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.schedule import check
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """Bounds to compare with: OLD-B, and NEW-B-2 as published, with tuples, sets and the published rule of dominance.
 
 Han, Guan, Sun, He, Deng and Liu, "Response time bounds for typed DAG parallel tasks on heterogeneous multi-cores", TPDS 2019.
-Beside it `bricolage.schedule.path_bound` is timed.
+Beside it `bricolage.search.schedules.path_bound` is timed.
 """
 
 from __future__ import annotations
 
 import time
 
-from bricolage.schedule.bounds import TypedTasks, longest_path
+from bricolage.search.schedules.certificates import TypedTasks, longest_path
 
 
 def old_b(tasks: TypedTasks) -> float:

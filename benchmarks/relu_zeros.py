@@ -26,9 +26,9 @@ import onnx_ir as ir
 
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from bricolage.frontends import to_model
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.linear import Window, window
+from bricolage.rewrite.analyses.linear import Window, window
 from bricolage.verify.reference import Evaluator
 
 _LANES = 16

@@ -23,9 +23,9 @@ from statistics import mean, median, stdev
 
 from benchmarks.output import keep
 from bricolage.device.host import host
+from bricolage.train.replicas.replica_spec import Method, Replicas, refusal
 from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
-from bricolage.train.replicas.spec import Method, Replicas, refusal
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.step.spec import Optimiser, StepSpec
 
 CODE = Path(__file__).parents[1] / "examples" / "demo_train" / "digits.py"
 METHODS = (

@@ -25,9 +25,9 @@ import onnx_ir as ir
 
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import written
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.apply import rewrite
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Either, Op, Roots, ValuePattern, op
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Operators, Result, Rule
 

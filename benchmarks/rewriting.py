@@ -32,8 +32,8 @@ from benchmarks.exports import ALL, Export, at_sizes
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.api.rewrite import rewrite
+from bricolage.base.options import BOUNDS
 from bricolage.graph.extract import write_whole
-from bricolage.options import BOUNDS
 from bricolage.verify.bound import FACTOR, draws_for, rounding_errors
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator

@@ -24,23 +24,23 @@ import numpy as np
 
 from benchmarks.exports import Export, add_arguments, at_sizes, collect
 from benchmarks.workloads import export, workloads
-from bricolage.api.context import open_pool
 from bricolage.api.rewrite import rewrite
 from bricolage.api.tailor import tailor
 from bricolage.backends import registry
+from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.device.host import host
+from bricolage.driver.context import open_pool
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
+from bricolage.verify.named_arrays import save_tensors
 from bricolage.verify.oracle import Oracle
-from bricolage.verify.tensors import save_tensors
 from bricolage.work.implementation import Implementation
 
 COMMANDS = ("rewrite", "rewrite --for")

@@ -30,9 +30,9 @@ from benchmarks.exports import Export, add_arguments, at_sizes, collect
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options
 from bricolage.errors import BricolageError
 from bricolage.graph.work import workload as work_of
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.runtime.executable import Executable
 

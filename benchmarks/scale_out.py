@@ -32,22 +32,22 @@ from typing import Any
 
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
-from bricolage import cache
-from bricolage.api.context import open_context
-from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
+from bricolage.base import cache
+from bricolage.base.options import Options, available_cores
+from bricolage.base.progress import Silent
 from bricolage.costs.database import FILE, Database
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
+from bricolage.driver.context import open_context
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_regions
+from bricolage.driver.region_costs import measure_regions
+from bricolage.driver.sources import Source, open_source
 from bricolage.graph.graph import Region
-from bricolage.measure.scale_out.cluster import Cluster
+from bricolage.measure.scale_out.ray_nodes import Cluster
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options, available_cores
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.step import Step
-from bricolage.progress import Silent
+from bricolage.plan.program_step import Step
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import HOST, Implementation, KernelConfig

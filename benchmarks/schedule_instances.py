@@ -11,10 +11,10 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bricolage.schedule.bounds import TypedTasks
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.search.device_placement.instance import read_instance
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.search.devices.instance_files import read_instance
+from bricolage.search.schedules.certificates import TypedTasks
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 RANDOM_GRAPHS = Path(__file__).parents[1] / "tests" / "data" / "random-graphs"
 PCIE_GBYTES = 12.0

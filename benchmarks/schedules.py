@@ -1,4 +1,4 @@
-"""How good the methods of `bricolage.schedule` are: `python -m benchmarks.schedules`.
+"""How good the methods of `bricolage.search.schedules` are: `python -m benchmarks.schedules`.
 
 Counts of IOS's dynamic programme on known blocks; for each method how far it is above the proven optimum, on random problems and on
 blocks of networks; the bounds around list schedules; NEW-B-2 beside the algorithm as published. Nothing of that is measured on
@@ -35,16 +35,16 @@ from benchmarks.schedule_instances import (
     read_placement,
 )
 from benchmarks.side_by_side import SideBySide, networks, side_by_side
-from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1
-from bricolage.schedule.duet import duet
-from bricolage.schedule.exact import exact
-from bricolage.schedule.heterogeneous import heft, peft
-from bricolage.schedule.lists import list_schedule
-from bricolage.schedule.moldable import METHODS
-from bricolage.schedule.path_bound import new_b_2
-from bricolage.schedule.problem import Allotment, ScheduleProblem
-from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.stages import best_stages, ios, wavefront
+from bricolage.search.devices.duet import duet
+from bricolage.search.devices.list_placement import heft, peft
+from bricolage.search.schedules.certificates import TypedTasks, lower_bound, new_b_1
+from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.lists import list_schedule
+from bricolage.search.schedules.moldable import METHODS
+from bricolage.search.schedules.path_bound import new_b_2
+from bricolage.search.schedules.schedule import Schedule, check
+from bricolage.search.schedules.scheduling_problem import Allotment, ScheduleProblem
+from bricolage.search.schedules.stages import best_stages, ios, wavefront
 
 Method = Callable[[ScheduleProblem], Schedule]
 MOLDABLE: Mapping[str, Method] = {**METHODS, "wavefront": wavefront, "IOS": ios}

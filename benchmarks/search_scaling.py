@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bricolage.perf.transfer import MeasuredTransferCosts, Pair
-from bricolage.search.exact import solve
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.costs.models.measured_transfer import MeasuredTransferCosts, Pair
+from bricolage.search.placement.exact import solve
 from bricolage.work.implementation import Endpoint, Implementation
 from bricolage.work.placement import Candidate, PlacementResult
 from bricolage.work.transfer import NoTransferCosts, TransferCosts
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 LIBRARIES = ("library0", "library1")
 ENGINES = ("engine0", "engine1", "engine2", "engine3")

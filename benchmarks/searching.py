@@ -29,17 +29,17 @@ from typing import TYPE_CHECKING
 from benchmarks.rewriting_alone import race_files
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
+from bricolage.base.options import Options
+from bricolage.costs.models.roofline import NOMINAL, OperatorRoofline
 from bricolage.frontends import to_model
 from bricolage.graph.extract import write_whole
 from bricolage.graph.prepare import simplify
-from bricolage.options import Options
-from bricolage.perf.roofline import NOMINAL, OperatorRoofline
 from bricolage.plan.plan import ORIGINAL
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.search.cost import Pricing
+from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
-from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from bricolage.rewrite.search.operator_prices import Pricing
+from bricolage.rewrite.search.search_options import METHODS, Method, SearchOptions
 from bricolage.work.implementation import Implementation
 
 if TYPE_CHECKING:

@@ -12,10 +12,16 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link, Peaks
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.contraction import contraction_layouts
+from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.layouts import REPLICATED, Layout, held_bytes, split_axis, splits
-from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingPlan, ShardingProblem, Signature
-from bricolage.search.sharding.programme import best_sharding
-from bricolage.train.plan.sharded import Hosts, LayerRow, ShardedPipeline, data_parallel, plan_sharded
+from bricolage.search.sharding.sharding_problem import (
+    DividedOperator,
+    DividedTensor,
+    ShardingPlan,
+    ShardingProblem,
+    Signature,
+)
+from bricolage.train.sharded.two_levels import Hosts, LayerRow, ShardedPipeline, data_parallel, plan_sharded
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """What branches side by side give on this machine, and how well the simulator says so; part of `python -m benchmarks.schedules`.
 
 A network is decided as for a user, on one backend. Its graph is then cut at forks and joins whatever that promises
-(`schedule.branches`), and its regions are timed in place on one core, two and so on. Every distinct schedule that the methods
-propose really runs: its makespan against the simulated one is the simulator's error. The best of them races against the plan as it
-was decided, in interleaved rounds, and so does the native engine with its kernels in waves. For more cores than there are, curves
-go on by Amdahl's law, fitted to the times on one core and on all, and the simulator says what the methods would come to.
+(`search.schedules.branches`), and its regions are timed in place on one core, two and so on. Every distinct schedule that the
+methods propose really runs: its makespan against the simulated one is the simulator's error. The best of them races against the
+plan as it was decided, in interleaved rounds, and so does the native engine with its kernels in waves. For more cores than there
+are, curves go on by Amdahl's law, fitted to the times on one core and on all, and the simulator says what the methods would come
+to.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from benchmarks.randwire import randwire
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
 from bricolage.api.schedule import measured_problem, with_schedule
-from bricolage.api.sub_graphs import of_part
 from bricolage.backends.native.engine import WAVES
+from bricolage.base.options import Options
+from bricolage.costs.models.roofline import added_ms
 from bricolage.device.host import host
-from bricolage.driver.scheduling import timetable
+from bricolage.driver.region_schedule import timetable
+from bricolage.driver.sub_graphs import of_part
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import flops, moved, workload
 from bricolage.measure.in_place import step_ms
 from bricolage.measure.statistics import Ratio, paired_ratio
-from bricolage.options import Options
-from bricolage.perf.roofline import added_ms
 from bricolage.plan import artifact
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion
-from bricolage.plan.ranges import ranges
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import PlanSource
-from bricolage.schedule.branches import cut
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.search import Proposals, propose
-from bricolage.schedule.simulate import BandwidthContention
+from bricolage.search.schedules.branches import cut
+from bricolage.search.schedules.candidate_schedules import Proposals, propose
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.search.schedules.simulate import BandwidthContention
 from bricolage.work.bits import members
 
 MANY_CORES = (8, 16, 32, 64)

@@ -19,18 +19,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bricolage.api.sub_graphs import Divided, divide
+from bricolage.driver.sub_graphs import Divided, divide
 from bricolage.plan.plan import PlannedRegion
-from bricolage.schedule.duet import duet
-from bricolage.schedule.exact import exact
-from bricolage.schedule.heterogeneous import heft, peft
-from bricolage.schedule.moldable import METHODS
-from bricolage.schedule.problem import ScheduleProblem, TaskTimes
-from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.simulate import BandwidthContention, retimed
-from bricolage.schedule.stages import wavefront
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.search.devices.duet import duet
+from bricolage.search.devices.list_placement import heft, peft
+from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.moldable import METHODS
+from bricolage.search.schedules.schedule import Schedule, check
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem, TaskTimes
+from bricolage.search.schedules.simulate import BandwidthContention, retimed
+from bricolage.search.schedules.stages import wavefront
 from bricolage.work.placement import quotient
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 _EXACT_UP_TO = 20
 

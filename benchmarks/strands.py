@@ -26,20 +26,20 @@ import onnx_ir as ir
 
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
-from bricolage.backends.native.cpu.build import planned, write
-from bricolage.backends.native.cpu.c_source import CSource
-from bricolage.backends.native.cpu.kernel import NativeKernel
-from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.backends.native.engine import instruction_set
-from bricolage.backends.trials import on_random_inputs
+from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.device.caches import host_caches
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import Ratio, paired_ratio
+from bricolage.native.cpu.arithmetic import FLOAT32
+from bricolage.native.cpu.build import planned, write
+from bricolage.native.cpu.c_source import CSource
+from bricolage.native.cpu.module import generate
+from bricolage.native.cpu.target import CpuTarget
 
 _SPINS_S = 0.05
 """How long ONNX Runtime's threads spin when it is done, at least (some 25 ms were seen): what runs meanwhile has one core less, and

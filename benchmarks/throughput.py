@@ -30,11 +30,11 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.api.serve import serve
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.option_words import parse_milliseconds
+from bricolage.base.options import PRECISIONS, Options
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
-from bricolage.option_words import parse_milliseconds
-from bricolage.options import PRECISIONS, Options
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import ServingConfig
 

@@ -33,8 +33,8 @@ from benchmarks.compiled_networks import NETWORKS
 from benchmarks.latency import select
 from benchmarks.output import keep
 from benchmarks.workloads import workloads
+from bricolage.base.options import BOUNDS, PRECISIONS, Precision
 from bricolage.device.host import host
-from bricolage.options import BOUNDS, PRECISIONS, Precision
 from bricolage.verify.compare import relative_error
 
 TWENTY = "six,mobilenet-v2,squeezenet,inception-v3,gpt2,users"

@@ -22,11 +22,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.output import keep
+from bricolage.base.options import available_cores
 from bricolage.device.host import host
-from bricolage.options import available_cores
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.variant import parse_variant
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.step.spec import Optimiser, StepSpec
 
 CODE = "benchmarks.training_networks"
 BATCHES: Mapping[str, tuple[str, int]] = {

@@ -29,14 +29,14 @@ from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import optimize
 from bricolage.api.tune import Tuned, tune
+from bricolage.base.options import Options
 from bricolage.costs.connection import VARIABLE
 from bricolage.device.host import host
 from bricolage.driver.joint_tuning import Order
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
 from bricolage.runtime.executable import Executable
-from bricolage.tune.options import TuningOptions
+from bricolage.tune.tuning_options import TuningOptions
 
 
 @dataclass(frozen=True)

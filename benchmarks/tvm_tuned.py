@@ -25,13 +25,13 @@ from benchmarks.output import keep
 from benchmarks.tuning import decide, private_costs, search
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import bench
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Contestant
 from bricolage.runtime.executable import Executable
-from bricolage.tune.options import TuningOptions
+from bricolage.tune.tuning_options import TuningOptions
 from bricolage.work.implementation import Implementation
 
 BACKEND = "tvm"

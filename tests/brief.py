@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.efforts import PROFILES
+from bricolage.base.efforts import PROFILES
 
 FEW = {"rounds": 3, "race_rounds": 7, "pattern_rounds": 3, "race_seconds": 10.0, "race_processes": 1}
 FEW |= {"teams": False, "continued": 0}

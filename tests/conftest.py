@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
-from bricolage.runtime.process import TRY_SIZES
+from bricolage.native.cpu.toolchain import LEVEL_VARIABLE
+from bricolage.runtime.process_environment import TRY_SIZES
 from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.apart import Apart
 from tests.brief import decide_briefly
@@ -32,7 +32,7 @@ os.environ.setdefault(LEVEL_VARIABLE, "0")
 decide_briefly()
 
 # Sizes that no plan has are tried in a process of their own first, which takes a second each: that is tested where it is asked for
-# (tests/runtime/test_sizes.py).
+# (tests/runtime/test_untried_sizes.py).
 os.environ.setdefault(TRY_SIZES, "0")
 
 # A suite that a shell starts in the background ignores Ctrl-C, one under nohup hang-ups; so would all that it starts.

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.api.optimize import optimize
-from bricolage.options import Options
+from bricolage.base.options import Options
 
 PAGE = Path(__file__).parents[1] / "docs" / "exporters.md"
 _BUDGET_S = 15.0

@@ -23,11 +23,11 @@ GENERATED = {"rules.md", "capabilities.md"}
 TABLES = {ROOT / "docs" / "cli.md": ("options", reference), ROOT / "docs" / "training-predict.md": ("changes", table)}
 """Page → the name of the table that the code generates in it, and what generates it."""
 ABOUT = {
-    "native-engine.md": SOURCES / "backends" / "native",
-    "kernel-compilers.md": SOURCES / "backends" / "native",
-    "fusion.md": SOURCES / "backends" / "native",
+    "native-engine.md": SOURCES / "native",
+    "kernel-compilers.md": SOURCES / "native",
+    "fusion.md": SOURCES / "native",
     "rewriting.md": SOURCES / "rewrite",
-    "egraphs.md": SOURCES / "rewrite" / "egraph",
+    "egraphs.md": SOURCES / "egraph",
 }
 """Pages about one folder name paths below it."""
 _PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|md))?)`")

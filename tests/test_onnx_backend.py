@@ -14,9 +14,9 @@ from onnx.backend.base import Backend, BackendRep
 import bricolage.onnx_backend as backend
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.base.options import Options
 from bricolage.conformance.suite import cases
 from bricolage.errors import BackendFailed, BadOption, MissingInput, Unclaimed, UnsupportedOpset, WrongShape
-from bricolage.options import Options
 
 pytestmark = pytest.mark.skipif(
     not isinstance(registry.get("native").status(), Available), reason="the native engine needs a C compiler"

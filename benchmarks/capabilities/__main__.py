@@ -27,13 +27,13 @@ from benchmarks.capabilities.lowerings import changed, changed_operators, digest
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER, command, holds, table
-from bricolage.cache import cache_directory
+from bricolage.base.cache import cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import OLDEST_OPSET, OperatorTrial, trials
+from bricolage.conformance.trial_cases import OLDEST_OPSET, OperatorTrial, trials
+from bricolage.measure.conformance_trials import run_trials
 from bricolage.measure.pool import Pool
-from bricolage.measure.trials import run_trials
 
 _BEGUN = "begun"
 """Name of the line of kept results that says when the first was made."""

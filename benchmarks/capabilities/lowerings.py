@@ -19,7 +19,7 @@ from bricolage.backends.capabilities import CapabilityTable
 _PACKAGE = Path(bricolage.__file__).parent
 _SHARED = ("lowering/*.py", "lowering/operators/**/*.py")
 RESTS_ON: Mapping[str, tuple[str, ...]] = {
-    "native": (*_SHARED, "backends/native/ir/**/*.py"),
+    "native": (*_SHARED, "native/ir/**/*.py"),
     "torch": (*_SHARED, "lowering/torch/*.py"),
     "inductor": (*_SHARED, "lowering/torch/*.py"),
     "xla": (*_SHARED, "lowering/jax/*.py"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from bricolage.backends.capabilities import BOTH, EVERYTHING, CapabilityTable
 from bricolage.conformance.attempt import Result
-from bricolage.conformance.trials import OperatorTrial
+from bricolage.conformance.trial_cases import OperatorTrial
 
 _ORDER = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HARMFUL = frozenset({"wrong", "crashes", "times-out"})

@@ -22,14 +22,14 @@ from statistics import median
 import numpy as np
 
 from benchmarks.cluster import gavel, speed
-from bricolage.cluster.catalogue import POLICIES as POLICY_ENTRIES
-from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.completion import completed
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.outcome import outcome
+from bricolage.cluster.policy_catalogue import POLICIES as POLICY_ENTRIES
+from bricolage.cluster.policy_catalogue import PolicyEntry, named
 from bricolage.cluster.prospects import Doubt, predicted_at_submission
+from bricolage.cluster.replay_figures import outcome
 from bricolage.cluster.step_costs import TransferredSteps
 from bricolage.device.device import Device, Peaks
 from bricolage.work.cost import Setting, Work

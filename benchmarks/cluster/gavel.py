@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cluster.allox_port import AlloXPort
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policy_catalogue import named
 from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy
-from bricolage.cluster.target import TargetScheduler
+from bricolage.cluster.target_policies import TargetScheduler
 
 KINDS = (
     *((f"ResNet-18 (batch size {size})", True) for size in (16, 32, 64, 128, 256)),

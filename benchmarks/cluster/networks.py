@@ -22,11 +22,11 @@ import torch
 from torch import nn
 
 from bricolage.frontends.torch_training import trace_step
-from bricolage.train.predict.running import Running
 from bricolage.train.predict.variant import Variant
-from bricolage.train.spec import Optimiser
-from bricolage.train.step import TrainingStep
-from bricolage.work.step import StepGraph
+from bricolage.train.predict.variant_step import Running
+from bricolage.train.step.spec import Optimiser
+from bricolage.train.step.step import TrainingStep
+from bricolage.work.training_step import StepGraph
 
 _KIND = re.compile(r"(.*) \(batch size (\d+)\)")
 _WORDS, _FILMS = 33_278, 20_108

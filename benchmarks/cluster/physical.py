@@ -17,17 +17,17 @@ import numpy as np
 from benchmarks.cluster.allox_port import AlloXPort
 from benchmarks.cluster.max_sum_port import MaxSumPort
 from bricolage.cluster.adaptive import Matrix
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.outcome import UNFAIR, fairness
+from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.replay_figures import UNFAIR, fairness
 from bricolage.cluster.scheduler import Scheduler
 from bricolage.cluster.shares import SharePolicy, ShareProblem
-from bricolage.cluster.target import TargetScheduler
+from bricolage.cluster.target_policies import TargetScheduler
 
 NAMES = {
     "allox": "allox-port",

@@ -14,17 +14,17 @@ import numpy as np
 
 from benchmarks.cluster import gavel
 from bricolage.cluster.adaptive import BatchProfile, Matrix, StepTimes
-from bricolage.cluster.catalogue import named
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.rates import read_rates
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.gavel import max_min
 from bricolage.cluster.policies.partitioned import JOBS_OF_A_PART, dealt, partitioned
 from bricolage.cluster.policies.pollux import Pollux
+from bricolage.cluster.policy_catalogue import named
 from bricolage.cluster.shares import SharePolicy, ShareProblem, problem_of
-from bricolage.cluster.target import ClusterView
+from bricolage.cluster.target_policies import ClusterView
 
 POLICIES = ("fifo", "srtf", "las-2d", "qssf")
 

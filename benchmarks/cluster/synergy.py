@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.cluster.adaptive import HostProfile
-from bricolage.cluster.catalogue import named
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policy_catalogue import named
 
 CPUS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 12.0, 24.0)
 GB = (20.0, 62.5, 125.0, 187.5, 500.0)

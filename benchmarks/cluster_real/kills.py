@@ -17,7 +17,7 @@ import psutil
 from benchmarks.cluster_real import trainer
 from benchmarks.cluster_real.served import Driver, Nodes, rows, serving, submit, wait
 from benchmarks.cluster_real.workload import Planned, cluster, drawn
-from bricolage.cluster.engines.work import number_in
+from bricolage.cluster.engines.job_command import number_in
 
 _LONGEST_S = 900.0
 _AWAY_S = 3.0

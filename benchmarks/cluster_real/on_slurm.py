@@ -19,16 +19,16 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.cluster_real.side_by_side import Beside, Compared
 from benchmarks.cluster_real.slurm_daemons import LONGEST_S, LocalSlurm, local_slurm
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import ExactLengths
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
-from bricolage.cluster.outcome import outcome
+from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.replay_figures import outcome
 from bricolage.cluster.slurm.advice import AdviceOptions
-from bricolage.cluster.slurm.changes import Levers
-from bricolage.cluster.slurm.client import CommandAnswer, SlurmClient
+from bricolage.cluster.slurm.commands import CommandAnswer, SlurmClient
+from bricolage.cluster.slurm.job_changes import Levers
 from bricolage.cluster.slurm.queue import GATE
 from bricolage.cluster.slurm.watch import SlurmWatch
 

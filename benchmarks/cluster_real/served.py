@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster_real.workload import GROUPS, Planned
+from bricolage.base.codec import encode
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.cluster.serve.spool import ask, served
-from bricolage.codec import encode
 from bricolage.errors import NoAnswer, NotServed
 
 _ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.cluster_real.served import Nodes, serving, submit, turns, wait
 from benchmarks.cluster_real.workload import Planned, cluster, drawn
-from bricolage.cluster.catalogue import named
-from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import named
 
 _LONGEST_S = 550.0
 

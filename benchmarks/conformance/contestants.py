@@ -10,15 +10,15 @@ from onnx.backend.base import BackendRep
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.base.options import Options
 from bricolage.conformance.attempt import Outcome, Result
-from bricolage.conformance.compare import difference
+from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.suite import Case
 from bricolage.device.host import host
 from bricolage.driver.heuristic_placement import Failures
 from bricolage.errors import BricolageError, Unclaimed
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 BRICOLAGE, ONNX_RUNTIME = "bricolage", "onnxruntime's backend"

@@ -31,8 +31,8 @@ from benchmarks.door import models, pairs, valid
 from benchmarks.door.processes import apart
 from benchmarks.output import keep
 from benchmarks.real.__main__ import remark, rows_of
-from bricolage import scratch
 from bricolage.backends import registry
+from bricolage.base import scratch
 from bricolage.device.host import host
 
 _LIMIT_S = 300.0

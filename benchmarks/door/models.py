@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.door.processes import tell
-from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
-from bricolage.conformance.compare import difference
+from bricolage.base.options import Options
+from bricolage.conformance.expected_outputs import difference
+from bricolage.driver.context import open_pool
 from bricolage.errors import BricolageError
 from bricolage.measure.pool import Pool
-from bricolage.options import Options
 from bricolage.runtime.load import load
 
 _RTOL, _ATOL = 1e-3, 1e-4

@@ -11,19 +11,19 @@ import onnx
 import onnx_ir as ir
 
 from benchmarks.door.processes import tell
-from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.backends.operator_features import RUNTIME, version_class
+from bricolage.base.options import Options
 from bricolage.conformance.attempt import attempt
 from bricolage.conformance.bases import base_cases
-from bricolage.conformance.compare import difference
-from bricolage.conformance.generated import types_of
+from bricolage.conformance.expected_outputs import difference
+from bricolage.conformance.generated_cases import types_of
 from bricolage.conformance.suite import Case, cases
-from bricolage.conformance.trials import OperatorTrial, trials
+from bricolage.conformance.trial_cases import OperatorTrial, trials
+from bricolage.driver.context import open_pool
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.verify.randomness import random_outputs
 
 OPSET = 21

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bricolage import scratch
+from bricolage.base import scratch
 
 _OVER = "time is over"
 Report = Callable[[str, str, str], None]

@@ -17,24 +17,24 @@ from benchmarks.door.pairs import Pair
 from benchmarks.door.processes import tell
 from benchmarks.real.catalogue import NETWORKS as CATALOGUE
 from benchmarks.real.catalogue import Unavailable
-from bricolage import scratch
-from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
+from bricolage.base import scratch
+from bricolage.base.options import Options
 from bricolage.conformance.suite import Case, cases
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
-from bricolage.driver.variants import write
+from bricolage.driver.promising_variants import write
+from bricolage.driver.sources import Source, open_source
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
-from bricolage.graph.interface import externalised
+from bricolage.graph.model_interface import externalised
 from bricolage.graph.prepare import simplify, symbolic_dimensions
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.rewrite.catalogue import rules
-from bricolage.rewrite.retrace import Fixpoint
+from bricolage.rewrite.engine.retrace import Fixpoint
 from bricolage.rewrite.variants import rewritten_variants
 from bricolage.testing.validity import INFERENCE, NO_KERNEL, find_faults
 

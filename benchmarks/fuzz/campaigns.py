@@ -10,10 +10,10 @@ from pathlib import Path
 from benchmarks.fuzz import engines, mutants, nnsmith, pairs, regions, rules, sources, whole
 from benchmarks.fuzz.findings import Finding, store
 from benchmarks.fuzz.ledger import Block
-from bricolage.backends.native.cpu.isa import named
-from bricolage.backends.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.errors import NoReference
+from bricolage.native.cpu.isa import named
+from bricolage.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
 
 Run = Callable[[str, range, Path], Block]
 

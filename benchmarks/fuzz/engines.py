@@ -15,8 +15,8 @@ from benchmarks.fuzz.findings import Feeds, Finding, script, smaller, store
 from benchmarks.fuzz.ledger import Block
 from benchmarks.fuzz.sources import Sample
 from bricolage.backends import registry
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend, Resources
-from bricolage.backends.matching import Matcher
 from bricolage.conformance.regions import answers
 from bricolage.device.host import host
 from bricolage.errors import NoReference, Refused, UnsupportedOperator

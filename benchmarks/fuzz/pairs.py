@@ -21,9 +21,9 @@ import onnx_ir as ir
 from benchmarks.fuzz import engines
 from benchmarks.fuzz.findings import Finding, script, store
 from benchmarks.fuzz.ledger import Block
-from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
+from bricolage.base import scratch
 from bricolage.conformance.regions import run_bound, written
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator

@@ -16,16 +16,16 @@ import onnx_ir as ir
 from benchmarks.fuzz.findings import Finding, script, smaller, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
-from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.lowerings import NoLowering
+from bricolage.base.options import BOUNDS
 from bricolage.conformance.regions import answers
 from bricolage.errors import NoReference, Refused
 from bricolage.graph.inference import infer
-from bricolage.options import BOUNDS
+from bricolage.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.lowerings import NoLowering
 from bricolage.testing import Truth, Wrong, grow, grow_wide, side_by_side
-from bricolage.testing.rounding import in_bfloat16
+from bricolage.testing.bfloat16_model import in_bfloat16
 from bricolage.testing.truth import BOUND
 from bricolage.work.implementation import KernelConfig
 

@@ -17,8 +17,8 @@ from benchmarks.fuzz.findings import Feeds, Finding, smaller, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.errors import NoReference
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import rules, written
+from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.testing import CONTEXTS, contexts, random_model
 from bricolage.verify.bound import draws_for, limits, rounding_errors

@@ -12,11 +12,11 @@ from benchmarks.fuzz.findings import Feeds, Finding, smaller, store
 from benchmarks.fuzz.ledger import Block
 from benchmarks.fuzz.sources import Sample
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options
 from bricolage.errors import BricolageError, NoBackend, NoPlacement, NoReference, NotAccurate
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import bind
 from bricolage.measure.pool import Pool
-from bricolage.options import Options
 from bricolage.testing import Truth, contexts
 
 BUDGET_S = 3.0

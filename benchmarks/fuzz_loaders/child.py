@@ -24,11 +24,11 @@ _HANG_S = 300
 _MEMORY_MB = 4096
 _INSTRUMENTED = [
     "bricolage.plan",
-    "bricolage.codec",
+    "bricolage.base.codec",
     "bricolage.frontends",
-    "bricolage.sealed",
+    "bricolage.base.sealed",
     "bricolage.graph",
-    "bricolage.cli.values",
+    "bricolage.cli.user_files",
     "onnx_ir.serde",
     "onnx_ir.external_data",
     "zipfile",

@@ -12,17 +12,17 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from bricolage.codec import encode
+from bricolage.base.codec import encode
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.extract import data_files, write_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import input_specs, output_specs
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality
-from bricolage.plan.ranges import ranges
+from bricolage.plan.planned_interface import input_specs, output_specs
 from bricolage.work.implementation import Implementation, KernelConfig
 
 _CHAIN = """

@@ -32,25 +32,25 @@ import onnx_ir as ir
 from benchmarks.integers.networks import CALIBRATION, GROUPS, JUDGING, QUANTISABLES, TEXT, Quantisable
 from benchmarks.integers.peers import ASKED, PEERS, ours_asked
 from benchmarks.real.packages import Unavailable
-from bricolage import scratch
-from bricolage.api.context import open_context
-from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.base import scratch
+from bricolage.base.options import Options
+from bricolage.base.progress import Silent
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
+from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
+from bricolage.driver.promising_variants import write
+from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.driver.state import Challenger
-from bricolage.driver.variants import write
 from bricolage.errors import BricolageError
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Contestant
-from bricolage.progress import Silent
 from bricolage.quantization.products import products
 from bricolage.rewrite.variants import GraphVariant
-from bricolage.verify.accuracy import AccuracyDemand
+from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig

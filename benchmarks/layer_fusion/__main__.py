@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass, replace
 from benchmarks.layer_fusion.networks import NETWORKS, LayerNetwork
 from benchmarks.layer_fusion.search import SEARCHES, LayerPlan
 from benchmarks.layer_fusion.traffic import OPTIMUS, MemoryLevels, TrafficModel
-from bricolage.backends.native.fuse.memory_cost import NANOSECONDS_PER_BYTE
 from bricolage.device.device import lanes
 from bricolage.device.host import host
+from bricolage.native.fuse.memory_cost import NANOSECONDS_PER_BYTE
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from typing import Any
 from benchmarks.real.catalogue import NETWORKS, Network, Unavailable
 from benchmarks.real.written import Answer, check, truth
 from bricolage.api.optimize import optimize
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.options import Options
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
 
 BROKEN: dict[tuple[str, str], str] = {}

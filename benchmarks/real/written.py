@@ -14,14 +14,14 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.real.packages import Arrays
-from bricolage.api.sources import open_source
-from bricolage.cli.values import read_arrays, write_arrays
+from bricolage.base.options import Options
+from bricolage.cli.user_files import read_arrays, write_arrays
+from bricolage.driver.sources import open_source
 from bricolage.errors import BricolageError
-from bricolage.options import Options
 from bricolage.verify.compare import Deviation, deviation
+from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import Evaluator, Values
-from bricolage.verify.tensors import load_limits, load_values
 
 _RUN_S = 300.0
 

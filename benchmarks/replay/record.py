@@ -15,14 +15,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from bricolage.backends import registry
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import RegionModel
-from bricolage.backends.matching import Matcher
-from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.backends.native.cpu.build import planned
-from bricolage.backends.native.cpu.isa import ISAS
-from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
+from bricolage.base.options import ISA_VARIABLE, Options
+from bricolage.costs.models.measured_transfer import MeasuredTransferCosts
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device, Peaks
 from bricolage.driver.candidates import find
@@ -33,12 +29,16 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.options import ISA_VARIABLE, Options
-from bricolage.perf.transfer import MeasuredTransferCosts
-from bricolage.rewrite.apply import rewrite
+from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.native.cpu.build import planned
+from bricolage.native.cpu.isa import ISAS
+from bricolage.native.cpu.module import generate
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan
 from bricolage.rewrite.catalogue import rules
-from bricolage.search.evolve import EvolutionOptions, evolve
-from bricolage.search.exact import solve
+from bricolage.rewrite.engine.apply import rewrite
+from bricolage.search.placement.evolve import EvolutionOptions, evolve
+from bricolage.search.placement.exact import solve
 from bricolage.work.implementation import Assignment, Endpoint, Placement
 from bricolage.work.placement import Candidate
 

@@ -16,7 +16,7 @@ from benchmarks.real.catalogue import NETWORKS as PACKAGED
 from benchmarks.real.more import MORE
 from benchmarks.unseen.networks import NETWORKS, UnseenNetwork
 from benchmarks.workloads import workloads
-from bricolage.perf.track_record import shipped
+from bricolage.costs.models.track_record import shipped
 
 EARLIER = (
     "coat",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.unseen.networks import NETWORKS
 from bricolage.backends import registry
+from bricolage.base.options import Options, Precision
 from bricolage.costs.decision_log import LogLine
 from bricolage.driver.attempts import combine_gains
-from bricolage.options import Options, Precision
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import OWN_ENGINE
 

@@ -19,8 +19,8 @@ from bricolage._version import __version__
 if TYPE_CHECKING:
     from bricolage.api.optimize import optimize
     from bricolage.api.quantize import quantize
+    from bricolage.base.options import Options
     from bricolage.errors import BricolageError
-    from bricolage.options import Options
     from bricolage.runtime.executable import Executable
     from bricolage.runtime.load import load
 
@@ -29,7 +29,7 @@ __all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "op
 _HOMES = {
     "BricolageError": "bricolage.errors",
     "Executable": "bricolage.runtime.executable",
-    "Options": "bricolage.options",
+    "Options": "bricolage.base.options",
     "load": "bricolage.runtime.load",
     "optimize": "bricolage.api.optimize",
     "quantize": "bricolage.api.quantize",

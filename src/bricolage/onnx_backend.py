@@ -24,13 +24,14 @@ import onnx
 import onnx_ir as ir
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from bricolage import scratch
-from bricolage.api.sources import working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Kernel, RegionModel, Resources
+from bricolage.base import scratch
+from bricolage.base.options import Options
 from bricolage.device.buffers import aligned
 from bricolage.device.host import selected
 from bricolage.driver.heuristic_placement import Failures, preferred, usable
+from bricolage.driver.sources import working_folder
 from bricolage.errors import BackendFailed, BadOption, BricolageError, Refused
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, Region
@@ -38,9 +39,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare as prepare_graph
 from bricolage.graph.prepare import symbolic_dimensions
 from bricolage.graph.store import Store
-from bricolage.options import Options
-from bricolage.plan.interface import input_specs, output_specs
-from bricolage.plan.step import Step
+from bricolage.plan.planned_interface import input_specs, output_specs
+from bricolage.plan.program_step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.program import BoundProgram, BoundStage, Program

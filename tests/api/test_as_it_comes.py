@@ -13,12 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bricolage
-from bricolage.backends.region_model import FileModel
+from bricolage.base.options import Options
 from bricolage.errors import FileUnlikeModel
-from bricolage.options import Options
+from bricolage.graph.region_model import FileModel
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan, whole_region
-from bricolage.plan.step import USER_FILE
+from bricolage.plan.program_step import USER_FILE
 from bricolage.report import words
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import AS_IT_COMES, Implementation, KernelConfig

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 from bricolage import errors
 from bricolage.api.cost_model import samples_of
 from bricolage.api.optimize import optimize
+from bricolage.base.codec import encode
+from bricolage.base.options import Options
 from bricolage.cli.main import app
-from bricolage.codec import encode
 from bricolage.costs.database import Cost, CostKey, Database
 from bricolage.costs.latency import Latency
+from bricolage.costs.models.learned import fitting
+from bricolage.costs.models.learned.installed import SHIPPED, model_in_use, own_model
+from bricolage.costs.models.learned.model import load
 from bricolage.device.host import host
-from bricolage.options import Options
-from bricolage.perf.learned import training
-from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
-from bricolage.perf.learned.model import load
 from bricolage.work.cost import Setting
-from tests.perf.test_learned import made_up
+from tests.costs.models.test_learned import made_up
 
 run = CliRunner()
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("light_reference")
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(training, "_TREES", 60)  # enough for made-up costs; a fifth of the time
+    monkeypatch.setattr(fitting, "_TREES", 60)  # enough for made-up costs; a fifth of the time
 
 
 def test_what_a_decision_measures_can_be_learnt_from(tmp_path: Path) -> None:

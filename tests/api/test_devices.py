@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from benchmarks.simulation import main as validate
 from bricolage.api.devices import simulate_devices
+from bricolage.base.options import Options
 from bricolage.cli.main import app
 from bricolage.device.host import host
 from bricolage.errors import BadDevices, UnsupportedType
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.work.implementation import Assignment, Implementation
 from tests.runtime.made_plans import graph_of_size, made_bucket, made_plan

@@ -27,11 +27,11 @@ CLUSTER = ClusterSpec((FAST, replace(FAST, kind="slow", gflops=5.0, gbytes=0.1),
 @pytest.fixture(scope="module", autouse=True)
 def few_rounds() -> Iterator[None]:
     """No test asks how well something was timed."""
-    from bricolage.train.predict import operators
+    from bricolage.train.predict import operator_costs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operators, "_PASSES", 1)
-        patch.setattr(operators, "_ROUNDS", (2, 4))
+        patch.setattr(operator_costs, "_PASSES", 1)
+        patch.setattr(operator_costs, "_ROUNDS", (2, 4))
         yield
 
 

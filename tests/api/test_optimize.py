@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import bricolage
-from bricolage.api.deciding import decision_key
-from bricolage.api.sources import open_source
 from bricolage.backends import registry
-from bricolage.codec import encode
+from bricolage.base.codec import encode
+from bricolage.base.options import Options
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.driver import items, mixture_items
+from bricolage.driver.bucket_decision import decision_key
+from bricolage.driver.sources import open_source
 from bricolage.errors import (
     BadOption,
     ForeignArtifact,
@@ -30,7 +31,6 @@ from bricolage.errors import (
 )
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
-from bricolage.options import Options
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse

@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 import bricolage
-from bricolage.api.deciding import Start
 from bricolage.api.pack import Packed, pack, read_targets
+from bricolage.base.options import Options, available_cores
 from bricolage.cli.main import app
 from bricolage.device.host import unlimited
+from bricolage.driver.bucket_decision import Start
 from bricolage.errors import BadArtifact, BadTargets, BricolageError, MissingFile, NoTarget, NotPack
 from bricolage.graph.prepare import prepare
-from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.pack import PackTarget
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation

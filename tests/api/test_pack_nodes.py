@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import bricolage
-from bricolage import scratch
 from bricolage.api.pack import pack
 from bricolage.api.pack_nodes import NodeTask, PackNodes, PackStation, taken_over
-from bricolage.api.sources import open_source, working_folder
-from bricolage.codec import encode
+from bricolage.base import scratch
+from bricolage.base.codec import encode
+from bricolage.base.options import Options, available_cores
+from bricolage.driver.sources import open_source, working_folder
 from bricolage.errors import BadOption, BadTargets, PackNodeFailed, UnreachableCluster
 from bricolage.graph.extract import data_files
-from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.pack import PackTarget, tree
 from tests.api.test_optimize import NET, expected, sample, weights

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import bricolage
-from bricolage.api import deciding
+from bricolage.base.efforts import PROFILES
+from bricolage.base.options import Options
+from bricolage.base.progress import Silent
+from bricolage.driver import bucket_decision
 from bricolage.driver.stages import profiling
-from bricolage.efforts import PROFILES
 from bricolage.errors import BadOption
 from bricolage.measure.pool import Pool
-from bricolage.options import Options
 from bricolage.plan.plan import Bucket
-from bricolage.progress import Silent
 from tests.graph.models import parse
 
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[8,64] x) => (float[8,64] y) { y = Tanh(x) }"""
@@ -85,12 +85,12 @@ def test_what_load_disturbed_is_gone_on_with_in_quiet_and_no_interruption_loses_
 ) -> None:
     monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], continued=1))  # type: ignore[arg-type]
     monkeypatch.setattr(Bucket, "under_load", True)
-    monkeypatch.setattr(deciding, "share_taken", lambda _: 0.5)
+    monkeypatch.setattr(bucket_decision, "share_taken", lambda _: 0.5)
     first, second = decided(pool)[0], decided(pool)[0]
     assert "load" in first.provisional and second.provisional == ("load",) and second.continued == 1
     third, heard = decided(pool)
     assert third == second and not heard.measured, "the machine is as busy as then"
-    monkeypatch.setattr(deciding, "share_taken", lambda _: 0.0)
+    monkeypatch.setattr(bucket_decision, "share_taken", lambda _: 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(profiling, "measure_dropped", interrupt)
         assert decided(pool)[0] == replace(second, interrupted=True)

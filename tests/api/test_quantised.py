@@ -14,27 +14,27 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bricolage import scratch
-from bricolage.api.context import DecisionContext, open_context
-from bricolage.api.samples import GivenData, samples_of
-from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.codec import decode, encode
-from bricolage.deadline import Deadline
+from bricolage.base import scratch
+from bricolage.base.codec import decode, encode
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import BOUNDS, Options
+from bricolage.base.progress import Silent
 from bricolage.device.host import selected
-from bricolage.driver import variants
+from bricolage.driver import promising_variants
 from bricolage.driver.byte_checks import byte_products, check_products
+from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.decide import _bucket
 from bricolage.driver.final_race import FinalRace, race_result
+from bricolage.driver.given_samples import GivenData, samples_of
 from bricolage.driver.items import items
-from bricolage.driver.quantised import QuantisedGraphItem
+from bricolage.driver.quantised_graphs import QuantisedGraphItem
 from bricolage.driver.quantised_variants import CALIBRATED
+from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import DecisionState
 from bricolage.errors import MetricFails
-from bricolage.options import BOUNDS, Options
 from bricolage.plan.plan import ORIGINAL, Bucket
-from bricolage.progress import Silent
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.quantised import EXACT_BOUND, is_quantised
 
@@ -142,12 +142,12 @@ def test_the_plan_keeps_it_and_the_same_data_makes_it_again(decided: tuple[Decis
     state, bucket = decided
     assert decode(Bucket, encode(bucket)) == bucket
     graph, samples = state.oracle.graph, state.session.samples
-    made = next(variants.remade(graph, CALIBRATED, state.session.options, samples))
+    made = next(promising_variants.remade(graph, CALIBRATED, state.session.options, samples))
     assert made.key == state.profiles[CALIBRATED].variant.key
     shipped = replace(bucket, variant=CALIBRATED, operators=len(made.graph), regions=())
-    again = variants.made_again(shipped, graph, state.session.options, samples)
+    again = promising_variants.made_again(shipped, graph, state.session.options, samples)
     assert again is not None and again.quantised
-    assert variants.made_again(shipped, graph) is None, "without the data nothing says its scales"
+    assert promising_variants.made_again(shipped, graph) is None, "without the data nothing says its scales"
 
 
 def test_where_no_product_bears_the_accuracy_asked_for_that_is_told(opened: tuple[DecisionContext, Source]) -> None:

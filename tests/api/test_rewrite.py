@@ -23,12 +23,12 @@ from bricolage.errors import (
 )
 from bricolage.graph.extract import write_whole
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
-from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.verification import verify
+from bricolage.rewrite.search.search_options import SearchOptions
+from bricolage.rulemaking.verification import verify
 from bricolage.verify.reference import LIBRARY_VARIABLE, evaluate
 from tests.rewrite.search.models import by_type
 

@@ -17,10 +17,10 @@ from bricolage.api.schedule import Effort, schedule
 from bricolage.backends import registry
 from bricolage.backends.interface import Claim, Growth, Kind, RegionModel, Resources, any_operator
 from bricolage.backends.kernel import Call, Kernel
+from bricolage.base.options import Options
 from bricolage.cli.main import app
 from bricolage.device.host import host
 from bricolage.errors import ForeignArtifact, MissingInput
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig

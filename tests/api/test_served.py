@@ -10,10 +10,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options
+from bricolage.driver.context import open_pool
 from bricolage.measure.pool import Pool
-from bricolage.options import Options
 from bricolage.runtime.load import load
 from bricolage.testing.kinds import KINDS
 

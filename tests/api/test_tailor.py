@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from bricolage.api.tailor import tailor
+from bricolage.base.options import Options
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
 from bricolage.graph.extract import write_whole
 from bricolage.measure.race_record import Race
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.rewriting import EnabledRule, RewriteConfig
+from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
 from bricolage.rewrite.rule import Example
 from bricolage.tune.rewrites import RewriteTuner, verdict
 

@@ -14,13 +14,13 @@ import bricolage
 from bricolage import errors
 from bricolage.api.tune import Tuned, tune
 from bricolage.backends import registry
+from bricolage.base.codec import decode
+from bricolage.base.options import Options
 from bricolage.cli.main import app
-from bricolage.codec import decode
 from bricolage.costs.database import Database
 from bricolage.errors import BadOption, NoBackend
-from bricolage.options import Options
 from bricolage.tune.kernel_search import Snapshot
-from bricolage.tune.options import TuningOptions
+from bricolage.tune.tuning_options import TuningOptions
 from tests.backends import regions
 
 pytestmark = pytest.mark.usefixtures("light_reference")

@@ -14,8 +14,8 @@ from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.capabilities import switched_off
 from bricolage.backends.interface import Available
+from bricolage.base.options import Options
 from bricolage.frontends import to_model
-from bricolage.options import Options
 from bricolage.runtime.load import load
 
 pytestmark = pytest.mark.skipif(

@@ -13,17 +13,17 @@ import pytest
 
 import bricolage
 from bricolage.api.bench import bench
-from bricolage.api.sources import open_source, working_folder
-from bricolage.codec import decode, encode
+from bricolage.base.codec import decode, encode
+from bricolage.base.options import Options
 from bricolage.costs.database import Database
-from bricolage.driver import variants
+from bricolage.costs.models.track_record import TrackRecord
+from bricolage.driver import promising_variants
+from bricolage.driver.sources import open_source, working_folder
 from bricolage.errors import ForeignPlan, UnreadableArtifact
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
-from bricolage.options import Options
-from bricolage.perf.track_record import TrackRecord
 from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion
-from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
+from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig, RewriteStep
 from bricolage.rewrite.variants import REWRITTEN, TAILORED, rewritten_variants, tailored_variant
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
@@ -58,7 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
         # What other networks gained says nothing here: what rewriting makes is to race.
-        patch.setattr("bricolage.perf.track_record.shipped", TrackRecord)
+        patch.setattr("bricolage.costs.models.track_record.shipped", TrackRecord)
         yield
 
 
@@ -75,7 +75,7 @@ def rewritten(raced: Executable) -> Executable:
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
         (variant,) = rewritten_variants(prepared.graph)
-        file = variants.write(variant, opened.store)
+        file = promising_variants.write(variant, opened.store)
         numbers = f"0-{len(variant.graph) - 1}"
         region = PlannedRegion(
             Implementation("onnxruntime"), numbers, len(variant.graph), "all", "", 0, 0, None, measured=False
@@ -173,14 +173,14 @@ def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Execut
 def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
-    made = variants.made_again(bucket, graph)
+    made = promising_variants.made_again(bucket, graph)
     assert made is not None and made.name == bucket.variant
-    assert variants.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
+    assert promising_variants.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
-    assert variants.made_again(dataclasses.replace(bucket, regions=other), graph) is None
+    assert promising_variants.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
     searched = dataclasses.replace(bucket, variant="searched-1", steps=lost, rewrite_config=None)
-    assert variants.made_again(searched, graph) is None
+    assert promising_variants.made_again(searched, graph) is None
 
 
 def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
@@ -200,5 +200,5 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
         variant=TAILORED,
         rewrite_config=variant.rewrite_config,
     )
-    again = variants.made_again(decode(Bucket, encode(bucket)), graph)
+    again = promising_variants.made_again(decode(Bucket, encode(bucket)), graph)
     assert again is not None and again.rewrite_config == recipe and again.key == variant.key

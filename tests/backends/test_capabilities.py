@@ -26,13 +26,13 @@ from bricolage.backends.capabilities import (
     holds,
     table,
 )
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Available, Resources
-from bricolage.backends.matching import Matcher
 from bricolage.backends.operator_features import features, type_key
 from bricolage.conformance.attempt import Result, attempt
-from bricolage.conformance.compare import difference
+from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.suite import cases
-from bricolage.conformance.trials import OperatorTrial, trials
+from bricolage.conformance.trial_cases import OperatorTrial, trials
 from bricolage.graph.graph import Graph
 from tests.graph.models import graph
 

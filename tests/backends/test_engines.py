@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bricolage import sealed
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Missing, RegionModel, Resources
+from bricolage.base import sealed
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.errors import Refused

@@ -88,7 +88,7 @@ def test_its_fused_pattern_is_a_candidate(environment: dict[str, str]) -> None:
 import numpy as np
 from tests.graph.models import graph
 from bricolage.backends import registry
-from bricolage.backends.matching import Matcher
+from bricolage.backends.claim_matching import Matcher
 g = graph("m=MatMul(x,w) a=Add(m,b) y=Relu(a)", "float[4,8] x", "float[4,8] y",
           w=np.ones((8,8),np.float32), b=np.ones(8,np.float32))
 print(sorted(Matcher(g).regions(registry.get("blas").claims())))

@@ -12,9 +12,9 @@ import pytest
 
 from bricolage.backends import quarantine, registry
 from bricolage.backends.capabilities import quarantined
-from bricolage.backends.matching import Matcher
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.quarantine import QuarantineEntry, entries
-from bricolage.codec import DecodeError
+from bricolage.base.codec import DecodeError
 from bricolage.errors import BricolageError
 from bricolage.graph.graph import Graph
 from tests.graph.models import graph

@@ -14,13 +14,13 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, RegionModel, Resources
 from bricolage.backends.iree import Iree
 from bricolage.backends.iree_compile import CONVOLUTIONS, IN_BF16, OPTIONS, build, processor
-from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native, _generated
+from bricolage.base.options import PRECISIONS
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph
-from bricolage.options import PRECISIONS
+from bricolage.native.cpu import isa as isas
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.backends.limits import LLVM_NAMES, llvm_target
-from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.isa_limits import LLVM_NAMES, llvm_target
 from bricolage.device.device import Device
 from bricolage.device.host import host, usable
+from bricolage.native.cpu.isa import available
 from tests.backends import regions
 
 _V2 = "ssse3 sse4_1 sse4_2 popcnt cx16 lahf_lm"

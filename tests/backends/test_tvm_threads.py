@@ -10,7 +10,7 @@ import pytest
 
 from bricolage.backends import registry, tvm, tvm_threads
 from bricolage.backends.interface import Refused, Resources
-from bricolage.backends.native.cpu import toolchain
+from bricolage.native.cpu import toolchain
 from tests.backends import regions
 
 

@@ -10,7 +10,7 @@ if importlib.util.find_spec("tvm") is None:  # to import it is for the process t
     pytest.skip("tvm is not installed", allow_module_level=True)
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.trials import KernelTiming
+from bricolage.backends.kernel_trials import KernelTiming
 from bricolage.backends.tvm import Tvm
 from bricolage.backends.tvm_schedule import TILINGS, block_size
 from bricolage.backends.tvm_tuning import SCHEDULE, SEEDS, choice_of

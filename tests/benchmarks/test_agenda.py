@@ -6,8 +6,8 @@ import dataclasses
 
 from benchmarks.agenda import Row, collect_log_lines, format_derived, table
 from bricolage.costs.decision_log import VERSION, Attempt, Compiling, LogLine, read_lines, write_line
-from bricolage.perf.track_record import TrackRecord, derive_record
-from bricolage.plan.agenda import AgendaItem, ItemOutcome
+from bricolage.costs.models.track_record import TrackRecord, derive_record
+from bricolage.plan.agenda_record import AgendaItem, ItemOutcome
 
 
 def item(name: str, seconds: float) -> AgendaItem:

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.cluster import gavel, physical, speed, synergy
 from benchmarks.cluster.allox_port import AlloXPort
 from benchmarks.cluster.max_sum_port import MaxSumPort
-from bricolage.cluster.catalogue import POLICIES
 from bricolage.cluster.history.rates import RateTable
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
+from bricolage.cluster.policy_catalogue import POLICIES
 from tests.cluster.test_policies import problem
 
 LINE = "LM (batch size 10)\tpython main.py\tlm\t--steps\t1\t{steps}\t{devices}\tstatic\t1\t-1\t0\t{arrival}"

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.device_placement import main
 from bricolage.errors import BadOption, BadPlacementInstance, MissingFile
-from bricolage.search.device_placement.instance import by_hand, read_instance
-from bricolage.search.device_placement.solve import SEARCHES, judged, place, together
+from bricolage.search.devices.instance_files import by_hand, read_instance
+from bricolage.search.devices.solve import SEARCHES, judged, place, together
 
 
 def instance(tmp_path: Path, **changes: object) -> Path:

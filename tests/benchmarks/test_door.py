@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.door import __main__ as door
 from benchmarks.door import pairs, processes, valid
-from bricolage.conformance.trials import OperatorTrial
+from bricolage.conformance.trial_cases import OperatorTrial
 from bricolage.testing.validity import INFERENCE, NO_KERNEL, ONNX_RUNTIME
 
 CHILD = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.exports import Export, add_arguments, collect
-from bricolage.codec import DecodeError
+from bricolage.base.codec import DecodeError
 from bricolage.errors import BricolageError
 
 

@@ -19,14 +19,14 @@ from benchmarks.fuzz.campaigns import Campaign, campaigns
 from benchmarks.fuzz.findings import smaller
 from benchmarks.fuzz.ledger import Block, Ledger
 from bricolage.backends import quarantine, registry
-from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.backends.quarantine import entries
 from bricolage.errors import NoReference
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
-from bricolage.rewrite.matching import Match
+from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.isa import named
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.rule import Operators, Result, Rule
 from bricolage.testing import Truth

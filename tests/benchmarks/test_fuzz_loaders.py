@@ -13,7 +13,7 @@ from benchmarks.fuzz_loaders import targets
 from benchmarks.fuzz_loaders.mutate import CANARY
 from benchmarks.fuzz_loaders.record import Finding, Record
 from benchmarks.fuzz_loaders.targets import Loaders
-from bricolage.codec import DecodeError
+from bricolage.base.codec import DecodeError
 
 _INPUTS = 300
 

@@ -1,7 +1,7 @@
 """What threads idle at the ends of loops, by hand."""
 
 from benchmarks.granularity import idle
-from bricolage.backends.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.sharing import ParallelRange
 
 
 def test_idle_time_is_that_of_the_last_piece() -> None:

@@ -15,7 +15,7 @@ from benchmarks.integers.networks import CALIBRATION, GROUPS, QUANTISABLES, Quan
 from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.plan.plan import ORIGINAL
-from bricolage.verify.accuracy import AccuracyDemand
+from bricolage.verify.accuracy_measures import AccuracyDemand
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
 

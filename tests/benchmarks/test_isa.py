@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import isa
 from benchmarks.processor import PROCESSOR_VARIABLE
+from bricolage.base.options import ISA_VARIABLE
 from bricolage.device import host as reading
-from bricolage.options import ISA_VARIABLE
 
 BUSY = "x = 0\nwhile True: x += 1"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.links import Networks, NoNetworks, link_of
-from bricolage.train.plan.document import write_plan
-from tests.train.parallel.made import plan
+from bricolage.train.run.document import write_plan
+from tests.train.run.made import plan
 
 SENT = 4_000_000
 _RECEIVER = """
@@ -54,7 +54,7 @@ def test_a_link_hands_over_no_more_than_its_bandwidth() -> None:
 @pytest.mark.slow
 def test_a_slow_link_holds_back_what_exchanges_gradients(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from bricolage.train.parallel.running import read_result
+    from bricolage.train.run.launch_plan import read_result
 
     write_plan(plan(2, module="wide"), tmp_path)
     with networks("400mbit") as joined:

@@ -19,8 +19,8 @@ from benchmarks.real.inputs import page, rows, speech
 from benchmarks.real.packages import Network, Package, Unavailable
 from benchmarks.real.written import Answer, check, truth
 from bricolage.api.optimize import optimize
-from bricolage.codec import decode
-from bricolage.options import Options
+from bricolage.base.codec import decode
+from bricolage.base.options import Options
 from bricolage.plan.plan import Contestant
 
 RIGHT = Answer("1×16", error=3e-7, right=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.rewrite_scaling import _Copy, exponent, network, timing
-from bricolage.rewrite.apply import apply_once
 from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import GraphRule
 
 

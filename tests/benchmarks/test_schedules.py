@@ -17,14 +17,14 @@ from benchmarks.schedule_instances import BLOCKS, RANDOM_GRAPHS, random_heteroge
 from benchmarks.schedules import HETEROGENEOUS, MOLDABLE, around, counts, gaps
 from bricolage.graph.prepare import prepare
 from bricolage.graph.to_work import to_work
-from bricolage.schedule.bounds import TypedTasks
-from bricolage.schedule.branches import cut
-from bricolage.schedule.heterogeneous import heft
-from bricolage.schedule.path_bound import new_b_2
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.schedule import check
-from bricolage.schedule.simulate import BandwidthContention
-from tests.schedule.problems import typed
+from bricolage.search.devices.list_placement import heft
+from bricolage.search.schedules.branches import cut
+from bricolage.search.schedules.certificates import TypedTasks
+from bricolage.search.schedules.path_bound import new_b_2
+from bricolage.search.schedules.schedule import check
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.search.schedules.simulate import BandwidthContention
+from tests.search.schedules.problems import typed
 
 
 @given(tasks=typed(9))

@@ -11,7 +11,7 @@ import pytest
 import bricolage
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.real.written import from_file
-from bricolage.options import Options
+from bricolage.base.options import Options
 
 NAMES = ("silero", "wake-alexa", pytest.param("attacut", marks=pytest.mark.slow))
 

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.agenda import Row
 from benchmarks.unseen.study import StudyRow, calibration, format_study, make_study_row, settings
-from bricolage.codec import decode, encode
-from bricolage.plan.agenda import AgendaItem, ItemOutcome
+from bricolage.base.codec import decode, encode
+from bricolage.plan.agenda_record import AgendaItem, ItemOutcome
 
 NETWORK = settings()[0].networks[0]
 

@@ -15,13 +15,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import report_samples as samples
 
 from bricolage.backends import registry
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.plan import Contestant, Plan, PlannedRegion, TensorSpec
+from bricolage.plan.planned_interface import input_specs, output_specs
 from bricolage.work.implementation import Implementation
 
 

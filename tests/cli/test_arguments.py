@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bricolage.base.options import Options
 from bricolage.cli.arguments import decision_options, exit_code, fill_required_gain, reference, with_shapes_of
 from bricolage.errors import NO_GAIN, OK, BadOption, UnknownPrecision
-from bricolage.options import Options
 
 run = CliRunner()
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.api import reduce as reducing
+from bricolage.base.options import Options
 from bricolage.cli.main import app
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.work.implementation import Assignment, Implementation
 from tests.runtime import made_plans

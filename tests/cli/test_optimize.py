@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from bricolage import errors
+from bricolage.base.codec import decode
 from bricolage.cli.main import app
-from bricolage.codec import decode
 from bricolage.plan.plan import Plan
 
 run = CliRunner()

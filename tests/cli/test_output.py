@@ -8,7 +8,7 @@ from typing import IO
 import pytest
 
 from bricolage.cli import output
-from bricolage.cli.progress import shown
+from bricolage.cli.progress_bars import shown
 from bricolage.errors import NotWritable
 
 

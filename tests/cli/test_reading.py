@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
-from bricolage.cli.values import read_arrays
+from bricolage.cli.user_files import read_arrays
 
 run = CliRunner()
 
@@ -161,17 +161,17 @@ def test_run_of_a_foreign_artifact_is_refused_politely(small: Path) -> None:
 def test_types_that_npz_lacks_become_float32(tmp_path: Path) -> None:
     import ml_dtypes
 
-    from bricolage.cli import values
+    from bricolage.cli import user_files
 
-    values.write_arrays(tmp_path / "y.npz", {"y": np.array([1.5, -2], ml_dtypes.bfloat16)})
-    assert values.read_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
+    user_files.write_arrays(tmp_path / "y.npz", {"y": np.array([1.5, -2], ml_dtypes.bfloat16)})
+    assert user_files.read_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
 
 
 def test_sequences_and_maps_are_written_as_arrays(tmp_path: Path) -> None:
-    from bricolage.cli import values
+    from bricolage.cli import user_files
 
     outputs = {"s": [np.ones(2), np.zeros(3)], "m": [{"no": 0.25, "yes": 0.75}], "none": None}
-    values.write_arrays(tmp_path / "y.npz", outputs)
+    user_files.write_arrays(tmp_path / "y.npz", outputs)
     with np.load(tmp_path / "y.npz") as file:
         assert {name: file[name].tolist() for name in file.files} == {
             "s.0": [1, 1],

@@ -77,7 +77,7 @@ def test_a_search(source: Path, tmp_path: Path, method: str) -> None:
 
 
 def test_a_model_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bricolage.measure.reference.SHORTEST_S", 0.5)
+    monkeypatch.setattr("bricolage.measure.reference_worker.SHORTEST_S", 0.5)
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
     text = f"""<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (float[2,3] y)
         <int64 n = {{{2**63 - 1}}}, bool yes = {{1}}, float one = {{1}}> {{

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from bricolage import errors
+from bricolage.base.codec import decode
 from bricolage.cli.main import app
-from bricolage.codec import decode
-from bricolage.driver import throughput
+from bricolage.driver import operating_point_search
 from bricolage.plan.plan import Plan
 from bricolage.runtime.load import load
 
@@ -30,8 +30,8 @@ ONE = ["--backend", "onnxruntime"]
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks who wins: what a decision tries runs for three turns, and no longer than a turn beforehand."""
-    few = replace(throughput._POLICY, rounds=2, most_rounds=3, warm_s=0.02)
-    monkeypatch.setattr(throughput, "_POLICY", few)
+    few = replace(operating_point_search._POLICY, rounds=2, most_rounds=3, warm_s=0.02)
+    monkeypatch.setattr(operating_point_search, "_POLICY", few)
 
 
 def network(path: Path, batch: str | int, mixing: bool = False) -> Path:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from bricolage.base.codec import decode
 from bricolage.cli.main import app
-from bricolage.codec import decode
 from tests.needed import needs
 
 needs("sklearn")
@@ -166,11 +166,11 @@ def test_a_search(tmp_path: Path) -> None:
 
 
 def test_a_step_is_planned_and_run_on_processes_here(tmp_path: Path) -> None:
-    from bricolage.train.parallel.running import PlanResult
-    from bricolage.train.plan.document import TrainingPlan
+    from bricolage.train.run.document import TrainingPlan
+    from bricolage.train.run.launch_plan import PlanResult
 
     spec, plan = tmp_path / "step.toml", tmp_path / "plan"
-    code = Path(__file__).parents[1] / "train" / "parallel" / "code.py"
+    code = Path(__file__).parents[1] / "train" / "run" / "code.py"
     words = f'module = "{code}:tied"\nbatch = "{code}:batch"\nbatch_size = 8\n[devices]\n'
     spec.write_text(f"{words}here = 2\ngbytes = 0.001\n", encoding="utf-8")
     done = train("plan", str(spec), "-o", str(plan), "--seconds", "0.1", "--json")

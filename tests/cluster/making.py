@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import named
+from bricolage.cluster.event_loop import Replayed, ReplayLoop
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
-from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeFailure, NodeGroup
+from bricolage.cluster.policy_catalogue import named
 
 
 def job(

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.cluster.adaptive import BatchProfile, HostProfile, RunSetting, StepTimes
-from bricolage.cluster.catalogue import named
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.fitted import GoodputFit, SeenStep, fitted_times
 from bricolage.cluster.history.profiles import read_profiles, with_profiles
 from bricolage.cluster.jobs import JobState, TrainingJob
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
 from bricolage.cluster.policies.gandiva import Gandiva
 from bricolage.cluster.policies.synergy import _Host, tuned
-from bricolage.cluster.target import ClusterView, TargetScheduler
+from bricolage.cluster.policy_catalogue import named
+from bricolage.cluster.target_policies import ClusterView, TargetScheduler
 from bricolage.errors import BadProfiles
 from tests.cluster.making import job, one_kind, replay
 

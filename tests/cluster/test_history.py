@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.history.batch_growth import batch_size, grown_phases
 from bricolage.cluster.history.rates import RateTable, read_rates
 from bricolage.cluster.history.read import read_history
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, NodeGroup, read_cluster
+from bricolage.cluster.policy_catalogue import named
 from bricolage.cluster.prospects import Doubt, prospects, scene_of
 from bricolage.errors import BadCluster, BadHistory, BricolageError, MissingFile, RatesNeeded, UnknownHistory
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from bricolage.cluster.catalogue import POLICIES
+from bricolage.cluster.event_loop import Replayed
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import POLICIES
 from tests.cluster.making import replay, workloads
 
 Workload = tuple[list[TrainingJob], ClusterSpec]

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage.cli.main import app
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
+from bricolage.cluster.kueue.admission_check import learnt, verdicts
 from bricolage.cluster.kueue.controller import CONTROLLER, KueueController
-from bricolage.cluster.kueue.decide import learnt, verdicts
 from bricolage.cluster.kueue.objects import KueueState, quantity, state_of
+from bricolage.cluster.policy_catalogue import named
 from bricolage.errors import KueueMissing, KueueNoChecks, KueueUnavailable
 from tests.cluster.kueue_server import GPU, Kueue, date, served
 
@@ -26,7 +26,7 @@ NOW = 1_800_000_000.0
 
 def controller(host: str, policy: str = "sjf", **more: Any) -> KueueController:
     pytest.importorskip("kubernetes", reason="the package `kubernetes` is not installed")
-    from bricolage.cluster.kueue.client import KueueClient
+    from bricolage.cluster.kueue.api import KueueClient
 
     return KueueController(KueueClient(host=host), policy, every_s=5.0, **more)
 
@@ -153,7 +153,7 @@ def test_what_is_not_there(kueue: Kueue, host: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bricolage.cluster.kueue.client import KueueClient
+    from bricolage.cluster.kueue.api import KueueClient
 
     monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
     with pytest.raises(KueueMissing, match="pip install"):

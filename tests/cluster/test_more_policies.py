@@ -22,11 +22,11 @@ from bricolage.cluster.policies.chronus import packed_leases
 from bricolage.cluster.policies.elastic import Sia
 from bricolage.cluster.policies.elastic_spirit import SideCar, cheapest_mix
 from bricolage.cluster.policies.hierarchy import water_filled
-from bricolage.cluster.policies.packing import packed_max_min
 from bricolage.cluster.policies.partitioned import dealt
 from bricolage.cluster.policies.pollux import Pollux
+from bricolage.cluster.policies.space_sharing import packed_max_min
 from bricolage.cluster.sleeping import slept
-from bricolage.cluster.target import ClusterView
+from bricolage.cluster.target_policies import ClusterView
 from tests.cluster.making import job, one_kind, replay
 from tests.cluster.test_policies import problem, rate
 

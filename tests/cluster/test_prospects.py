@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from bricolage.cluster.catalogue import POLICIES, named
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec, QueueQuota
+from bricolage.cluster.policy_catalogue import POLICIES, named
 from bricolage.cluster.prospects import Doubt, Scene, prospects, scene_of
 from bricolage.cluster.standing import Standing
 from bricolage.errors import JobFitsNowhere

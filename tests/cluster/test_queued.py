@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policy_catalogue import named
 from bricolage.cluster.queued import QueuedJob, outlook
 
 

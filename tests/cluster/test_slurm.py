@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import named
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.history.records import NO_HISTORY, JobHistory
+from bricolage.cluster.policy_catalogue import named
 from bricolage.cluster.run_times import advised_limit_s, run_time
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
-from bricolage.cluster.slurm.changes import Levers, apply, changes, restored
-from bricolage.cluster.slurm.client import CommandAnswer, SlurmClient
+from bricolage.cluster.slurm.commands import CommandAnswer, SlurmClient
+from bricolage.cluster.slurm.job_changes import Levers, apply, changes, restored
 from bricolage.cluster.slurm.queue import Marked, SlurmQueue, hosts, marked_in, queue_of
 from bricolage.errors import (
     PolicyRefuses,

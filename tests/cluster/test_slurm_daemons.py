@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from benchmarks.cluster_real.slurm_daemons import LocalSlurm, NoSlurm, local_slurm
 from bricolage.cli.main import app
-from bricolage.cluster.slurm.changes import Levers
-from bricolage.cluster.slurm.client import SlurmClient
+from bricolage.cluster.slurm.commands import SlurmClient
+from bricolage.cluster.slurm.job_changes import Levers
 from bricolage.cluster.slurm.watch import SlurmWatch, past_jobs
 
 run = CliRunner()

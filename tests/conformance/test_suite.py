@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bricolage.conformance.suite import cases, detached, tenth
-from bricolage.conformance.trials import trials
+from bricolage.conformance.trial_cases import trials
 
 
 def test_cases_of_some_operators() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.costs.measurements import Measurement, Measurements
-from bricolage.perf.roofline import NOMINAL
+from bricolage.costs.models.roofline import NOMINAL
 from bricolage.work.cost import Estimate, Work
 from bricolage.work.implementation import Implementation
 

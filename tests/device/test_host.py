@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.base.options import ISA_VARIABLE, available_cores
 from bricolage.device import host as reading
 from bricolage.device.host import cpuinfo, host, model_name, nominal_peaks, unlimited
 from bricolage.errors import BadOption
-from bricolage.options import ISA_VARIABLE, available_cores
 from bricolage.work.implementation import HOST
 
 AVX512 = "processor\t: 0\nmodel name\t: Brand\ncpu family\t: 26\nmodel\t\t: 2\nflags\t: avx2 avx512f amx_tile sse2\ncpu MHz : 3000.0\n\nprocessor: 1\n"  # noqa: E501

@@ -11,8 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
-from bricolage.backends.trials import KernelTiming
-from bricolage.codec import encode
+from bricolage.backends.kernel_trials import KernelTiming
+from bricolage.base.codec import encode
+from bricolage.base.options import Options, Precision
+from bricolage.base.progress import Silent
 from bricolage.costs.entries import Cost, Outcome, TrialRecord
 from bricolage.costs.latency import Latency
 from bricolage.device.device import Device
@@ -26,10 +28,8 @@ from bricolage.measure.log import MeasurementLog
 from bricolage.measure.measurer import Event, Measurer, judged
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask, Stop, never
 from bricolage.measure.worker_process import Answer
-from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.step import Step
-from bricolage.progress import Silent
+from bricolage.plan.program_step import Step
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.config_space import REGION, ConfigSpace
 from bricolage.work.implementation import Implementation, KernelConfig, named

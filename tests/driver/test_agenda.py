@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
 from bricolage.driver.agenda import Agenda, Item, Promise
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import DecisionState
-from bricolage.options import Options
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.work.gain import LEAST_GAIN
 from tests.driver.made_up import First, made_up_state
 from tests.driver.test_stage import Clock

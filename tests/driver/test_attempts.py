@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bricolage.driver.attempts import collect_attempts
-from bricolage.plan.agenda import AgendaItem, Gain, ItemOutcome
+from bricolage.plan.agenda_record import AgendaItem, Gain, ItemOutcome
 
 WAY = "tuned kernels"
 

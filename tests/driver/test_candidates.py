@@ -20,11 +20,11 @@ from bricolage.backends.interface import (
     Status,
     any_operator,
 )
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.driver.candidates import Candidates, find
 from bricolage.graph.graph import Graph, Operator
-from bricolage.options import Precision
 from bricolage.work.implementation import Implementation, KernelConfig, named
 from tests.graph.models import graph
 

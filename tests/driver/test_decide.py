@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.base.efforts import PROFILES
+from bricolage.base.options import Options
 from bricolage.costs.entries import Cost
 from bricolage.driver.decide import compete, decide
 from bricolage.driver.whole_models import measure_baselines
-from bricolage.efforts import PROFILES
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
+from bricolage.plan.number_sets import numbers
 from bricolage.plan.plan import ORIGINAL, Bucket
-from bricolage.plan.ranges import numbers
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.describe import planned_regions, title
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph, Region
+from bricolage.plan.number_sets import numbers
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.ranges import numbers
 from bricolage.work.implementation import Assignment
 from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
 from tests.graph.models import graph

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Effort, Options
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
-from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.final_race import (
     FinalRace,
@@ -25,7 +26,6 @@ from bricolage.driver.final_race import (
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant
 from bricolage.work.implementation import AS_IT_COMES, Assignment, Implementation, KernelConfig, Placement, Team
 from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole

@@ -13,25 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement, Measurements
-from bricolage.deadline import Deadline
+from bricolage.costs.models.forecast import Forecast, _improvement
+from bricolage.costs.models.learned.features import NAMES
+from bricolage.costs.models.learned.forest import Forest, Tree
+from bricolage.costs.models.learned.model import LearnedCosts
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.expected import estimate_errors, estimate_saving, expected_ms, look_at_placements
 from bricolage.driver.mixture_items import LookAtPlacements, RegionsItem
+from bricolage.driver.placement_problem import PlacementProblem
 from bricolage.driver.pricing import priced
-from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import DecisionState
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
-from bricolage.perf.forecast import Forecast, _improvement
-from bricolage.perf.learned.features import NAMES
-from bricolage.perf.learned.forest import Forest, Tree
-from bricolage.perf.learned.model import LearnedCosts
 from bricolage.work.cost import _QUANTILE, Estimate
 from bricolage.work.implementation import Implementation, named
 from bricolage.work.placement import Candidate, PlacementResult

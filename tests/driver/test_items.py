@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 
 from bricolage.backends.openvino import OpenVino
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
 from bricolage.costs.decision_log import Attempt, Compiling, NetworkTimes
 from bricolage.costs.entries import Cost
-from bricolage.deadline import Deadline
+from bricolage.costs.models.track_record import DecisionSubject, TrackRecord
 from bricolage.device.host import host
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.decide import decide
 from bricolage.driver.items import KernelsItem, WholeModelItem, items
 from bricolage.driver.mixture_items import Placements, PrecisionsItem, RegionsItem
 from bricolage.driver.pricing import work_shares
+from bricolage.driver.stages.graph_variants import compute_changed_share
 from bricolage.driver.stages.profiling import Baselines
-from bricolage.driver.stages.rewriting import compute_changed_share
 from bricolage.driver.state import DecisionState
 from bricolage.driver.whole_models import looser_precisions
 from bricolage.graph.graph import Graph, Operator
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
-from bricolage.perf.track_record import DecisionSubject, TrackRecord
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Narrow, Partial, Second, Sluggish, Tuned, made_up_state, whole

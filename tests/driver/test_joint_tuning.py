@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.driver.joint_tuning import arms, search
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.graph.graph import Graph
 from bricolage.measure.measurer import Measurer
-from bricolage.tune.kernels import KernelTuner
+from bricolage.tune.kernel_tuner import KernelTuner
 from bricolage.work.implementation import KernelConfig
 from tests.driver.made_up import Answers, First, Tuned, Untuned, made_up_state
 from tests.driver.test_stages import FULL, TUNED, UNTUNED, model, run

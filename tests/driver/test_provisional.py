@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.costs.models.track_record import Compiling, TrackRecord
 from bricolage.driver import final_race
 from bricolage.driver.agenda import Item
 from bricolage.driver.decide import decide
@@ -23,10 +25,8 @@ from bricolage.driver.state import DecisionState
 from bricolage.graph.graph import Graph
 from bricolage.measure.race import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
-from bricolage.perf.track_record import Compiling, TrackRecord
-from bricolage.plan.agenda import AgendaItem, ItemOutcome
-from bricolage.plan.disturbance import Disturbance
+from bricolage.plan.agenda_record import AgendaItem, ItemOutcome
+from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.variants import GraphVariant
 from tests.driver.made_up import Answers, First, MadeUpMeasurer, Partial, Second, Sluggish, made_up_state, whole

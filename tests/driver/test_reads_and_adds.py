@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
 from bricolage.costs.entries import Cost
-from bricolage.deadline import Deadline
 from bricolage.driver import final_race
 from bricolage.driver.agenda import Agenda
 from bricolage.driver.final_race import FinalRace
 from bricolage.driver.items import items
 from bricolage.driver.stage import Stage
-from bricolage.driver.stages import rewriting
+from bricolage.driver.stages import graph_variants
+from bricolage.driver.stages.graph_variants import RewriteSearch, RewriteTuning, RewrittenVariants
+from bricolage.driver.stages.kernel_tuning import KernelTuning
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Reference, Regions
-from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, RewrittenVariants
 from bricolage.driver.stages.scheduling import Scheduling
-from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
-from bricolage.plan.rewriting import RewriteConfig
+from bricolage.plan.rewrite_steps import RewriteConfig
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import KernelConfig
 from tests.driver.made_up import Answers, First, Partial, Second, Tuned, made_up_state
@@ -85,10 +85,10 @@ def test_stages_touch_what_they_declare_and_nothing_else(tmp_path: Path, monkeyp
     def variant(name: str) -> GraphVariant:
         return GraphVariant(name, graph(fork.replace("Exp", "Relu"), "float[4,4] x", "float[4,4] y", w=w, v=v))
 
-    monkeypatch.setattr(rewriting, "rewritten_variants", lambda _: [variant("rewritten")])
-    monkeypatch.setattr(rewriting, "searched_variants", lambda *_, **_more: [variant("searched-1")])
-    monkeypatch.setattr(rewriting, "tailored_variant", lambda *_: variant("tailored"))
-    monkeypatch.setattr(rewriting, "RewriteTuner", MadeUpTuner)
+    monkeypatch.setattr(graph_variants, "rewritten_variants", lambda _: [variant("rewritten")])
+    monkeypatch.setattr(graph_variants, "searched_variants", lambda *_, **_more: [variant("searched-1")])
+    monkeypatch.setattr(graph_variants, "tailored_variant", lambda *_: variant("tailored"))
+    monkeypatch.setattr(graph_variants, "RewriteTuner", MadeUpTuner)
     monkeypatch.setattr(final_race, "race", race_made_up)
     answers = Answers({"first": 1.01, "partial": 0.5}, {"MatMul": 3.0}, on_one_core=1.0, side_by_side=0.7)
     backends = [First(), Second(), Partial(), Tuned()]

@@ -10,9 +10,9 @@ from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
 from bricolage.driver.serving import layouts
 from bricolage.errors import NotBatchable
-from bricolage.measure.throughput import ServedLoad
-from bricolage.plan.interface import batch_dimension
+from bricolage.measure.request_rates import ServedLoad
 from bricolage.plan.plan import TensorSpec
+from bricolage.plan.planned_interface import batch_dimension
 
 
 @given(st.integers(1, 300))

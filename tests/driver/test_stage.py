@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.stage import Runner, StageTime
 
 FOREVER = float("inf")

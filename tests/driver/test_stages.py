@@ -13,29 +13,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurement
-from bricolage.deadline import Deadline
+from bricolage.costs.models.track_record import Compiling, TrackRecord
 from bricolage.driver.mixture_items import Placements, RegionsItem
 from bricolage.driver.pricing import priced
 from bricolage.driver.profile import Profile
+from bricolage.driver.promising_variants import placed, promising
 from bricolage.driver.stage import Runner, Stage
-from bricolage.driver.stages import rewriting
+from bricolage.driver.stages import graph_variants
+from bricolage.driver.stages.graph_variants import RewriteSearch, RewrittenVariants, measured_operators
+from bricolage.driver.stages.kernel_tuning import KernelTuning
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, Regions
-from bricolage.driver.stages.rewriting import RewriteSearch, RewrittenVariants, measured_operators
-from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, DecisionState
-from bricolage.driver.variants import placed, promising
 from bricolage.errors import AllWrong, NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.identity import operator_key
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
-from bricolage.perf.track_record import Compiling, TrackRecord
 from bricolage.plan.plan import ORIGINAL
-from bricolage.rewrite.search.cost import price
+from bricolage.rewrite.search.operator_prices import price
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.cost import CostModel, Setting
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
@@ -377,7 +377,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
             )
             return tuple(one for one in found if one.name not in asked["known"])
 
-        monkeypatch.setattr(rewriting, "searched_variants", searched)
+        monkeypatch.setattr(graph_variants, "searched_variants", searched)
         return asked
 
     return finds

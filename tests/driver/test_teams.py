@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bricolage.backends.interface import Resources
+from bricolage.base.efforts import PROFILES
+from bricolage.base.options import Options
 from bricolage.driver.whole_models import is_shared, measure_teams
-from bricolage.efforts import PROFILES
 from bricolage.measure.specs import never
-from bricolage.options import Options
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.driver.made_up import Answers, First, Spinning, made_up_state, whole
 from tests.graph.models import graph

@@ -23,7 +23,7 @@ from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.faults.place import Broken, Place, Victim
 from tests.faults.power import power_cut

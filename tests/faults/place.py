@@ -25,9 +25,9 @@ import psutil
 from onnx import TensorProto, helper
 
 import bricolage.api.optimize
-import bricolage.cli.progress
+import bricolage.cli.progress_bars
 import bricolage.report.tables
-from bricolage.cache import VARIABLE
+from bricolage.base.cache import VARIABLE
 from bricolage.cli.main import app
 from bricolage.costs.database import FILE, Database
 from bricolage.costs.entries import UNSTORED, Cost, CostKey

@@ -91,7 +91,7 @@ def test_a_torn_artifact_and_an_orphan_are_found(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_folder_left_behind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bricolage.scratch.sweep", lambda *_: None)
+    monkeypatch.setattr("bricolage.base.scratch.sweep", lambda *_: None)
     with pytest.raises(Broken, match="left behind"):
         for number in range(10):
             kill_parent(Place(tmp_path / str(number)), random.Random(number), 5.0)

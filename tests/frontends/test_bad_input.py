@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.frontends import exported_program, to_model
-from bricolage.frontends.written import read
+from bricolage.frontends.normal_form import read
 
 F = TensorProto.FLOAT
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from bricolage.api.optimize import optimize
+from bricolage.base.options import Options
 from bricolage.errors import BadTorchModel, BricolageError, MissingFile, NotAModel
 from bricolage.frontends import to_model
 from bricolage.frontends.exported_program import _is_size, load_program
-from bricolage.options import Options
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")

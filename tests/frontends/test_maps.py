@@ -15,8 +15,8 @@ from bricolage.errors import UnsupportedType, WrongType
 from bricolage.frontends import to_model
 from bricolage.frontends.maps import KEYS, restore, without_maps
 from bricolage.graph.extract import write_whole
-from bricolage.graph.interface import externalised
-from bricolage.plan.interface import input_specs, output_specs
+from bricolage.graph.model_interface import externalised
+from bricolage.plan.planned_interface import input_specs, output_specs
 from bricolage.runtime.signature import by_position_and_name, collect, mapped
 from bricolage.verify.reference import evaluate
 

@@ -12,13 +12,13 @@ import pytest
 from bricolage.errors import NotTraceable
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import OperatorTimings
-from bricolage.train.predict.running import Running, blocks
+from bricolage.train.predict.operator_costs import OperatorTimings
+from bricolage.train.predict.step_memory import measured_peak, sized
 from bricolage.train.predict.variant import parse_variant
-from bricolage.train.spec import Optimiser
-from bricolage.train.step import TrainingStep, find
-from bricolage.work.graph import GRAPH_INPUT
+from bricolage.train.predict.variant_step import Running, blocks
+from bricolage.train.step.spec import Optimiser
+from bricolage.train.step.step import TrainingStep, find
+from bricolage.work.work_graph import GRAPH_INPUT
 from tests.needed import needs
 
 needs("sklearn")

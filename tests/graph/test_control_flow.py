@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.frontends import to_model
 from bricolage.graph.control_flow import inline_decided
-from bricolage.graph.deciding import deciding_inputs
+from bricolage.graph.control_values import deciding_inputs
 from bricolage.graph.graph import Graph
-from bricolage.graph.interface import give_defaults
+from bricolage.graph.model_interface import give_defaults
 from bricolage.graph.prepare import prepare
 from tests.graph.models import parse
 

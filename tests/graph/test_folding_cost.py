@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bricolage.graph.folding import fold
+from bricolage.graph.constant_folding import fold
 from bricolage.graph.folding_cost import MOST_STEPS, FoldingBudget, folding_steps
 from bricolage.graph.inference import infer
 from tests.graph.models import parse

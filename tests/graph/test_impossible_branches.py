@@ -12,8 +12,8 @@ from bricolage.frontends import to_model
 from bricolage.graph.graph import describe
 from bricolage.graph.impossible_branches import Branch, impossible_branches
 from bricolage.graph.prepare import prepare, simplify
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.engine.apply import rewrite
 from bricolage.testing import validity
 from tests.graph.models import parse as parsed
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from bricolage.graph.to_work import to_work
-from bricolage.work.graph import GRAPH_INPUT
+from bricolage.work.work_graph import GRAPH_INPUT
 from tests.graph.models import graph
 
 

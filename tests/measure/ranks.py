@@ -6,10 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from bricolage.codec import encode
+from bricolage.base.codec import encode
 from bricolage.device.device import Device
 from bricolage.measure.launch import EntryPoint
-from bricolage.measure.loop import Commands, Tell
+from bricolage.measure.worker_loop import Commands, Tell
 
 _HERE = "tests.measure.ranks"
 GOOD, DIES, SLEEPS = (EntryPoint(f"{_HERE}:{name}", (_HERE,)) for name in ("good", "dies_first", "sleeps_first"))

@@ -15,8 +15,8 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.backends.trials import Build, KernelTiming, Trial, Trials
-from bricolage.cache import cache_directory
+from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials
+from bricolage.base.cache import cache_directory
 from bricolage.errors import Refused
 from bricolage.work.config_space import ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar

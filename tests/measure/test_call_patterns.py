@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.base.options import Pattern
 from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.measure.call_patterns import settling_s
@@ -17,9 +18,8 @@ from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
-from bricolage.measure.sampling import LoadedProgram, Sampler
+from bricolage.measure.sample_timing import LoadedProgram, Sampler
 from bricolage.measure.specs import CandidateSpec, Limits
-from bricolage.options import Pattern
 from tests.measure.test_measurer import step
 
 

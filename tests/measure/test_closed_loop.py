@@ -16,7 +16,7 @@ from bricolage.device.host import host
 from bricolage.errors import BackendFailed, Refused
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import Serving
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.work.implementation import Implementation
 
 ROWS = 4

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from benchmarks.load import busy
 from bricolage.device.host import selected
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.disturbance import DISTURBED, DisturbanceWatch, ProcessReading, Tally, machine, waited_share
-from bricolage.measure.job import Job
 from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool

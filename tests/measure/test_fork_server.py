@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.codec import encode
+from bricolage.base.codec import encode
 from bricolage.device.host import host
 from bricolage.measure import launch as launching
 from bricolage.measure.launch import ForkedWorker, launch

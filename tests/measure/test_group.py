@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bricolage.codec import decode
+from bricolage.base.codec import decode
+from bricolage.base.options import ISA_VARIABLE
 from bricolage.device.device import Device
 from bricolage.device.host import unlimited
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.group import ProcessGroup
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
-from bricolage.options import ISA_VARIABLE
 from tests.measure.ranks import DIES, GOOD, SLEEPS
 
 ROOT = Path(__file__).parents[2]

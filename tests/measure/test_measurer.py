@@ -22,15 +22,15 @@ from bricolage.costs.latency import Latency
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure import fork_server
-from bricolage.measure.job import Job
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Event, Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import compare
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, TimingPolicy
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.verify.compare import Deviation
-from bricolage.verify.tensors import load_values, save_expected, save_tensors
+from bricolage.verify.named_arrays import load_values, save_expected, save_tensors
 from bricolage.verify.variations import Allowance, Variation
 from bricolage.work.implementation import Implementation, KernelConfig
 

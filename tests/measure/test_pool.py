@@ -15,16 +15,16 @@ import psutil
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.codec import encode
+from bricolage.base.codec import encode
 from bricolage.device import memory
 from bricolage.device.host import host
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import Regime
 from bricolage.measure.worker_process import Answer
-from bricolage.plan.step import Step
-from bricolage.runtime.process import environment
-from bricolage.verify.tensors import load_values
+from bricolage.plan.program_step import Step
+from bricolage.runtime.process_environment import environment
+from bricolage.verify.named_arrays import load_values
 from bricolage.work.implementation import Implementation, KernelConfig
 
 

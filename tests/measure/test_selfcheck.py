@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from bricolage.backends import capabilities, registry
 from bricolage.backends.capabilities import CapabilityTable, engine_claims, table
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend
-from bricolage.backends.matching import Matcher
 from bricolage.cli.main import app
 from bricolage.graph.graph import Graph
 from bricolage.measure import selfcheck
@@ -91,7 +91,7 @@ def test_a_case_that_brings_the_worker_down_is_a_reason(
     """The process that checks dies of its first case and of every other: nothing is claimed, and the caller lives."""
     tables(replace(of_record("onnxruntime"), version="0.0.1"))
     monkeypatch.setattr(
-        "bricolage.measure.trials.pickle.dumps", lambda _: b"cposix\nabort\n(tR."
+        "bricolage.measure.conformance_trials.pickle.dumps", lambda _: b"cposix\nabort\n(tR."
     )  # what a crashing framework does
     made = dense()
     (checked,) = self_checked([registry.get("onnxruntime")], [made])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.measure.disturbance import MachineReading
 from bricolage.measure.time_taken import FamilyReading, TimeTaken, read_family, share_taken, taken_s
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from hypothesis import strategies as st
 
-from bricolage.codec import Length, Matching, Within
-from bricolage.options import PRECISIONS, Options
-from bricolage.plan.constants import ConstantInput
-from bricolage.plan.disturbance import Disturbance
+from bricolage.base.codec import Length, Matching, Within
+from bricolage.base.options import PRECISIONS, Options
+from bricolage.plan.constant_inputs import ConstantInput
+from bricolage.plan.disturbance_record import Disturbance
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion
-from bricolage.plan.ranges import ranges
-from bricolage.plan.rewriting import RewriteStep
+from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.work.implementation import KernelConfig

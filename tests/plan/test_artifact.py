@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.base.options import Options
 from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact, UnreadableArtifact
 from bricolage.graph.extract import graph_of, write_model
 from bricolage.graph.store import Store
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
 from bricolage.work.implementation import Implementation

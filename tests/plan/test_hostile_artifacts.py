@@ -18,8 +18,8 @@ import pytest
 
 from bricolage.api.bench import bench
 from bricolage.api.optimize import optimize
-from bricolage.cache import cache_directory
-from bricolage.codec import encode
+from bricolage.base.cache import cache_directory
+from bricolage.base.codec import encode
 from bricolage.errors import BadArtifact, CacheNotWritable
 from bricolage.plan import artifact
 from bricolage.plan.plan import FORMAT

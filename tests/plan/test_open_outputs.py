@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import bricolage
-from bricolage.options import Options
+from bricolage.base.options import Options
 
 
 @pytest.mark.usefixtures("light_reference")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.errors import BadOption
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, MOST_ROWS, MOST_STREAMS, MOST_WAITING, OperatingPoint
 

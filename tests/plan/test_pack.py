@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode, parse
+from bricolage.base.codec import DecodeError, decode, encode, parse
 from bricolage.plan.pack import Pack, PackEntry, PackTarget, tree
 
 TARGETS = st.builds(

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.disturbance import Disturbance
+from bricolage.base.codec import DecodeError, decode, encode
+from bricolage.plan.disturbance_record import Disturbance
+from bricolage.plan.number_sets import numbers, ranges
 from bricolage.plan.plan import Bucket, Contestant, Plan, Quality
-from bricolage.plan.ranges import numbers, ranges
 from bricolage.plan.schedules import PlannedSchedule
 from tests.plan.plans import plans
 

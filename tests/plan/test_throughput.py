@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.work.implementation import Implementation
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.quantization.bias import biases_in_order, corrected_biases
+from bricolage.quantization.byte_weights import quantised_weights
 from bricolage.quantization.insertion import Scales, with_pairs
 from bricolage.quantization.observers import affine
 from bricolage.quantization.products import products
-from bricolage.quantization.weights import quantised_weights
 from bricolage.verify.reference import evaluate
 from tests.quantization.networks import data, graph_of
 

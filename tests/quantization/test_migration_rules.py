@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.rewrite.apply import apply_once, failed_matches
+from bricolage.rewrite.engine.apply import apply_once, failed_matches
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.rules.migration import MigrateScaleIntoProduct, ScaleBeforeRectifier
-from bricolage.rewrite.verification import verify
+from bricolage.rulemaking.verification import verify
 
 RULES: tuple[Rule, ...] = (MigrateScaleIntoProduct(), ScaleBeforeRectifier())
 

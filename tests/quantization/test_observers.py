@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bricolage.errors import BadOption
-from bricolage.quantization.functions import functions_behind
 from bricolage.quantization.observers import AffineScale, affine, observed
-from bricolage.quantization.options import OBSERVERS, QuantizationOptions
+from bricolage.quantization.quantization_options import OBSERVERS, QuantizationOptions
+from bricolage.quantization.value_functions import functions_behind
 from tests.quantization.networks import graph_of
 
 VALUES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-1e4, 1e4, width=32))

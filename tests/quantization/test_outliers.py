@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bricolage.api.quantize import quantize
+from bricolage.quantization.activation_statistics import collected
 from bricolage.quantization.outliers import CHANNELS, apart, outlier_channels
 from bricolage.quantization.products import products
-from bricolage.quantization.statistics import collected
 from bricolage.verify.reference import evaluate
 from tests.quantization.networks import OUTLIERS, PRODUCTS, data, graph_of, model_of
 

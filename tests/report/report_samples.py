@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.options import Options
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import (
     Alternative,
     Bucket,
@@ -22,7 +23,6 @@ from bricolage.plan.plan import (
     TensorSpec,
     Transfer,
 )
-from bricolage.plan.ranges import ranges
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 
 VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "tvm": "0.27.0"}

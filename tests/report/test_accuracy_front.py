@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bricolage.plan.accuracy_record import FloatOperator, JudgedAccuracy, QuantisedGraph
 from bricolage.plan.plan import Bucket
-from bricolage.plan.quantised import FloatOperator, JudgedAccuracy, QuantisedGraph
 from bricolage.report import accuracy_front, words
 from bricolage.report.accuracy_front import Plotted, front
 from bricolage.report.summary import bucket_summary

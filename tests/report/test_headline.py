@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import report_samples as samples
 
-from bricolage.codec import decode, encode
+from bricolage.base.codec import decode, encode
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report import headline
 from bricolage.work.implementation import Implementation, KernelConfig

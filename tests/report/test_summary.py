@@ -5,7 +5,7 @@ import json
 import pytest
 import report_samples as samples
 
-from bricolage.codec import decode
+from bricolage.base.codec import decode
 from bricolage.plan.plan import Plan
 from bricolage.report.summary import summary
 

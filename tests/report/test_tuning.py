@@ -10,8 +10,8 @@ from rich.console import Console
 from test_html import read
 
 from bricolage.api.tune import Tuned, TunedImplementation
+from bricolage.base.options import Options
 from bricolage.measure.statistics import Ratio
-from bricolage.options import Options
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.report import tuning
 from bricolage.report.html import render

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import report_samples as samples
 
-from bricolage.plan.agenda import AgendaItem
-from bricolage.plan.disturbance import Disturbance
+from bricolage.plan.agenda_record import AgendaItem
+from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.field_types import DecidedBy
 from bricolage.plan.plan import ModelUse, Proof
 from bricolage.report import explain, html, tables, words

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
-from bricolage.rewrite.apply import apply_everywhere, apply_once
 from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.engine.apply import apply_everywhere, apply_once
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 

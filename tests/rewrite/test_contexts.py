@@ -10,8 +10,8 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Rule
 from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.apply import apply_once
+from bricolage.rewrite.analyses.linear import Window
 from bricolage.rewrite.catalogue import chosen, named
-from bricolage.rewrite.linear import Window
+from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.predicates import sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators
 from bricolage.rewrite.rules.correction import (
@@ -25,7 +25,7 @@ from bricolage.rewrite.rules.correction import (
     wrong_boxes,
 )
 from bricolage.rewrite.search.graph_search import search_graphs
-from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from bricolage.rewrite.search.search_options import METHODS, Method, SearchOptions
 from tests.rewrite.checking import check_equal
 from tests.rewrite.search.models import by_type
 

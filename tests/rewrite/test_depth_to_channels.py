@@ -10,8 +10,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.apply import apply_everywhere, apply_once, rewrite
 from bricolage.rewrite.catalogue import named, rules
+from bricolage.rewrite.engine.apply import apply_everywhere, apply_once, rewrite
 from bricolage.rewrite.predicates import rank
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal

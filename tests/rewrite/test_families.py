@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import named, rules
+from bricolage.rewrite.engine.apply import apply_once, rewrite
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 

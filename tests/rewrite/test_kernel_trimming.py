@@ -13,8 +13,8 @@ import onnx_ir as ir
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.apply import apply_once
 from bricolage.rewrite.catalogue import named
+from bricolage.rewrite.engine.apply import apply_once
 from bricolage.rewrite.rule import Example
 from bricolage.verify.reference import evaluate
 from tests.rewrite.checking import check_valid

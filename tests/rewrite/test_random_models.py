@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import Application, apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import rules, written
-from bricolage.rewrite.fuel import Fuel
-from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.engine.apply import Application, apply_once, failed_matches, rewrite
+from bricolage.rewrite.engine.fuel import Fuel
+from bricolage.rewrite.engine.index import RuleIndex
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.rules import generated
 from bricolage.testing import random_model

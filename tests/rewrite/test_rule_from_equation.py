@@ -7,15 +7,15 @@ from collections.abc import Callable
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import apply_once, failed_matches
+from bricolage.equations.evaluate_term import holds
+from bricolage.equations.term import read_equation
 from bricolage.rewrite.catalogue import chosen, rules, written
+from bricolage.rewrite.engine.apply import apply_once, failed_matches
 from bricolage.rewrite.rule import Example, MatchFailure
 from bricolage.rewrite.rule_from_equation import EquationRule
-from bricolage.rewrite.rulegen.evaluate import holds
-from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.unification import solve
-from bricolage.rewrite.verification import verify
+from bricolage.rulemaking.verification import verify
 from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
 

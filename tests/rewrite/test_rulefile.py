@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.equations.term import Equation, read_equation
 from bricolage.errors import BadRuleFile, FalseRule
-from bricolage.rewrite import generation
 from bricolage.rewrite.rulefile import read, write
-from bricolage.rewrite.rulegen.generate import generate
-from bricolage.rewrite.rulegen.grammars import Grammar
-from bricolage.rewrite.rulegen.term import Equation, read_equation
 from bricolage.rewrite.rules import generated
-from bricolage.rewrite.verification import verify
+from bricolage.rulemaking import generation
+from bricolage.rulemaking.rulegen.generate import generate
+from bricolage.rulemaking.rulegen.grammars import Grammar
+from bricolage.rulemaking.verification import verify
 
 
 def written(path: Path, *lines: str) -> Path:

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.graph.prepare import prepare, symbolic_dimensions
-from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import written
+from bricolage.rewrite.engine.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.rule import Example, GraphRule, Rule
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate

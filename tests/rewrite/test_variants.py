@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bricolage.costs.models.roofline import NOMINAL
 from bricolage.graph.graph import Graph
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import NOMINAL
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.rewriting import EnabledRule, RewriteConfig, RewriteStep
-from bricolage.rewrite.search.cost import price
-from bricolage.rewrite.search.options import SearchOptions
+from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig, RewriteStep
+from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.variants import (
     REWRITTEN,
     TAILORED,

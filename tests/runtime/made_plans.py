@@ -14,16 +14,16 @@ import onnx_ir as ir
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Missing, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel, StaticKernel
-from bricolage.cache import cache_directory
+from bricolage.base.cache import cache_directory
+from bricolage.base.options import Options
 from bricolage.device.host import selected
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
-from bricolage.options import Options
 from bricolage.plan import artifact
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
-from bricolage.plan.ranges import ranges
 from bricolage.verify.reference import evaluate
 from bricolage.work import bits
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement

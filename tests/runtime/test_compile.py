@@ -13,7 +13,8 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, RegionModel, Resources
 from bricolage.backends.kernel import Kernel
-from bricolage.cache import compiled_directory
+from bricolage.base.cache import compiled_directory
+from bricolage.base.options import Options
 from bricolage.costs.database import Database
 from bricolage.device.device import Device
 from bricolage.device.host import host, selected
@@ -22,11 +23,10 @@ from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, RegionTask, TimingPolicy
-from bricolage.options import Options
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.executable import Executable
-from bricolage.verify.tensors import save_tensors
+from bricolage.verify.named_arrays import save_tensors
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, Slow, compilations, expected, graph_of_size, made_bucket, made_plan, whole

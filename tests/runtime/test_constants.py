@@ -13,14 +13,14 @@ import numpy as np
 import onnx
 import pytest
 
-from bricolage.api.sources import Source, open_source
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.codec import DecodeError, decode, encode
+from bricolage.base.options import Options
+from bricolage.driver.sources import Source, open_source
 from bricolage.errors import OtherConstant, UnknownInput, UnreadableArtifact, WrongShape, WrongType
-from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.constants import ConstantInput, same_value, words_of
-from bricolage.plan.interface import default_specs, input_specs, output_specs
+from bricolage.plan.constant_inputs import ConstantInput, same_value, words_of
 from bricolage.plan.plan import Plan
+from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Implementation, KernelConfig

@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from bricolage.api.sources import Source, open_source
+from bricolage.base.options import Options
 from bricolage.device.buffers import aligned
+from bricolage.driver.sources import Source, open_source
 from bricolage.errors import UnknownInput, WrongShape
-from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import Plan
+from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import load
 from bricolage.work.implementation import Implementation, KernelConfig

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bricolage.backends import registry
+from bricolage.base.options import Options
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host, selected
-from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
 from bricolage.runtime import programs
 from bricolage.runtime.executable import Executable

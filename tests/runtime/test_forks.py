@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.errors import ForkedProcess
-from bricolage.options import Options
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.runtime import forks
 from bricolage.runtime.executable import Executable

@@ -15,12 +15,12 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
-from bricolage.cache import compiled_directory
-from bricolage.codec import encode
+from bricolage.base.cache import compiled_directory
+from bricolage.base.codec import encode
+from bricolage.base.options import Options, available_cores
 from bricolage.device.host import host
 from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritable, UnreadableArtifact
 from bricolage.graph import store
-from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan
@@ -181,13 +181,13 @@ def test_an_executable_asks_for_no_more_threads_than_a_processor_can_use(tmp_pat
 def test_what_is_loaded_is_not_trimmed_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = load(saved(tmp_path, plan_of(tmp_path, QUICK)))
     monkeypatch.setenv("BRICOLAGE_CACHE_LIMIT", "0")
-    subprocess.run([sys.executable, "-c", "from bricolage.cache import trim; trim()"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", "from bricolage.base.cache import trim; trim()"], check=True, timeout=60)
     x = np.ones((3, 4), np.float32)
     np.testing.assert_allclose(fast(x), expected(x), rtol=1e-5)  # a shape that is new: the model is read again
     (folder,) = (tmp_path / "cache" / "artifacts").iterdir()
     del fast
     gc.collect()
-    subprocess.run([sys.executable, "-c", "from bricolage.cache import trim; trim()"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", "from bricolage.base.cache import trim; trim()"], check=True, timeout=60)
     assert not folder.exists()
 
 

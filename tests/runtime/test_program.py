@@ -9,7 +9,7 @@ from bricolage.errors import BadOption, InvalidGraph, NotEnoughMemory
 from bricolage.graph.graph import TensorInfo
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundStage, Program
 from bricolage.work.implementation import Implementation

@@ -18,7 +18,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available, Kernel, Missing, RegionModel, Resources
 from bricolage.device.buffers import in_buffer
 from bricolage.errors import IndexBeyond, MissingBackend, Refused, RunFailed
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_step
 from bricolage.work.implementation import Implementation
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from bricolage.work.bits import members
 from bricolage.work.bits import of as bitset
 from bricolage.work.cost import Estimate
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 from bricolage.work.placement import Candidate
 from bricolage.work.transfer import TransferCosts
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 BACKENDS = ("a", "b", "c")
 

@@ -10,7 +10,7 @@ import pytest
 
 search_scaling = pytest.importorskip("benchmarks.search_scaling", reason="run from the repository's root")
 
-from bricolage.search.exact import solve  # noqa: E402
+from bricolage.search.placement.exact import solve  # noqa: E402
 from bricolage.work.transfer import NoTransferCosts  # noqa: E402
 
 

@@ -19,7 +19,7 @@ import psutil
 from onnx import TensorProto, helper
 
 import bricolage
-from bricolage.options import Options
+from bricolage.base.options import Options
 from bricolage.runtime.executable import Executable
 
 _INPUTS = 8

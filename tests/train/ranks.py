@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bricolage.train.rank import Rank
+from bricolage.train.run.rank import Rank
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from bricolage.train import job  # noqa: E402
-from bricolage.train.spec import StepSpec, read_spec  # noqa: E402
+from bricolage.train.step.spec import StepSpec, read_spec  # noqa: E402
 
 CODE = """
 import torch

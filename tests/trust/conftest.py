@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from bricolage.backends.interface import Resources
+from bricolage.base.progress import Silent
 from bricolage.device.host import host
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Limits
-from bricolage.progress import Silent
 from bricolage.trust.bisect import Diagnosis, bisect
+from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
-from bricolage.trust.program import SubjectProgram
 from bricolage.verify.inputs import choose
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import LIBRARY_VARIABLE

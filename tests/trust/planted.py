@@ -14,12 +14,12 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Anatomy, Available, Backend, Claim, Growth, RegionModel, Resources, Status
 from bricolage.backends.interface import any_operator as anything
 from bricolage.backends.kernel import Call, Kernel, StaticKernel
-from bricolage.backends.native.cpu import emit, gemm_tiles
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.fuse.plan import FusionPlan, PlannedKernel
-from bricolage.backends.native.ir.indexing import Index
-from bricolage.backends.native.ir.tensors import Pointwise
 from bricolage.graph.graph import Graph, Operator
+from bricolage.native.cpu import emit, gemm_tiles
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.index_expressions import Index
+from bricolage.native.ir.tensors import Pointwise
 from bricolage.verify.reference import evaluate
 from bricolage.work.implementation import KernelConfig
 

@@ -9,16 +9,16 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.costs.models.roofline import OperatorRoofline
 from bricolage.graph.graph import Graph
-from bricolage.perf.roofline import OperatorRoofline
-from bricolage.plan.rewriting import RewriteConfig
+from bricolage.plan.rewrite_steps import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
+from bricolage.rewrite.engine.retrace import Configured, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.pattern import AnyValue, Op, op
-from bricolage.rewrite.retrace import Configured, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Operators, Result, Rule
 from bricolage.rewrite.search.graph_search import search_graphs
-from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.trust.changes import Subject
 from bricolage.work import bits
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig

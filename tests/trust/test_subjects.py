@@ -11,15 +11,15 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, RegionModel, Resources
 from bricolage.backends.reference import REFERENCE
+from bricolage.base.options import Options
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
-from bricolage.options import Options
-from bricolage.rewrite.retrace import Finished, Fixpoint
+from bricolage.rewrite.engine.retrace import Finished, Fixpoint
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
+from bricolage.trust.changed_program import SubjectProgram
 from bricolage.trust.changes import fused_kernels
-from bricolage.trust.program import SubjectProgram
 from bricolage.trust.subjects import of_backends, of_plan
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.runtime import made_plans

@@ -12,18 +12,18 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.backends import registry
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.base.progress import Silent
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency
-from bricolage.deadline import Deadline
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
-from bricolage.options import Options
-from bricolage.plan.rewriting import EnabledRule, RewriteConfig
-from bricolage.progress import Silent
+from bricolage.plan.rewrite_steps import EnabledRule, RewriteConfig
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.rule import Example
 from bricolage.tune import rewrites as tuning

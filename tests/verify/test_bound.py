@@ -18,10 +18,10 @@ from bricolage.graph.store import Store
 from bricolage.verify.bound import FACTOR, draws_for, limits, rounding_errors
 from bricolage.verify.compare import deviation, errors
 from bricolage.verify.inputs import generate
+from bricolage.verify.named_arrays import load_limits
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import evaluate
 from bricolage.verify.rounding import rounded
-from bricolage.verify.tensors import load_limits
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
 MODELS: dict[str, Callable[[], ir.Model]] = {"conv": convolutional, "bert": bert_like, "loop": looping}

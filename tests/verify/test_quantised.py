@@ -9,13 +9,13 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from bricolage.base.options import BOUNDS, Options
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.options import BOUNDS, Options
 from bricolage.verify.compare import deviation, errors
+from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import EXACT_BOUND, TIES, accepted_bound, is_quantised, precision_of
-from bricolage.verify.tensors import load_limits, load_values
 from tests.verify.models import F, make
 
 K, N, ROWS = 64, 32, 40

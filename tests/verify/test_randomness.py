@@ -9,9 +9,9 @@ import pytest
 
 from bricolage.graph.store import Store
 from bricolage.verify.compare import deviation
+from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.randomness import Drawn, drawn, random_outputs, unseeded
-from bricolage.verify.tensors import load_limits, load_values
 from tests.graph.models import graph
 
 INPUTS = {"x": np.ones((64, 8), np.float32)}

@@ -13,7 +13,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.verify import reference
 from bricolage.verify.bound import rounding_errors
-from bricolage.verify.tensors import load_limits, load_values
+from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.variations import Allowance, Allowances, Variation, evaluated, kinds, written
 from tests.graph.models import graph
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.work.config_space import REGION, ConfigSpace, TuningTask, chosen
 from bricolage.work.implementation import KernelConfig
 

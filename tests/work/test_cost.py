@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.perf.roofline import NOMINAL
+from bricolage.costs.models.roofline import NOMINAL
 from bricolage.work.cost import Estimate, FirstKnown, Setting, Work
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.codec import DecodeError, decode, encode
 from bricolage.work.implementation import HOST, Assignment, Endpoint, Implementation, KernelConfig, Scalar, named
 
 names = st.text("abcdefgh_", min_size=1, max_size=6)

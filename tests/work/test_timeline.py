@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.device.device import Device, Link, Machine, Peaks
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.timeline import timeline
 from bricolage.work.transfer import NoTransferCosts
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 from tests.search.problems import PairCosts, graph_of
 
 A, B = Implementation("a"), Implementation("b")

@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from bricolage import scratch
-from bricolage.api.context import open_context
-from bricolage.api.deciding import make_plan
-from bricolage.api.samples import NO_DATA
-from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
-from bricolage.api.throughput import compare
 from bricolage.backends import registry
+from bricolage.base import scratch
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
+from bricolage.driver.bucket_decision import make_plan
+from bricolage.driver.context import open_context
 from bricolage.driver.decide import compete
+from bricolage.driver.given_samples import NO_DATA
+from bricolage.driver.promising_variants import write
+from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.state import Challenger
-from bricolage.driver.variants import write
+from bricolage.driver.throughput_decision import compare
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
-from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Plan
-from bricolage.progress import Progress, Silent
+from bricolage.plan.planned_interface import input_specs, output_specs
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
 

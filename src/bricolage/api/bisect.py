@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bricolage.api.faults import TRIAL_S, opened_for
-from bricolage.options import Options
-from bricolage.progress import Progress, Silent
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.trust import bisect as search
 from bricolage.trust.bisect import Diagnosis
-from bricolage.trust.evidence import write_evidence
-from bricolage.trust.program import SubjectProgram
+from bricolage.trust.changed_program import SubjectProgram
+from bricolage.trust.fault_files import write_evidence
 
 
 @dataclass(frozen=True)

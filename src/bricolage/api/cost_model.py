@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass, replace
 
 from bricolage._version import __version__
-from bricolage.codec import encode
+from bricolage.base.codec import encode
 from bricolage.costs.database import Database
 from bricolage.costs.entries import SCHEMA
-from bricolage.perf.learned.model import LearnedCosts
-from bricolage.perf.learned.training import Errors, Sample, left_out, train
+from bricolage.costs.models.learned.fitting import Errors, Sample, left_out, train
+from bricolage.costs.models.learned.model import LearnedCosts
 from bricolage.work.cost import Setting
 
 

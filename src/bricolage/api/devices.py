@@ -12,28 +12,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bricolage.api.sub_graphs import divide
+from bricolage.costs.models.described import Scaled
+from bricolage.costs.models.speedup import MeasuredCurves
 from bricolage.device.description import read_devices
 from bricolage.device.device import Machine
+from bricolage.driver.sub_graphs import divide
 from bricolage.errors import BadDevices
-from bricolage.perf.described import Scaled
-from bricolage.perf.speedup import MeasuredCurves
-from bricolage.schedule.baechi import m_etf, m_sct
-from bricolage.schedule.bounds import TypedTasks, lower_bound
-from bricolage.schedule.duet import duet
-from bricolage.schedule.exact import exact
-from bricolage.schedule.fastt import dpos
-from bricolage.schedule.heterogeneous import cpop, heft, peft
-from bricolage.schedule.path_bound import new_b_2
-from bricolage.schedule.problem import ScheduleProblem, task_times
-from bricolage.schedule.random_keys import random_keys
-from bricolage.schedule.schedule import Move, Schedule, check, moves
-from bricolage.schedule.subgraphs import contracted
-from bricolage.search.device_placement.dynamic import contiguous
-from bricolage.search.device_placement.machine import on_machine
+from bricolage.search.devices.baechi import m_etf, m_sct
+from bricolage.search.devices.downsets import contiguous
+from bricolage.search.devices.duet import duet
+from bricolage.search.devices.fastt import dpos
+from bricolage.search.devices.genetic_placement import random_keys
+from bricolage.search.devices.list_placement import cpop, heft, peft
+from bricolage.search.devices.machine import on_machine
+from bricolage.search.devices.subgraphs import contracted
+from bricolage.search.schedules.certificates import TypedTasks, lower_bound
+from bricolage.search.schedules.exact_schedule import exact
+from bricolage.search.schedules.path_bound import new_b_2
+from bricolage.search.schedules.schedule import Move, Schedule, check, moves
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem, task_times
 from bricolage.work import bits
 from bricolage.work.cost import Work
-from bricolage.work.graph import WorkGraph
+from bricolage.work.work_graph import WorkGraph
 from bricolage.work.workload import workload_of
 
 _PLACING_S = 10.0

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from bricolage import scratch
-from bricolage.api.context import open_pool, open_reference
-from bricolage.api.sources import PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.base import scratch
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress
 from bricolage.device.host import selected
+from bricolage.driver.context import open_pool, open_reference
+from bricolage.driver.sources import PreparedBucket, Source, measuring_inputs, open_source, working_folder
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import Limits
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan
-from bricolage.progress import Progress
 from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
 from bricolage.trust.subjects import of_backends, of_plan

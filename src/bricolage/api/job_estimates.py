@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from bricolage.base.codec import DecodeError, Length, Within, decode, read_file
+from bricolage.base.progress import Progress
 from bricolage.cluster.machines import ClusterSpec, DeviceKind, NodeGroup
 from bricolage.cluster.step_costs import MeasuredSteps, TransferredSteps
-from bricolage.codec import DecodeError, Length, Within, decode, read_file
 from bricolage.device.description import DescribedDevices, ScaledTimes
 from bricolage.device.device import Device, Link, Machine, Peaks
 from bricolage.errors import BadOption, BadTrainingSpec, MissingFile
-from bricolage.progress import Progress
 from bricolage.train.predict.elsewhere import StepPlacement, predict_elsewhere, traced_step
 from bricolage.train.predict.prediction import Predicted
-from bricolage.train.spec import StepSpec, read_spec
+from bricolage.train.step.spec import StepSpec, read_spec
 from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
-from bricolage.work.step import StepGraph
+from bricolage.work.training_step import StepGraph
 from bricolage.work.workload import workload_of
 
 _STEP = "the step"

@@ -11,8 +11,8 @@ from bricolage.device.host import host
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
+from bricolage.plan.number_sets import numbers
 from bricolage.plan.plan import PlannedRegion
-from bricolage.plan.ranges import numbers
 from bricolage.work import bits as bitset
 
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from bricolage import scratch
-from bricolage.api.context import DecisionContext, check_again, open_context
-from bricolage.api.deciding import decide_bucket, decision_key, make_plan
-from bricolage.api.samples import Data, GivenData
-from bricolage.api.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
-from bricolage.api.sources import Source, open_source, working_folder
-from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
-from bricolage.cache import trim
+from bricolage.base import scratch
+from bricolage.base.cache import trim
+from bricolage.base.option_words import constant_word, sizes_of
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
+from bricolage.driver.bucket_decision import decide_bucket, decision_key, make_plan
+from bricolage.driver.context import DecisionContext, check_again, open_context
+from bricolage.driver.given_samples import Data, GivenData
+from bricolage.driver.shipping import ArtifactTrial, TriedArtifacts, planned_trial, shipped
+from bricolage.driver.sources import Source, open_source, working_folder
+from bricolage.driver.throughput_decision import Decision, decide
 from bricolage.errors import StatedOtherwise
 from bricolage.measure.pool import Pool
-from bricolage.option_words import constant_word, sizes_of
-from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.progress import Progress, Silent
 from bricolage.runtime.executable import Executable
 
 _LOG = logging.getLogger(__name__)

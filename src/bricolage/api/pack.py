@@ -18,28 +18,28 @@ from typing import Annotated
 
 import numpy as np
 
-from bricolage import scratch
-from bricolage.api.context import check_again, open_context, open_pool
-from bricolage.api.deciding import Start, decide_bucket, decision_key, make_plan
 from bricolage.api.pack_nodes import PackNodes
-from bricolage.api.shipping import TriedArtifacts, planned_trial, shipped
-from bricolage.api.sources import Source, open_source, working_folder
 from bricolage.backends import registry
+from bricolage.base import scratch
+from bricolage.base.codec import DecodeError, Length, decode, read_file
+from bricolage.base.options import Options, available_cores, default_isa
+from bricolage.base.progress import Progress, Silent
 from bricolage.cluster.step_costs import MeasuredSteps
-from bricolage.codec import DecodeError, Length, decode, read_file
+from bricolage.costs.models.described import Scaled
 from bricolage.device.description import ScaledTimes
 from bricolage.device.host import selected, unlimited
+from bricolage.driver.bucket_decision import Start, decide_bucket, decision_key, make_plan
+from bricolage.driver.context import check_again, open_context, open_pool
 from bricolage.driver.session import ModelFindings
+from bricolage.driver.shipping import TriedArtifacts, planned_trial, shipped
+from bricolage.driver.sources import Source, open_source, working_folder
 from bricolage.errors import BadOption, BadTargets, MissingFile
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import workload
 from bricolage.measure.pool import Pool
-from bricolage.options import Options, available_cores, default_isa
-from bricolage.perf.described import Scaled
 from bricolage.plan import artifact
 from bricolage.plan.pack import MOST_TARGETS, Pack, PackEntry, PackTarget, tree
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.progress import Progress, Silent
 from bricolage.work.cost import Estimate, Setting, Work
 
 _WHOLE = "plan"

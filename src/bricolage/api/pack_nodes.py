@@ -17,20 +17,20 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch
 from bricolage._version import __version__
-from bricolage.api.sources import Source, working_folder
 from bricolage.backends import registry
-from bricolage.codec import JsonObject, decode, encode
+from bricolage.base import scratch
+from bricolage.base.codec import JsonObject, decode, encode
+from bricolage.base.options import Options
+from bricolage.base.ray_session import RayObject, RaySession, said
+from bricolage.driver.sources import Source, working_folder
 from bricolage.errors import BadArtifact, BricolageError, PackNodeFailed
-from bricolage.graph import interface
+from bricolage.graph import model_interface
 from bricolage.graph.extract import data_files
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.pack import PackEntry, PackTarget
 from bricolage.plan.plan import Plan
-from bricolage.ray_session import RayObject, RaySession, said
 
 _LOG = logging.getLogger(__name__)
 _JOINING_S = 120.0
@@ -89,7 +89,7 @@ class PackStation:
             try:
                 for name, content in files.items():
                     (directory / name).write_bytes(content)
-                model, made = interface.read(directory / artifact.MODEL), directory / _PACK
+                model, made = model_interface.read(directory / artifact.MODEL), directory / _PACK
                 self._decide(
                     model,
                     asked.targets,

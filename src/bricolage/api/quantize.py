@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.option_words import parse_accuracy
 from bricolage.errors import BadOption, UnusableCalibration
 from bricolage.frontends import to_model
-from bricolage.graph.interface import externalised, settle_defaults
-from bricolage.option_words import parse_accuracy
+from bricolage.graph.model_interface import externalised, settle_defaults
+from bricolage.quantization.calibration_samples import samples
 from bricolage.quantization.canonical import canonical
-from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizedModel
 from bricolage.quantization.products import require_float
-from bricolage.quantization.quantize import quantized
-from bricolage.quantization.samples import samples
+from bricolage.quantization.quantization_options import QuantizationOptions
+from bricolage.quantization.quantize_model import quantized
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.verify.held_back import Sample
 from bricolage.verify.inputs import read_arrays

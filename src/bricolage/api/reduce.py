@@ -11,15 +11,15 @@ import numpy as np
 
 from bricolage.api.faults import TRIAL_S, Workplace, opened_for
 from bricolage.backends.reference import REFERENCE
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.errors import NotReduced
 from bricolage.graph.graph import Graph
-from bricolage.options import Options
-from bricolage.progress import Progress, Silent
 from bricolage.rewrite.catalogue import rules
 from bricolage.trust.bisect import Diagnosis, FaultyChange, bisect
-from bricolage.trust.program import SubjectProgram
-from bricolage.trust.reduce import Reduced, Reducer, Suspect
+from bricolage.trust.changed_program import SubjectProgram
+from bricolage.trust.model_reduction import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits as bitset

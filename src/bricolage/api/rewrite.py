@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from bricolage.api.checking import Check, references
-from bricolage.api.constants import fold_inputs
+from bricolage.base.options import BOUNDS, Options
+from bricolage.costs.models.roofline import NOMINAL, OperatorRoofline
+from bricolage.driver.checking import Check, references
+from bricolage.driver.constants import fold_inputs
 from bricolage.errors import BadOption, BricolageError, StatedOtherwise, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.frontends.clean import forget_stated
 from bricolage.graph.graph import Graph
-from bricolage.graph.interface import externalised
+from bricolage.graph.model_interface import externalised
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
-from bricolage.options import BOUNDS, Options
-from bricolage.perf.roofline import NOMINAL, OperatorRoofline
-from bricolage.rewrite import apply
-from bricolage.rewrite.apply import Application, FailedMatch
 from bricolage.rewrite.catalogue import chosen, named
-from bricolage.rewrite.retrace import Fixpoint, Recorded, Retrace
+from bricolage.rewrite.engine import apply
+from bricolage.rewrite.engine.apply import Application, FailedMatch
+from bricolage.rewrite.engine.retrace import Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
-from bricolage.rewrite.search.options import SearchOptions
-from bricolage.trust.rewriting import first_wrong
+from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.search_options import SearchOptions
+from bricolage.trust.rewrite_bisection import first_wrong
 from bricolage.verify.reference import Evaluate
 from bricolage.work.cost import CostModel
 
@@ -109,8 +109,8 @@ def rewrite(
         constants: words of inputs' values that never change (see `Options.constants`): the rewritten model takes them no more.
         search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises, asked operator by operator; an estimate from its work where it is not given.
-        own: rules of the user's, tried after the known ones; `bricolage.rewrite.verification.verify` proves them.
-        budget_s: seconds of one evaluation in float64, if that is more than `measure.reference.reference_limit` allows.
+        own: rules of the user's, tried after the known ones; `bricolage.rulemaking.verification.verify` proves them.
+        budget_s: seconds of one evaluation in float64, if that is more than `measure.reference_worker.reference_limit` allows.
         memory_limit_mb: megabytes that it may take; 80 % of what is free by default.
         evaluate: computes in float64 what the check compares; by default a worker process with these limits. A model of which
             it is known that it ends can do without: `verify.reference.evaluate`.

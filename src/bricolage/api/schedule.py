@@ -1,8 +1,8 @@
 """Regions of a plan side by side: their speed-up curves measured, a schedule found, and kept only if it wins a race.
 
 A worker process runs the plan as it would run, with each region on the first core, then on more for as long as that makes some
-region faster; the methods of `bricolage.schedule` propose schedules; the one that the simulator likes best races against the plan
-as it is, both in this process.
+region faster; the methods of `bricolage.search.schedules` propose schedules; the one that the simulator likes best races against
+the plan as it is, both in this process.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from bricolage.api.context import DecisionContext, open_context
 from bricolage.backends import registry
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
-from bricolage.driver.scheduling import Timetable, curves_in_place, region_problem, timetable
+from bricolage.driver.context import DecisionContext, open_context
+from bricolage.driver.region_schedule import Timetable, curves_in_place, region_problem, timetable
 from bricolage.driver.stage import Runner, Stage
 from bricolage.errors import ForeignArtifact
 from bricolage.graph.extract import graph_of
@@ -30,16 +31,15 @@ from bricolage.measure.turns import time_in_turns, timed
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan
 from bricolage.plan.schedules import PlannedSchedule
-from bricolage.progress import Progress, Silent
 from bricolage.runtime import signature
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
 from bricolage.runtime.programs import PlanSource, placement_of
-from bricolage.schedule.bounds import TypedTasks, new_b_1
-from bricolage.schedule.path_bound import new_b_2
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.search import Proposals, propose
-from bricolage.schedule.simulate import BandwidthContention
+from bricolage.search.schedules.candidate_schedules import Proposals, propose
+from bricolage.search.schedules.certificates import TypedTasks, new_b_1
+from bricolage.search.schedules.path_bound import new_b_2
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.search.schedules.simulate import BandwidthContention
 from bricolage.verify.compare import relative_error
 
 _LEAST_S = 60.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.runtime.executable import Executable
-from bricolage.runtime.serving.statistics import ServingStatistics
+from bricolage.runtime.serving.request_statistics import ServingStatistics
 
 
 @dataclass(frozen=True)

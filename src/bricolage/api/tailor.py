@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch
-from bricolage.api.checking import filed
-from bricolage.api.constants import fold_inputs
-from bricolage.api.context import DecisionContext, open_context
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
-from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.deadline import Deadline
+from bricolage.base import scratch
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
+from bricolage.driver.checking import filed
+from bricolage.driver.constants import fold_inputs
+from bricolage.driver.context import DecisionContext, open_context
+from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
-from bricolage.graph.interface import interface
+from bricolage.graph.model_interface import interface
 from bricolage.graph.prepare import prepare, simplify
-from bricolage.options import Options
-from bricolage.progress import Progress, Silent
-from bricolage.rewrite.pipeline import PipelineRunner
+from bricolage.rewrite.engine.pipeline import PipelineRunner
 from bricolage.rewrite.rule import Rule
 from bricolage.tune.rewrites import RewriteTuner, RewriteTuningResult
 from bricolage.verify.oracle import Oracle

@@ -9,29 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from bricolage import scratch
-from bricolage.api.context import DecisionContext, open_context
-from bricolage.api.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.deadline import Deadline
+from bricolage.base import scratch
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress, Silent
 from bricolage.device.host import selected
+from bricolage.driver.context import DecisionContext, open_context
 from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
+from bricolage.driver.sources import PreparedBucket, Source, open_source, working_folder
 from bricolage.driver.stage import Runner
+from bricolage.driver.stages.graph_variants import RewrittenVariants
 from bricolage.driver.stages.profiling import Baselines, Reference
-from bricolage.driver.stages.rewriting import RewrittenVariants
 from bricolage.driver.state import DecisionState
 from bricolage.errors import BadOption, NoBackend
 from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
 from bricolage.measure.statistics import Ratio
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
-from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.tune.kernel_search import Snapshot
-from bricolage.tune.kernels import KernelTuner
-from bricolage.tune.options import TuningOptions
+from bricolage.tune.kernel_tuner import KernelTuner
+from bricolage.tune.tuning_options import TuningOptions
 from bricolage.work.implementation import Implementation
 
 _RACE_ROUNDS = 30

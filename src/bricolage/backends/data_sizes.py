@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from bricolage.backends.region_model import RegionModel
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer
+from bricolage.graph.region_model import RegionModel
 from bricolage.lowering.common import is_static
 
 _COUNTS = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})

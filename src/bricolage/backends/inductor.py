@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bricolage import scratch, sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -34,14 +33,15 @@ from bricolage.backends.interface import (
     require_static,
     values_of,
 )
+from bricolage.backends.isa_limits import library_limits, llvm_target
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
-from bricolage.backends.limits import library_limits, llvm_target
 from bricolage.backends.suitability import reads_floats
 from bricolage.backends.torch import DIRECT_BYTES, UnboundFunction, bound, lowered, openmp, tensor_of
+from bricolage.base import scratch, sealed
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.graph.graph import Region
-from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, Team, named
 

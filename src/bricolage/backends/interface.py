@@ -21,15 +21,16 @@ from typing import ClassVar, Literal
 
 from bricolage.backends.claims import ANY, Claim, Constraint, Growth, Pattern, Shared, accept, any_operator, op
 from bricolage.backends.kernel import Kernel, StaticKernel
-from bricolage.backends.region_model import RegionModel, Resources, require_static, values_of
+from bricolage.backends.kernel_trials import RegionTrials, Trials
 from bricolage.backends.request_queue import RequestQueue
-from bricolage.backends.trials import RegionTrials, Trials
+from bricolage.base.options import Precision
 from bricolage.device.device import Device, Peaks
 from bricolage.errors import Refused
 from bricolage.extras import install_command, requirements
 from bricolage.graph.graph import Region
-from bricolage.options import Precision
+from bricolage.graph.region_model import RegionModel, Resources, require_static, values_of
 from bricolage.work.config_space import ConfigSpace
+from bricolage.work.fused_kernel import FusedKernel
 from bricolage.work.implementation import KernelConfig, Team, named
 
 __all__ = [
@@ -80,24 +81,6 @@ cannot be used there at all."""
 
 
 # --- what a backend makes of a region, for those who want to see it ----------------------------------------------
-
-
-@dataclass(frozen=True)
-class FusedKernel:
-    """One of the kernels that a backend makes of a region."""
-
-    name: str
-    """The source has it as a comment where the kernel is called."""
-    kind: str
-    operators: tuple[str, ...]
-    """Names of the operators that it computes, or computes parts of."""
-    shape: tuple[int, ...]
-    """Of what it stores."""
-    flops: int
-    bytes: int
-    """Read and written, with weights as the model holds them, whatever precision they are packed in."""
-    ms: float | None = None
-    """Measured on this machine."""
 
 
 @dataclass(frozen=True)

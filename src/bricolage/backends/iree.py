@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch, sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -34,10 +33,11 @@ from bricolage.backends.interface import (
 from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, TUNED, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.suitability import convolution_weights, is_depthwise, may_multiply, nodes_of
+from bricolage.base import scratch, sealed
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.graph.graph import Region
-from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team, named
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bricolage.backends.content import load_proto
 from bricolage.backends.interface import RegionModel
-from bricolage.backends.limits import llvm_target
+from bricolage.backends.isa_limits import llvm_target
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.work.implementation import Scalar

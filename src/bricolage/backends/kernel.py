@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from bricolage.backends.region_model import Resources
 from bricolage.device.buffers import aligned
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo
+from bricolage.graph.region_model import Resources
 
 Array = np.ndarray
 Call = Callable[[], None]

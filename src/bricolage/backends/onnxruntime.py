@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims, switched_off
 from bricolage.backends.data_sizes import readers_of_data_sizes
+from bricolage.backends.fused_patterns import LAYER_NORM
 from bricolage.backends.interface import (
     AfterFailure,
     AfterFork,
@@ -32,13 +33,12 @@ from bricolage.backends.interface import (
     values_of,
 )
 from bricolage.backends.kernel import Array, Call, Kernel
-from bricolage.backends.patterns import LAYER_NORM
 from bricolage.backends.suitability import MULTIPLYING, nodes_of
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import Region, TensorInfo
 from bricolage.graph.operator_kinds import ANCHORS
-from bricolage.options import Precision
 from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named

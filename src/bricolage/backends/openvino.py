@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import onnx_ir as ir
 
-from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.data_sizes import readers_of_data_sizes
+from bricolage.backends.fused_patterns import ATTENTION, LAYER_NORM, SIBLINGS
 from bricolage.backends.interface import (
     AfterFork,
     Backend,
@@ -27,17 +27,17 @@ from bricolage.backends.interface import (
     installed,
     values_of,
 )
+from bricolage.backends.isa_limits import library_limits
 from bricolage.backends.kernel import Array, Kernel
-from bricolage.backends.limits import library_limits
 from bricolage.backends.openvino_kernel import TYPES, InputCopy, OpenVinoKernel, library, tensor_of
-from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
 from bricolage.backends.request_queue import Done, RequestQueue
 from bricolage.backends.suitability import may_multiply, nodes_of
-from bricolage.cache import discard
+from bricolage.base import sealed
+from bricolage.base.cache import discard
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.errors import ForkedProcess, Refused
 from bricolage.graph.graph import Graph, Operator, Region
-from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import AS_IT_COMES, KernelConfig, Scalar, Team, named
 

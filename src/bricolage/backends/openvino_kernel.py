@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import telemetry
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.base import telemetry
 from bricolage.graph.graph import TensorInfo
 
 if TYPE_CHECKING:

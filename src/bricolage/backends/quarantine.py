@@ -17,7 +17,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from bricolage.codec import decode
+from bricolage.base.codec import decode
 
 FILE = Path(__file__).with_name("quarantine.json")
 ANY_TYPE = "*"

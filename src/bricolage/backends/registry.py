@@ -8,8 +8,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from bricolage import telemetry
 from bricolage.backends.interface import Available, Backend, Missing
+from bricolage.base import telemetry
 from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoBackend, UnknownBackend
 
 _LOG = logging.getLogger(__name__)

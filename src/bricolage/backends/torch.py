@@ -20,15 +20,15 @@ from bricolage.backends.interface import (
     Status,
     installed,
 )
+from bricolage.backends.isa_limits import library_limits
 from bricolage.backends.kernel import Answer, Array, Call, Kernel
-from bricolage.backends.limits import library_limits
 from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import nodes_of, reads_floats
+from bricolage.base.options import Precision
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.graph.graph import Region, describe
 from bricolage.graph.operator_kinds import category
-from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _TorchKernel(Kernel):
 
 def _follows_values(module: fx.GraphModule) -> bool:
     """Whether what a module does, and not only what comes of it, depends on values: it branches, or reads sizes from tensors."""
-    from bricolage.lowering.torch.builder import host_value
+    from bricolage.lowering.torch.fx_builder import host_value
 
     return any(module.children()) or any(node.target is host_value for node in module.graph.nodes)
 

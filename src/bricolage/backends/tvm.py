@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from bricolage import sealed
 from bricolage.backends import tvm_threads
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
@@ -33,14 +32,15 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
+from bricolage.backends.isa_limits import llvm_target
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
-from bricolage.backends.limits import llvm_target
-from bricolage.backends.native.cpu.toolchain import compiler
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
 from bricolage.backends.tvm_tuning import TvmTrials, choice_of, tasks
+from bricolage.base import sealed
 from bricolage.device.device import Device
 from bricolage.errors import Refused
+from bricolage.native.cpu.toolchain import compiler
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team
 

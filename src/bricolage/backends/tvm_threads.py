@@ -8,9 +8,9 @@ import os
 import threading
 from collections.abc import Callable
 
-from bricolage.backends.region_model import Resources
+from bricolage.base.options import available_cores
 from bricolage.errors import Refused
-from bricolage.options import available_cores
+from bricolage.graph.region_model import Resources
 
 _LOG = logging.getLogger(__name__)
 _SHARED = -3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from bricolage.backends.trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
+from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials, agree, milliseconds
 from bricolage.backends.tvm_sampling import sampled
 from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, scheduled_by_rule
 from bricolage.work.config_space import TuningTask

@@ -16,11 +16,11 @@ from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Reso
 from bricolage.backends.kernel import Answer, Array, Call, Kernel, StaticKernel
 from bricolage.backends.result_memory import Extent, find_shared
 from bricolage.backends.suitability import reads_floats
+from bricolage.base.options import Precision
 from bricolage.device.buffers import view_memory
 from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.graph.graph import Region
-from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, Team, named
 
 _FLAGS = "XLA_FLAGS"

@@ -1,4 +1,4 @@
-"""Options that several commands share. Those of a decision derive from the fields of `bricolage.options.Options`."""
+"""Options that several commands share. Those of a decision derive from the fields of `bricolage.base.options.Options`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bricolage.cli import values
+from bricolage.base.option_words import is_number, parse_seconds
+from bricolage.base.options import Options
+from bricolage.cli import user_files
 from bricolage.errors import NO_GAIN, OK, BadOption, MissingFile
-from bricolage.option_words import is_number, parse_seconds
-from bricolage.options import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -228,9 +228,9 @@ def opened(
     """
     if not model.exists():
         raise MissingFile(path=model)
-    if values.is_artifact(model):
+    if user_files.is_artifact(model):
         options = with_shapes_of(model, options) if given is None else _as_planned(model, options, given)
-    return options, None if data is None else values.read_arrays(data)
+    return options, None if data is None else user_files.read_arrays(data)
 
 
 def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options:

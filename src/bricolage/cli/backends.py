@@ -25,10 +25,10 @@ def _facts(name: str) -> dict[str, Any]:
     from bricolage.backends import registry
     from bricolage.backends.capabilities import command, holds, table
     from bricolage.backends.interface import Missing
+    from bricolage.base.options import PRECISIONS
     from bricolage.device.host import host
     from bricolage.errors import BricolageError
     from bricolage.measure.selfcheck import known
-    from bricolage.options import PRECISIONS
 
     facts: dict[str, Any] = {"name": name, "source": registry.source(name)}
     try:

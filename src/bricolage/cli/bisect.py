@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.options import Options
 
 
 @guarded
@@ -34,13 +34,13 @@ def bisect(
     Of an ARTIFACT it looks into what the plan runs; of a MODEL, into the whole of it on each backend. A program that is wrong,
     crashes or hangs is bisected over all its changes; each culprit is shown with the error without it and with it.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
 
     options, inputs = a.opened(model, data, options, given)
     seconds = a.trial_seconds(trial)
     if out is not None:
         output.make_folder(out)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         from bricolage.api.bisect import bisect as run
 
         found = run(model, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, output=out, progress=shown)

@@ -19,9 +19,9 @@ from bricolage.cli.guard import guarded
 from bricolage.cli.kueue import kueue
 
 if TYPE_CHECKING:
-    from bricolage.cluster.compare import ClusterComparison
     from bricolage.cluster.history.records import JobHistory
     from bricolage.cluster.machines import ClusterSpec
+    from bricolage.cluster.policy_comparison import ClusterComparison
 
 _log = logging.getLogger("bricolage")
 app = typer.Typer(
@@ -113,12 +113,12 @@ def replay(
     compared = _compared(found, spec, policy, off, seeds, list(dict.fromkeys(asked.values())), fitted=fitted)
     compared = _named_as_asked(compared, asked)
     if out is not None:
-        from bricolage.report.cluster import Whole, cluster_page
+        from bricolage.report.policies import Whole, cluster_page
 
         output.write_text(out, cluster_page([Whole("As it is", compared)], history.name))
         output.note(f"wrote {out}")
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(compared))
         return
@@ -177,12 +177,12 @@ def whatif(
     before = _compared(found, spec, policy, off, seeds, None, fitted=fitted)
     after = _compared(jobs_after, changed, policy, off, seeds, None, fitted=fitted)
     if out is not None:
-        from bricolage.report.cluster import Whole, cluster_page
+        from bricolage.report.policies import Whole, cluster_page
 
         output.write_text(out, cluster_page([Whole("Changed", after), Whole("As it is", before)], history.name))
         output.note(f"wrote {out}")
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json({"before": encode(before), "after": encode(after)})
         return
@@ -285,7 +285,7 @@ def _compared(
     *,
     fitted: bool,
 ) -> ClusterComparison:
-    from bricolage.cluster.compare import compare
+    from bricolage.cluster.policy_comparison import compare
 
     return compare(
         found.jobs,
@@ -304,7 +304,7 @@ def _compared(
 def _show(found: ClusterComparison, before: ClusterComparison | None, why: bool) -> None:
     from bricolage.cli import output
     from bricolage.report import words
-    from bricolage.report.cluster import notes, ranked, span, table
+    from bricolage.report.policies import notes, ranked, span, table
 
     devices = ", ".join(f"{count} {kind}" for kind, count in found.devices.items())
     print(f"{words.count(found.jobs, 'job')} on {devices}")

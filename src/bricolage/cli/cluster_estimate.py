@@ -79,17 +79,17 @@ def _show_step(
     out: Path | None, name: str, as_json: bool,
 ) -> None:  # fmt: skip
     from bricolage.api.job_estimates import estimate_job
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
 
     output.check_writable(out)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         found = estimate_job(
             step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
         )
     if out is not None:
         _write(out, name, found)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(tuple(found)))
         return
@@ -149,10 +149,10 @@ def _rates(words: list[str] | None) -> dict[str, float]:
 
 
 def _show_length(found: RunTime, as_json: bool) -> None:
+    from bricolage.base.codec import encode
     from bricolage.cli import output
-    from bricolage.codec import encode
     from bricolage.report import words
-    from bricolage.report.cluster import span
+    from bricolage.report.policies import span
 
     if as_json:
         output.show_json(encode(found))

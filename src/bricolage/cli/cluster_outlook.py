@@ -52,11 +52,11 @@ def outlook(
     The history is replayed under the policy up to that time. From there on lengths are those of the history, believed to
     be off by --error; as many jobs as were submitted before are expected to come in as long a time again.
     """
-    from bricolage.cluster.catalogue import named
+    from bricolage.cluster.event_loop import ReplayLoop
     from bricolage.cluster.history.rates import read_rates
     from bricolage.cluster.history.read import read_history
-    from bricolage.cluster.loop import ReplayLoop
     from bricolage.cluster.machines import read_cluster
+    from bricolage.cluster.policy_catalogue import named
     from bricolage.cluster.prospects import Doubt, prospects, scene_of
 
     spec, entry = read_cluster(cluster), named(policy)
@@ -71,8 +71,8 @@ def outlook(
     past = [one for one in jobs if one.submit_s <= at]
     found = prospects(scene, Doubt(error, rate_error), draws=draws, past=past, asked=asked)
     if as_json:
+        from bricolage.base.codec import encode
         from bricolage.cli import output
-        from bricolage.codec import encode
 
         output.show_json(encode(tuple(found)))
         return
@@ -96,7 +96,7 @@ def _asked(there: list[str], names: list[str], at: float) -> list[int]:
 def _show(found: list[Prospect], at: float) -> None:
     from bricolage.cli import output
     from bricolage.report import words
-    from bricolage.report.cluster import span
+    from bricolage.report.policies import span
     from bricolage.report.tables import plain_table
 
     waiting = [one for one in found if not one.kind]
@@ -117,7 +117,7 @@ def _show(found: list[Prospect], at: float) -> None:
 
 
 def _times(middle: float, interval: tuple[float, float], at: float) -> list[str]:
-    from bricolage.report.cluster import span
+    from bricolage.report.policies import span
 
     low, high = (span(max(one - at, 0.0)) for one in interval)
     return [span(max(middle - at, 0.0)), f"{low} – {high}"]

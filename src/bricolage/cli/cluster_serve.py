@@ -64,10 +64,10 @@ def submit(
     as_json: a.Json = False,
 ) -> None:
     """Submit the jobs of a file: all of them, or none."""
+    from bricolage.base.codec import encode
     from bricolage.cli import output
     from bricolage.cluster.serve.spool import ask
     from bricolage.cluster.serve.submission import read_jobs
-    from bricolage.codec import encode
 
     specs = read_jobs(job)
     found = ask(state, {"submit": encode(specs)})
@@ -82,11 +82,11 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     """List the jobs of a served cluster."""
     from rich.table import Table
 
+    from bricolage.base.codec import decode
     from bricolage.cli import output
-    from bricolage.cluster.serve.answers import Listed
+    from bricolage.cluster.serve.job_answers import Listed
     from bricolage.cluster.serve.spool import ask
-    from bricolage.codec import decode
-    from bricolage.report.cluster import span
+    from bricolage.report.policies import span
 
     found = ask(state, {"list": {}})
     if as_json:
@@ -115,11 +115,11 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
 @guarded
 def why(job: Job, state: State = FOLDER, as_json: a.Json = False) -> None:
     """Say why a job waits, and when it starts and ends."""
+    from bricolage.base.codec import decode
     from bricolage.cli import output
-    from bricolage.cluster.serve.answers import WhyAnswer
+    from bricolage.cluster.serve.job_answers import WhyAnswer
     from bricolage.cluster.serve.spool import ask
-    from bricolage.codec import decode
-    from bricolage.report.cluster import span
+    from bricolage.report.policies import span
 
     answer = ask(state, {"why": job})["why"]
     if as_json:

@@ -44,7 +44,7 @@ def list_costs(
         entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json({"costs": [encode(entry) for entry in entries], "more": more})
         return
@@ -156,7 +156,7 @@ def train_model(
     from bricolage.api.cost_model import to_json, train_costs
     from bricolage.cli import output
     from bricolage.costs.database import Database
-    from bricolage.perf.learned.installed import own_model
+    from bricolage.costs.models.learned.installed import own_model
 
     out = out if out is not None else own_model()
     output.check_writable(out)
@@ -164,7 +164,7 @@ def train_model(
         trained = train_costs(database)
     output.write_text(out, to_json(trained.model))
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         told = {"samples": trained.samples, "networks": trained.networks}
         errors_ = {"by_network": encode(trained.by_network), "by_machine": encode(trained.by_machine)}

@@ -15,8 +15,8 @@ import traceback
 import zipfile
 from pathlib import Path
 
-from bricolage.cache import cache_directory
-from bricolage.codec import encode
+from bricolage.base.cache import cache_directory
+from bricolage.base.codec import encode
 from bricolage.plan.plan import Plan
 
 _last_plan: Plan | None = None

@@ -33,7 +33,7 @@ def predict(
         BadOption: something else than a prediction is asked for.
         MissingFile, BadDevices, ...: as `simulate_devices`.
     """
-    from bricolage.cli import output, values
+    from bricolage.cli import output, user_files
 
     if not simulate:
         raise BadOption(
@@ -41,20 +41,20 @@ def predict(
         )
     if out is not None:
         raise BadOption(option="-o", value=str(out), advice="With --simulate no artifact is written; leave it out")
-    inputs = None if data is None else values.read_arrays(data)
+    inputs = None if data is None else user_files.read_arrays(data)
     output.check_writable(trace)
     with output.stdout_kept():
         from bricolage.api.devices import simulate_devices
 
         found = simulate_devices(artifact, devices, inputs)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(found))
     else:
         _show(found)
     if trace is not None:
-        from bricolage.report.trace import predicted_trace
+        from bricolage.report.perfetto import predicted_trace
 
         best = found.predicted[0]
         names = ["inputs", *(f"{n} {one.title}".rstrip() for n, one in enumerate(found.sub_graphs, 1)), "outputs"]

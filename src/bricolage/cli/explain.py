@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bricolage.base.codec import JsonObject, encode
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.codec import JsonObject, encode
 from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _explained(
     graphs, look_inside = _graphs(plan, directory), kernels or dump is not None
     found: list[JsonObject] = []
     if plan.throughput is not None and not as_json and op is None:
-        from bricolage.report.throughput import overview
+        from bricolage.report.operating_points import overview
 
         output.show(overview(plan.throughput, plan.operating_point, output.console().width))
         output.show("")
@@ -125,7 +125,7 @@ def _explained(
                 output.show(because.kernels(region_number, made, everything))
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
-    from bricolage.report.throughput import summary
+    from bricolage.report.operating_points import summary
 
     served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
     constants = {"constants": {one.name: one.value for one in plan.constants}} if plan.constants else {}
@@ -140,7 +140,7 @@ def _explain_rules(source: Path, as_json: bool) -> None:
         raise MissingFile(path=source)
     with output.stdout_kept():
         from bricolage.api.rewrite import uses
-        from bricolage.report import rewriting
+        from bricolage.report import rewrites
 
         if zipfile.is_zipfile(source):
             from bricolage.plan import artifact
@@ -149,13 +149,13 @@ def _explain_rules(source: Path, as_json: bool) -> None:
             source = directory / plan.buckets[0].graph
         found = uses(source)
     if as_json:
-        output.show_json(rewriting.uses_json(found))
+        output.show_json(rewrites.uses_json(found))
     else:
-        output.show(rewriting.uses(found))
+        output.show(rewrites.uses(found))
 
 
 def _inside(made: Anatomy) -> JsonObject:
-    from bricolage.codec import encode
+    from bricolage.base.codec import encode
 
     return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
 

@@ -12,7 +12,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.cluster.kueue.decide import CheckVerdict
+    from bricolage.cluster.kueue.admission_check import CheckVerdict
 
 
 @guarded
@@ -38,9 +38,9 @@ def kueue(
 ) -> None:
     """Let Kueue's workloads in by a policy, and tell the others when they are expected to start."""
     from bricolage.cli import output
-    from bricolage.cluster.catalogue import named
-    from bricolage.cluster.kueue.client import KueueClient
+    from bricolage.cluster.kueue.api import KueueClient
     from bricolage.cluster.kueue.controller import KueueController
+    from bricolage.cluster.policy_catalogue import named
 
     named(policy)
     looks = 0

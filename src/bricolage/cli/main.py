@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from bricolage._version import __version__
-from bricolage.cache import VARIABLE
+from bricolage.base.cache import VARIABLE
 from bricolage.cli import cluster, cluster_serve, costs, train
 from bricolage.cli.arguments import fill_required_gain
 from bricolage.cli.backends import backends

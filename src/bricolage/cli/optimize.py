@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.cli.values import is_artifact
-from bricolage.options import Options
+from bricolage.cli.user_files import is_artifact
 
 if TYPE_CHECKING:
     from bricolage.plan.plan import Bucket, Plan
@@ -48,11 +48,11 @@ def optimize(
     and than the best single configuration. Exit codes: 0 an artifact was written, 3 it was, and no plan gains what --require-gain
     asks for, 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
     """
-    from bricolage.cli import crash, output, progress, values
+    from bricolage.cli import crash, output, progress_bars, user_files
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = _checked(model, target, report, options)
-    inputs = None if data is None else values.read_arrays(data)
+    inputs = None if data is None else user_files.read_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept() as results:
 
@@ -63,7 +63,7 @@ def optimize(
             if not as_json:
                 output.show(decision(bucket, output.console().width), results)
 
-        with progress.shown(decided) as shown:
+        with progress_bars.shown(decided) as shown:
             from bricolage.api.optimize import optimize as run
 
             executable = run(
@@ -101,15 +101,15 @@ def _told(plan: Plan, written: str, require_gain: float | None, *, as_json: bool
     output.note(written)
     for line in dict.fromkeys(line for bucket in plan.buckets for line in constant_gains(bucket)):
         output.note(line)
-    from bricolage.report import headline, throughput
+    from bricolage.report import headline, operating_points
 
     percent = require_gain or 0.0
     if plan.throughput is None:
         gains = any(headline.gains(bucket, percent) for bucket in plan.buckets)
         note = headline.no_gain_sentence(plan, percent)
     else:
-        gains = throughput.gains(plan.throughput, percent)
-        note = throughput.no_gain_sentence(plan.throughput, percent)
+        gains = operating_points.gains(plan.throughput, percent)
+        note = operating_points.no_gain_sentence(plan.throughput, percent)
     return a.exit_code(require_gain, note, gains=gains)
 
 
@@ -133,8 +133,8 @@ def _checked(model: Path, target: Path, report: Path | None, options: Options) -
 
 def _show(plan: Plan) -> None:
     from bricolage.cli import output
+    from bricolage.report.operating_points import overview
     from bricolage.report.tables import header, stages
-    from bricolage.report.throughput import overview
 
     if plan.throughput is not None:
         output.show(overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))

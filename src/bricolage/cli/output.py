@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from rich.console import Console, RenderableType
 
-from bricolage import scratch
+from bricolage.base import scratch
 from bricolage.errors import NotWritable
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.options import Options
 
 if TYPE_CHECKING:
     from bricolage.plan.pack import Pack
@@ -43,7 +43,7 @@ def pack(
     """
     from bricolage.api.pack import pack as run
     from bricolage.api.pack import read_targets
-    from bricolage.cli import output, progress, values
+    from bricolage.cli import output, progress_bars, user_files
 
     wanted = read_targets(targets)
     target = out if out is not None else Path(model.with_suffix(".pack").name)
@@ -52,8 +52,8 @@ def pack(
     if target.resolve() in (model.resolve(), targets.resolve()):
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model or the targets")
     output.check_writable(target)
-    inputs = None if data is None else values.read_arrays(data)
-    with output.stdout_kept(), progress.shown(lambda _: None) as shown:
+    inputs = None if data is None else user_files.read_arrays(data)
+    with output.stdout_kept(), progress_bars.shown(lambda _: None) as shown:
         found = run(
             model,
             wanted,
@@ -67,7 +67,7 @@ def pack(
             ray=ray,
         )
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(found.pack))
     else:

@@ -13,7 +13,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.quantization.options import QuantizationOptions
+    from bricolage.quantization.quantization_options import QuantizationOptions
 
 Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The quantised ONNX file.", show_default=False)
@@ -193,7 +193,7 @@ def quantize(
 
 def _options(given: Mapping[str, object]) -> QuantizationOptions:
     """The command's arguments, by name, as options."""
-    from bricolage.quantization.options import QuantizationOptions
+    from bricolage.quantization.quantization_options import QuantizationOptions
 
     own = {name: value for name, value in given.items() if name in QuantizationOptions.__dataclass_fields__}
     own["keep_float"] = tuple(own["keep_float"] or ())  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.options import Options
 
 
 @guarded
@@ -34,14 +34,14 @@ def reduce(
     Finds the change at fault as `bisect` does, then drops operators, shrinks dimensions and simplifies numbers and attributes as
     long as the fault stays the same. --budget is the time for that; after it or a Ctrl-C the least model so far is written.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
 
     options, inputs = a.opened(model, data, options, given)
     seconds = a.trial_seconds(trial)
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()
     output.make_folder(target)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         from bricolage.api.reduce import reduce as run
 
         try:

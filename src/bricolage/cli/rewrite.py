@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.options import Options
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Rewritten
     from bricolage.rewrite.rule import Rule
-    from bricolage.rewrite.search.options import SearchOptions
+    from bricolage.rewrite.search.search_options import SearchOptions
 
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
 Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
@@ -111,19 +111,19 @@ def rewrite(
             found = _rewritten(model, options, sizes, limit, limits, rules)
         write_whole(found.model, out)
         restore(out)
-    from bricolage.report import rewriting
+    from bricolage.report import rewrites
 
     if as_json:
-        output.show_json(rewriting.as_json(found))
+        output.show_json(rewrites.as_json(found))
     else:
-        output.show(rewriting.result(found))
+        output.show(rewrites.result(found))
     output.note(f"wrote {out}")
 
 
 def _stated(own: Path | None, seed: int) -> list[Rule]:
     """The rules of a file, proved."""
     from bricolage.rewrite.rulefile import read
-    from bricolage.rewrite.verification import verify
+    from bricolage.rulemaking.verification import verify
 
     stated = [] if own is None else read(own, cost_based=False)
     for rule in stated:
@@ -158,17 +158,17 @@ def _rewritten(
 def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]) -> Rewritten:
     """The variant that a backend runs fastest."""
     from bricolage.api.tailor import tailor
-    from bricolage.cli import progress
-    from bricolage.cli.values import read_arrays
+    from bricolage.cli import progress_bars
+    from bricolage.cli.user_files import read_arrays
 
     given = read_arrays(inputs) if inputs is not None else None
-    with progress.shown() as shown:
+    with progress_bars.shown() as shown:
         return tailor(model, backend, options, inputs=given, progress=shown, **rules)
 
 
 def _search(word: str) -> SearchOptions | None:
     """Raises `BadOption` where there is no such method."""
-    from bricolage.rewrite.search.options import METHODS, SearchOptions
+    from bricolage.rewrite.search.search_options import METHODS, SearchOptions
 
     if word == "none":
         return None
@@ -197,7 +197,7 @@ def _check_combination(
 
 
 def _sizes(words: list[str] | None) -> dict[str, int]:
-    from bricolage.option_words import parse_shapes
+    from bricolage.base.option_words import parse_shapes
 
     sizes = parse_shapes(words or [])
     for name, several in sizes.items():
@@ -219,7 +219,7 @@ def list_rules(
 ) -> None:
     """List the rules by family: equation and conditions."""
     from bricolage.cli import output
-    from bricolage.report import rewriting
+    from bricolage.report import rewrites
     from bricolage.rewrite.catalogue import by_family, chosen
 
     if instances:
@@ -234,11 +234,11 @@ def list_rules(
         return
     families = {family: found for family, found in by_family(chosen(only or ())).items() if found}
     if as_json:
-        output.show_json(rewriting.rules_json(families))
+        output.show_json(rewrites.rules_json(families))
     elif markdown:
-        print(rewriting.rules_markdown(families), end="")
+        print(rewrites.rules_markdown(families), end="")
     else:
-        output.show(rewriting.rules(families))
+        output.show(rewrites.rules(families))
 
 
 @rules.command("why")
@@ -280,10 +280,10 @@ def verify_rules(
 ) -> None:
     """Prove every rule on its examples, in exact arithmetic; a false rule ends the command with a counterexample."""
     from bricolage.cli import output
-    from bricolage.report import rewriting
+    from bricolage.report import rewrites
     from bricolage.rewrite.catalogue import chosen
     from bricolage.rewrite.rulefile import read
-    from bricolage.rewrite.verification import verify
+    from bricolage.rulemaking.verification import verify
 
     if file is not None and not file.exists():
         raise errors.MissingFile(path=file)
@@ -293,9 +293,9 @@ def verify_rules(
         )
     found = [verify(rule, seed=seed) for rule in (read(file) if file is not None else chosen(only or ()))]
     if as_json:
-        output.show_json(rewriting.verified_json(found))
+        output.show_json(rewrites.verified_json(found))
     else:
-        output.show(rewriting.verified(found))
+        output.show(rewrites.verified(found))
 
 
 @rules.command("covers")
@@ -316,25 +316,25 @@ def covers(
     """Say which of our rules derive each equation of FILE, by equality saturation; the equations themselves are proved first."""
     from dataclasses import replace
 
-    from bricolage.cli import output, progress
-    from bricolage.report import rewriting
-    from bricolage.rewrite import coverage, taso
+    from bricolage.cli import output, progress_bars
+    from bricolage.report import rewrites
     from bricolage.rewrite.catalogue import chosen
+    from bricolage.rulemaking import coverage, taso
 
     if not file.exists():
         raise errors.MissingFile(path=file)
     ours, equations = chosen(only or (), skip or ()), taso.read(file)
     found = []
-    with progress.shown() as shown:
+    with progress_bars.shown() as shown:
         shown.start("equations", len(equations))
         for one in coverage.covered(equations, ours, replace(coverage.LIMITS, seconds=seconds)):
             found.append(one)
             shown.advance()
         shown.finish()
     if as_json:
-        output.show_json(rewriting.coverage_json(found))
+        output.show_json(rewrites.coverage_json(found))
     else:
-        output.show(rewriting.coverage(found))
+        output.show(rewrites.coverage(found))
 
 
 @rules.command("generate")
@@ -353,13 +353,13 @@ def generate_rules(
     seed: a.Seed = 0,
 ) -> None:
     """Find rules by enumerating all terms up to a size, and prove them."""
-    from bricolage.cli import output, progress
-    from bricolage.rewrite import generation
+    from bricolage.cli import output, progress_bars
+    from bricolage.rulemaking import generation
 
     for path in (out, derived):
         if path is not None:
             output.check_writable(path)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         found = generation.generate_rules(max_operators, seed, shown)
         generation.write(found, out, derived)
     output.show(

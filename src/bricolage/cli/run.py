@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bricolage.base.codec import encode
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.codec import encode
 from bricolage.errors import BadOption
-from bricolage.options import Options
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.work.values import ModelValue
 
@@ -66,12 +66,12 @@ def run(
     as_json: a.Json = False,
 ) -> None:
     """Run ARTIFACT, or the plan of a pack for this machine, once on the given inputs, or serve requests with them."""
-    from bricolage.cli import output, values
+    from bricolage.cli import output, user_files
 
     chosen = None if point is None else OperatingPoint.parse(point)
     if chosen is not None and not requests:
         raise BadOption(option="--operating-point", value=point, advice="It is for requests: add --requests 200")
-    inputs = values.read_arrays(data)
+    inputs = user_files.read_arrays(data)
     output.check_writable(out, trace)
     with output.stdout_kept():
         from bricolage.api.serve import serve
@@ -84,10 +84,10 @@ def run(
         traced = executable.trace(inputs) if trace is not None else None  # of the second run: the first one warms up
         served = serve(executable, inputs, requests, concurrency, chosen) if requests else None
     if out is not None:
-        values.write_arrays(out, results)
+        user_files.write_arrays(out, results)
         output.note(f"wrote {out}")
     if trace is not None and traced is not None:
-        from bricolage.report.trace import chrome_trace
+        from bricolage.report.perfetto import chrome_trace
 
         plan = executable.plan
         bucket = None if traced.bucket is None else plan.buckets[traced.bucket]
@@ -124,12 +124,12 @@ def bench(
 
     Of a pack each plan races by itself, with its target's threads, instructions, precision and memory, or that of --target alone.
     """
-    from bricolage.cli import crash, output, progress
+    from bricolage.cli import crash, output, progress_bars
 
     options, inputs = a.opened(model, data, options)
     given = _targets(model, target, options)
     raced: dict[str, Plan] = {}
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         from bricolage.api.bench import bench as race
 
         for name, own in given.items():
@@ -157,9 +157,9 @@ def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
     """
     from dataclasses import replace
 
-    from bricolage.cli import values
+    from bricolage.cli import user_files
 
-    if not values.is_artifact(model):
+    if not user_files.is_artifact(model):
         if target:
             raise BadOption(option="--target", value=target, advice="It is for packs")
         return {"": options}
@@ -176,8 +176,8 @@ def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
 
 def _raced(plan: Plan) -> None:
     from bricolage.cli import output
+    from bricolage.report.operating_points import overview
     from bricolage.report.tables import header, result
-    from bricolage.report.throughput import overview
 
     width = output.console().width
     if plan.throughput is not None:

@@ -58,16 +58,16 @@ def schedule(
         raise BadOption(option="--input", value="", advice="Regions are timed on inputs: give a file of them (.npz)")
     if out is None:
         raise BadOption(option="-o", value="", advice="Name the file that the artifact with its schedule goes to")
-    from bricolage.cli import output, values
+    from bricolage.cli import output, user_files
 
-    inputs = values.read_arrays(data)
+    inputs = user_files.read_arrays(data)
     output.check_writable(out)
     with output.stdout_kept():
         from bricolage.api.schedule import schedule as search
 
         found = search(artifact, inputs, out)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(found))
     else:

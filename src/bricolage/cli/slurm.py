@@ -14,7 +14,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.cluster.slurm.advice import SlurmAdvice
-    from bricolage.cluster.slurm.changes import AppliedChanges, SlurmChange
+    from bricolage.cluster.slurm.job_changes import AppliedChanges, SlurmChange
     from bricolage.cluster.slurm.watch import SlurmWatch
 
 app = typer.Typer(
@@ -67,7 +67,7 @@ def advise(
             raise errors.BadOption(option="--why", value=name, advice="Give the number of a job that runs or waits")
     _show(advice, wanted, None, as_json)
     if not as_json:
-        from bricolage.report.slurm import why_sentence
+        from bricolage.report.slurm_advice import why_sentence
 
         for name in why or []:
             print(errors.plain(why_sentence(there[name])))
@@ -135,13 +135,13 @@ def watch(
 @guarded
 def restore(as_json: a.Json = False) -> None:
     """Give all jobs the limits and nice values back that they had, and release those that were held."""
-    from bricolage.cluster.slurm.client import SlurmClient
+    from bricolage.cluster.slurm.commands import SlurmClient
     from bricolage.cluster.slurm.watch import SlurmWatch
 
     applied = SlurmWatch(SlurmClient(), "easy").restore()
     if as_json:
+        from bricolage.base.codec import encode
         from bricolage.cli import output
-        from bricolage.codec import encode
 
         output.show_json(encode(applied))
         return
@@ -153,8 +153,8 @@ def _watch(
 ) -> SlurmWatch:
     from bricolage.cli import output
     from bricolage.cluster.slurm.advice import AdviceOptions
-    from bricolage.cluster.slurm.changes import Levers
-    from bricolage.cluster.slurm.client import SlurmClient
+    from bricolage.cluster.slurm.commands import SlurmClient
+    from bricolage.cluster.slurm.job_changes import Levers
     from bricolage.cluster.slurm.watch import SlurmWatch, past_jobs
 
     client = SlurmClient()
@@ -179,11 +179,11 @@ def _show(
     from bricolage.cli import output
 
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json({"advice": encode(advice), "changes": encode(list(wanted)), "applied": applied is not None})
         return
-    from bricolage.report.slurm import heading, notes, table
+    from bricolage.report.slurm_advice import heading, notes, table
 
     print(errors.plain(heading(advice)))
     if advice.jobs:

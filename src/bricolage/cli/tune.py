@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from bricolage import errors
+from bricolage.base.options import Options
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
-from bricolage.options import Options
 
 if TYPE_CHECKING:
     from bricolage.api.tune import Tuned
@@ -69,7 +69,7 @@ def tune(
     after Ctrl-C, and `bricolage optimize` uses them, for other models with the same layers too. Exit codes: 0 done, 3 nothing
     gains what --require-gain asks for.
     """
-    from bricolage.cli import output, progress, values
+    from bricolage.cli import output, progress_bars, user_files
     from bricolage.driver.joint_tuning import Order as Word
 
     if not model.exists():
@@ -78,11 +78,11 @@ def tune(
         raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Word))}")
     if report is not None and report.resolve() == model.resolve():
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
-    inputs = None if data is None else values.read_arrays(data)
+    inputs = None if data is None else user_files.read_arrays(data)
     output.check_writable(report)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         from bricolage.api.tune import tune as run
-        from bricolage.tune.options import TuningOptions
+        from bricolage.tune.tuning_options import TuningOptions
 
         tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
         found = run(model, options, tuning=tuning, order=cast(Word, order), inputs=inputs, progress=shown)
@@ -91,7 +91,7 @@ def tune(
 
         output.write_text(report, page(found))
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(found))
     else:

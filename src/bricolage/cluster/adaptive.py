@@ -22,7 +22,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.codec import Length, Within
+from bricolage.base.codec import Length, Within
 
 _SATURATED = 0.999
 """Of the largest speed of a profile: more processors or memory than that takes are no use."""

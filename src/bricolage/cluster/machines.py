@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
+from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.device.device import Peaks
 from bricolage.errors import BadCluster, MissingFile
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from bricolage.cluster.engine import (
+from bricolage.cluster.fitted import learnt_scaling
+from bricolage.cluster.gang_placement import NodePool
+from bricolage.cluster.job_engine import (
     JobArrived,
     JobEvicted,
     JobFailed,
@@ -20,9 +22,7 @@ from bricolage.cluster.engine import (
     NodeGone,
     Report,
 )
-from bricolage.cluster.fitted import learnt_scaling
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.placement import NodePool
 
 ATTEMPTS = 3
 """A job that fails so often without a step more is given up."""

@@ -17,10 +17,10 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from bricolage.cluster.catalogue import PolicyEntry
+from bricolage.cluster.event_loop import Replayed, ReplayLoop
 from bricolage.cluster.jobs import JobState, TrainingJob
-from bricolage.cluster.loop import Replayed, ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import PolicyEntry
 from bricolage.cluster.standing import Standing
 from bricolage.cluster.why import Expected, lacking
 

@@ -10,10 +10,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import PolicyEntry
 from bricolage.cluster.prospects import Future, Prospect, Scene, prospects
 from bricolage.cluster.run_times import RunTime, run_time
 from bricolage.cluster.standing import Standing

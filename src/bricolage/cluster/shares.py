@@ -17,7 +17,7 @@ import numpy as np
 
 from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import Apart, ClusterView, Target
+from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.cluster.loop import Replayed
+from bricolage.cluster.event_loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
 
 _DAY_S = 86_400.0

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bricolage.cluster.gang_placement import NodePool
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.placement import NodePool
 
 
 @dataclass(frozen=True)

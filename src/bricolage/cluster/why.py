@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bricolage.cluster.event_loop import Replayed
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.loop import Replayed
 from bricolage.cluster.machines import ClusterSpec
 
 Interval = tuple[float, float]

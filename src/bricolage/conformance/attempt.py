@@ -10,11 +10,11 @@ import onnx
 import onnx.compose
 import onnx_ir as ir
 
-from bricolage import scratch
 from bricolage.backends.interface import Backend, Resources
-from bricolage.conformance.compare import difference
+from bricolage.base import scratch
+from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.regions import run_bound, written
-from bricolage.conformance.trials import OperatorTrial
+from bricolage.conformance.trial_cases import OperatorTrial
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.graph import Graph
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
+from bricolage.base import scratch
 from bricolage.device.buffers import aligned
 from bricolage.graph.extract import write_model
 from bricolage.graph.store import Store

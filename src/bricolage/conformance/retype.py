@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from bricolage.conformance.compare import difference
+from bricolage.conformance.expected_outputs import difference
 from bricolage.conformance.suite import Case
 from bricolage.graph.reference_operators import CORRECTED
 

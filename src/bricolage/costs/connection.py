@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bricolage.cache import cache_directory, machine_id
-from bricolage.costs.storage.interface import CostStorage
+from bricolage.base.cache import cache_directory, machine_id
 from bricolage.costs.storage.postgresql import PostgresqlStorage
+from bricolage.costs.storage.protocol import CostStorage
 from bricolage.costs.storage.sqlite import SqliteStorage
 from bricolage.errors import BadOption, UnreachableCosts
 

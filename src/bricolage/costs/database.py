@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Literal, TypeVar
 
-from bricolage.codec import DecodeError, decode, encode, parse
+from bricolage.base.codec import DecodeError, decode, encode, parse
 from bricolage.costs.connection import FILE
 from bricolage.costs.decision_log import LogLine, UnusableLine, encode_line, read_lines, write_line
 from bricolage.costs.entries import (

@@ -1,7 +1,7 @@
 """The log of decisions: what each way to a faster plan gained, and what each implementation took, as it was measured.
 
-Lines are added, and none is changed. Those that bricolage comes with are in `perf/track_record.jsonl`; a user's own are in the
-cost database. What decisions make of them is `perf.track_record`'s.
+Lines are added, and none is changed. Those that bricolage comes with are in `costs/models/track_record.jsonl`; a user's own are in
+the cost database. What decisions make of them is `costs.models.track_record`'s.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import DecodeError, Within, decode, encode, parse
+from bricolage.base.codec import DecodeError, Within, decode, encode, parse
 from bricolage.graph.network_kind import NetworkKind
-from bricolage.plan.agenda import Gain, Share
+from bricolage.plan.agenda_record import Gain, Share
 from bricolage.work.gain import LEAST_GAIN
 
 VERSION = 1

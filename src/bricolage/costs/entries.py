@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from bricolage.codec import Length, Within, decode
+from bricolage.base.codec import Length, Within, decode
 from bricolage.costs.decision_log import LogLine, read_line
 from bricolage.costs.latency import Latency
 from bricolage.device.device import Device

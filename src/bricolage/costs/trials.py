@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bricolage.codec import DecodeError, decode, encode, parse
+from bricolage.base.codec import DecodeError, decode, encode, parse
 from bricolage.costs.connection import Connection
 from bricolage.costs.entries import TaskKey, TrialEntry, TrialRecord
 from bricolage.work.config_space import Choice, TuningTask

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
+from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.device.device import Device, Kind, Link, Machine, Name, Peaks
 from bricolage.errors import BadDevices, MissingFile
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
-from bricolage.codec import Matching, Within
+from bricolage.base.codec import Matching, Within
+from bricolage.base.options import ISAS
 from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
-from bricolage.options import ISAS
 
 Kind = Literal["cpu", "gpu", "npu", "accelerator"]
 Name: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,39}", "name of a device")]

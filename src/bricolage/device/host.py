@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from bricolage.base.options import available_cores, default_isa
 from bricolage.device.caches import host_caches
 from bricolage.device.device import GENERAL_FLAGS, Device, Peaks, lanes
-from bricolage.options import available_cores, default_isa
 
 _KNOWN = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_bf16", "avx512_fp16",

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
-from bricolage.plan.agenda import UNKNOWN_CHANCE, AgendaItem, ItemOutcome, expected_share
+from bricolage.plan.agenda_record import UNKNOWN_CHANCE, AgendaItem, ItemOutcome, expected_share
 from bricolage.work.gain import LEAST_GAIN
 
 _LOG = logging.getLogger(__name__)

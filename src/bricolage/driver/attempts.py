@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from bricolage.costs.decision_log import VERSION, Attempt, LogLine, NetworkTimes
+from bricolage.costs.models.track_record import DecisionSubject
 from bricolage.graph.network_kind import NetworkKind
-from bricolage.perf.track_record import DecisionSubject
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.plan import Bucket
 
 _BOUNDED_BY_MEASURING = frozenset({"mixtures"})

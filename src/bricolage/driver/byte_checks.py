@@ -12,7 +12,7 @@ from dataclasses import replace
 from bricolage.costs.measurements import Measurements
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_groups
+from bricolage.driver.region_costs import measure_groups
 from bricolage.graph.graph import Graph, Operator, Region
 from bricolage.graph.work import flops, workload
 from bricolage.measure.specs import Stop

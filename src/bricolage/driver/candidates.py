@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bricolage.backends.capabilities import quarantined
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend
-from bricolage.backends.matching import Matcher
+from bricolage.base.options import Precision
+from bricolage.costs.models.roofline import added_ms
 from bricolage.device.device import Device, Peaks
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.operator_kinds import ANCHORS, VIEWS
 from bricolage.graph.segments import segments
 from bricolage.graph.work import workload
-from bricolage.options import Precision
-from bricolage.perf.roofline import added_ms
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Implementation
 from bricolage.work.workload import Workload

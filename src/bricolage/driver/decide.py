@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.agenda import Agenda, Item
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult, find_evidence, race_result
@@ -22,9 +22,9 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.errors import NotAccurate
 from bricolage.measure.statistics import Ratio, UncertainValue
 from bricolage.measure.time_taken import TimeTaken
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.accuracy_record import JudgedAccuracy
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.plan import Bucket, Contestant, ModelUse, Quality
-from bricolage.plan.quantised import JudgedAccuracy
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Implementation
 

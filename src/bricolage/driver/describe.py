@@ -11,11 +11,11 @@ from bricolage.driver.profile import Profile
 from bricolage.graph.graph import Region
 from bricolage.graph.operator_kinds import VIEWS
 from bricolage.graph.work import workload
+from bricolage.plan.number_sets import ranges
 from bricolage.plan.plan import ORIGINAL, Alternative, PlannedRegion
-from bricolage.plan.ranges import ranges
 from bricolage.work.cost import Work
 from bricolage.work.implementation import Implementation, Placement
-from bricolage.work.prediction import Predictor, owners
+from bricolage.work.placement_prediction import Predictor, owners
 
 
 def planned_regions(

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from bricolage.backends.interface import Backend
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.costs.models.forecast import Forecast, forecast
 from bricolage.device.device import Device
 from bricolage.driver.candidates import find
 from bricolage.driver.heuristic_placement import usable
+from bricolage.driver.placement_problem import look_up_transfers
 from bricolage.driver.pricing import work_shares
-from bricolage.driver.problem import look_up_transfers
 from bricolage.driver.profile import Profile
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.graph import Graph
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.options import Options
-from bricolage.perf.forecast import Forecast, forecast
-from bricolage.search.exact import solve
+from bricolage.search.placement.exact import solve
 from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, Estimate, Setting, Work
 from bricolage.work.gain import LEAST_GAIN

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Pattern
 from bricolage.costs.entries import Cost
-from bricolage.deadline import Deadline
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
@@ -29,9 +30,8 @@ from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec, PlannedCall, RegionTask
 from bricolage.measure.statistics import Ratio, significant
-from bricolage.options import Pattern
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.patterns import PatternLoss
+from bricolage.plan.other_pattern import PatternLoss
 from bricolage.plan.plan import ORIGINAL, Contestant, other_tool
 from bricolage.plan.schedules import PlannedSchedule
 from bricolage.plan.unraced import unraced_bucket

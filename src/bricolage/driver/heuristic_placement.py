@@ -10,14 +10,14 @@ import copy
 from collections.abc import Mapping, Sequence
 
 from bricolage.backends.capabilities import holds
+from bricolage.backends.claim_matching import Matcher, objections
 from bricolage.backends.interface import Backend
-from bricolage.backends.matching import Matcher, objections
 from bricolage.device.device import Device
 from bricolage.errors import NoPlacement, Unclaimed
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.to_work import to_work
 from bricolage.measure import selfcheck
-from bricolage.search.exact import solve_additive
+from bricolage.search.placement.exact import solve_additive
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate

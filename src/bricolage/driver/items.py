@@ -18,26 +18,26 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.costs.models.roofline import least_ms
 from bricolage.driver.agenda import Item, Promise, accepted_risk, promise_known
 from bricolage.driver.describe import whole_model
 from bricolage.driver.mixture_items import LookAtPlacements, Placements, PrecisionsItem, RegionsItem
-from bricolage.driver.quantised import QuantisedGraphItem
+from bricolage.driver.quantised_graphs import QuantisedGraphItem
 from bricolage.driver.quantised_variants import CALIBRATED, variant_name
-from bricolage.driver.stages.rewriting import (
+from bricolage.driver.stages.graph_variants import (
     RewriteSearch,
     RewriteTuning,
     RewrittenVariants,
     compute_changed_share,
     make_rewritten,
 )
+from bricolage.driver.stages.kernel_tuning import KernelTuning
 from bricolage.driver.stages.scheduling import Scheduling
-from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import UNKNOWN_GAIN, by_tries
 from bricolage.driver.whole_models import loosest, measure_dropped, near_fastest
 from bricolage.graph.work import workload
-from bricolage.perf.roofline import least_ms
 from bricolage.rewrite.variants import SEARCHED, TAILORED
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation

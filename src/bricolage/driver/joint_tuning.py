@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bricolage.backends import registry
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.base.time_shares import TuningShares
 from bricolage.driver.profile import Profile
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.plan.tuned import TunedKernels
-from bricolage.shares import TuningShares
 from bricolage.tune.kernel_search import Snapshot, TuningResult
-from bricolage.tune.kernels import KernelTuner
+from bricolage.tune.kernel_tuner import KernelTuner
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
+from bricolage.costs.models.roofline import least_ms
 from bricolage.driver.agenda import Item, Promise, accepted_risk
 from bricolage.driver.expected import PlacementLook, look_at_placements
 from bricolage.driver.pricing import priced, wholes
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import is_measured, measure_regions
+from bricolage.driver.promising_variants import placed
+from bricolage.driver.region_costs import is_measured, measure_regions
 from bricolage.driver.stages.placing import Placing, place_precisions
 from bricolage.driver.state import DecisionState
 from bricolage.driver.tries import UNKNOWN_GAIN, by_tries, pool_chances
-from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import looser_precisions, measure_dropped
 from bricolage.errors import NoCover, NoPlacement
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
-from bricolage.perf.roofline import least_ms
-from bricolage.search.exact import solve
+from bricolage.search.placement.exact import solve
 from bricolage.work.gain import LEAST_GAIN
 from bricolage.work.implementation import Implementation
 from bricolage.work.transfer import NoTransferCosts

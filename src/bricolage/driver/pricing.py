@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from bricolage.costs.models.roofline import added_ms
 from bricolage.driver.profile import Profile
 from bricolage.graph.work import flops, moved
-from bricolage.perf.roofline import added_ms
 from bricolage.work import bits as bitset
 from bricolage.work.cost import CostModel, FirstKnown, Work
 from bricolage.work.placement import Candidate

@@ -1,5 +1,5 @@
 """Profiles: measured costs of one graph, whole and by regions. What is measured when: `driver.whole_models` for the whole on
-every implementation, `driver.regions` for its parts."""
+every implementation, `driver.region_costs` for its parts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property, partial
 
 from bricolage.costs.entries import Cost
 from bricolage.costs.measurements import Measurements
+from bricolage.costs.models.forecast import Forecast, Pair, forecast
 from bricolage.driver.candidates import Candidates, find
 from bricolage.driver.session import Session
 from bricolage.graph.graph import Region
@@ -17,9 +18,8 @@ from bricolage.graph.work import workload
 from bricolage.measure.measurer import Event
 from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop
-from bricolage.perf.forecast import Forecast, Pair, forecast
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.step import USER_FILE, Step, file_step, steps_of
+from bricolage.plan.program_step import USER_FILE, Step, file_step, steps_of
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.quantised import precision_of

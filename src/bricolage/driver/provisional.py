@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bricolage.driver.agenda import Item
-from bricolage.plan.agenda import AgendaItem
-from bricolage.plan.disturbance import QUIET
+from bricolage.plan.agenda_record import AgendaItem
+from bricolage.plan.disturbance_record import QUIET
 from bricolage.plan.field_types import ProvisionalReason
 from bricolage.plan.plan import Bucket
 from bricolage.rewrite.variants import GraphVariant

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from bricolage.base.options import BOUNDS, WEIGHTS, Options
 from bricolage.errors import BricolageError
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
-from bricolage.options import BOUNDS, WEIGHTS, Options
 from bricolage.quantization.canonical import canonical
-from bricolage.quantization.options import QuantizationOptions
 from bricolage.quantization.outcome import QuantizationReport
-from bricolage.quantization.quantize import quantized
+from bricolage.quantization.quantization_options import QuantizationOptions
+from bricolage.quantization.quantize_model import quantized
 from bricolage.quantization.weights_only import quantized_weights_only
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.held_back import GivenSamples

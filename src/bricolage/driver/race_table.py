@@ -14,7 +14,7 @@ from bricolage.driver.state import Challenger, DecisionState
 from bricolage.measure.race_record import Race
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.plan.field_types import DecidedBy
-from bricolage.plan.patterns import PatternLoss
+from bricolage.plan.other_pattern import PatternLoss
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from bricolage.base.options import available_cores
 from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.graph.graph import Graph
 from bricolage.measure.closed_loop import Serving
+from bricolage.measure.request_rates import ServedLoad
 from bricolage.measure.specs import CandidateSpec
-from bricolage.measure.throughput import ServedLoad
-from bricolage.options import available_cores
 from bricolage.plan.operating_point import OperatingPoint, counted
-from bricolage.plan.step import steps_of
+from bricolage.plan.program_step import steps_of
 from bricolage.plan.throughput import Kind, ServingConfig
 from bricolage.work.implementation import Assignment, Implementation, Placement
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bricolage.backends.interface import Backend
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress
+from bricolage.costs.models import track_record
+from bricolage.costs.models.track_record import TrackRecord
 from bricolage.device.device import Device
 from bricolage.driver.candidates import KnownClaims
 from bricolage.graph.store import Store
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.reference import ReferenceAnswers
-from bricolage.options import Options
-from bricolage.perf import track_record
-from bricolage.perf.track_record import TrackRecord
+from bricolage.measure.reference_worker import ReferenceAnswers
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.progress import Progress
 from bricolage.verify.held_back import GivenSamples
 from bricolage.verify.oracle import KnownReferences
 from bricolage.verify.reference import Evaluate, evaluate
@@ -59,7 +59,7 @@ class Session:
     plan_of: Callable[[Bucket], Plan] | None = None
     """The plan of the model with one decision, as an artifact would have it: what a user calls. None where nothing will ship."""
     file: str = ""
-    """Hash of the user's own file, where the store's folder holds it (`plan.step.USER_FILE`); else empty."""
+    """Hash of the user's own file, where the store's folder holds it (`plan.program_step.USER_FILE`); else empty."""
     samples: GivenSamples | None = None
     """Data of the user's, to calibrate with and to judge by."""
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from bricolage.deadline import Deadline
-from bricolage.shares import Shares
+from bricolage.base.deadline import Deadline
+from bricolage.base.time_shares import Shares
 
 _LOG = logging.getLogger(__name__)
 

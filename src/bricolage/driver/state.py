@@ -8,21 +8,21 @@ from functools import cached_property
 
 import numpy as np
 
+from bricolage.costs.models.track_record import DecisionSubject
 from bricolage.driver.describe import placement_name
 from bricolage.driver.expected import PlacementLook
 from bricolage.driver.profile import Profile
 from bricolage.driver.session import Session
 from bricolage.measure.race_record import Race
-from bricolage.perf.track_record import DecisionSubject
-from bricolage.plan.agenda import AgendaItem
+from bricolage.plan.accuracy_record import QuantisedGraph
+from bricolage.plan.agenda_record import AgendaItem
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
-from bricolage.plan.quantised import QuantisedGraph
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation, Placement
-from bricolage.work.prediction import Predictor
+from bricolage.work.placement_prediction import Predictor
 
 
 @dataclass(frozen=True)

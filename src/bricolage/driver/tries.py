@@ -7,7 +7,7 @@ from statistics import fmean
 
 from bricolage.driver.agenda import Promise
 from bricolage.driver.state import DecisionState
-from bricolage.plan.agenda import UNKNOWN_CHANCE
+from bricolage.plan.agenda_record import UNKNOWN_CHANCE
 
 UNKNOWN_GAIN = 0.1
 """Of what has never gained, and has not been tried often enough to say that it does not."""

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from bricolage.base.options import FAR, PRECISIONS
 from bricolage.costs.entries import Cost, Outcome
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.driver.session import Session
 from bricolage.measure.specs import Stop
-from bricolage.options import FAR, PRECISIONS
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from bricolage.base.options import Options
 from bricolage.errors import LeftToPyTorch
-from bricolage.options import Options
 from bricolage.verify.bound import FACTOR
 from bricolage.verify.compare import relative_error
 

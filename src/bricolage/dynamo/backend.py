@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from bricolage.dynamo.arguments import arguments_of
+from bricolage.base.options import Options
 from bricolage.dynamo.compiled import CompiledGraph
+from bricolage.dynamo.graph_arguments import arguments_of
 from bricolage.dynamo.report import GraphReport
 from bricolage.errors import BadOption, LeftToPyTorch
-from bricolage.options import Options
 
 _MODES: Mapping[str, str] = {"reduce-overhead": "quick", "max-autotune": "full", "max-autotune-no-cudagraphs": "full"}
 """Words of `torch.compile` for how much to try, and ours."""

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch._dynamo.convert_frame import compile_lock
 
-from bricolage.dynamo.arguments import Arguments, with_weights
-from bricolage.dynamo.deciding import GraphCall, Kept, by_learnt_costs, by_measuring
+from bricolage.base.options import Options
+from bricolage.dynamo.decision import GraphCall, Kept, by_learnt_costs, by_measuring
+from bricolage.dynamo.graph_arguments import Arguments, with_weights
 from bricolage.dynamo.report import GraphReport
 from bricolage.dynamo.weights import Stamp, Weights, stamp
 from bricolage.errors import BricolageError, LeftToPyTorch
 from bricolage.measure.turns import time_in_turns, timed
-from bricolage.options import Options
 
 _LOG = logging.getLogger(__name__)
 _LEAST_MS = 0.02

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bricolage.errors import BadOption
 from bricolage.frontends.clean import raise_opset
 from bricolage.frontends.exported_program import SUFFIX, load_program
-from bricolage.frontends.objects import from_ir, from_proto
+from bricolage.frontends.in_memory import from_ir, from_proto
 from bricolage.frontends.onnx_file import load
 from bricolage.frontends.torch_module import from_torch, is_torch
 

@@ -13,12 +13,12 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
-from bricolage.frontends import checks, limits
+from bricolage.frontends import checks, model_limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
 from bricolage.graph.body_constants import bring_inside
 from bricolage.graph.impossible_branches import has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer, propagates, told
-from bricolage.graph.interface import internalise
+from bricolage.graph.model_interface import internalise
 
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
@@ -28,7 +28,7 @@ _BIG = 256  # elements of a Constant node's tensor from which on it is an initia
 
 def clean(model: ir.Model) -> ir.Model:
     """Checks `model` and brings it, in place, into the form that bricolage works on: functions inlined, nodes sorted,
-    names unique and never empty, opset 18 or later where the operators allow it, inputs and outputs as `graph.interface` has
+    names unique and never empty, opset 18 or later where the operators allow it, inputs and outputs as `graph.model_interface` has
     them inside. Names of graph inputs and outputs stay.
 
     Raises:
@@ -36,13 +36,13 @@ def clean(model: ir.Model) -> ir.Model:
     """
     checks.check_strings(model)
     _forget_placeholders(model)
-    limits.check_shapes(model)
+    model_limits.check_shapes(model)
     _normalise_domains(model)
     checks.check_opsets(model)
     checks.check_operators(model)
     _sort(model)
     checks.check_structure(model)
-    limits.check_inlined(model)
+    model_limits.check_inlined(model)
     _inline(model)
     checks.check_inferable(model)
     internalise(model)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bricolage import telemetry
+from bricolage.base import telemetry
 from bricolage.errors import BadTorchModel, MissingFile, MissingLibrary, NotAModel
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import BadExternalData, ExternalDataOutside, MissingExternalData
-from bricolage.frontends.limits import graphs_of
+from bricolage.frontends.model_limits import graphs_of
 
 _INLINE_BYTES = 1024  # smaller tensors (shapes, axes, scalars) are read at once, so that passes can see them
 

@@ -12,7 +12,7 @@ from bricolage.errors import MissingFile, NotAModel
 from bricolage.frontends import external
 from bricolage.frontends.checks import first_line
 from bricolage.frontends.clean import clean
-from bricolage.frontends.objects import deserialise
+from bricolage.frontends.in_memory import deserialise
 
 _SIGNATURES = {
     b"\x89PNG": "it is a PNG image",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import telemetry
+from bricolage.base import telemetry
 from bricolage.errors import BadTorchModel, MissingLibrary
 from bricolage.frontends.clean import clean
 from bricolage.frontends.mixed_types import unify_types

@@ -23,8 +23,8 @@ from bricolage.frontends.torch_operators import (
     tensors_of,
 )
 from bricolage.frontends.traced_step import OperatorCall, TracedStep
-from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
-from bricolage.work.step import OUTSIDE, Gradient, Kind, Phase, Storage
+from bricolage.work.training_step import OUTSIDE, Gradient, Kind, Phase, Storage
+from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
 
 
 class Recorder(TorchDispatchMode):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from bricolage.errors import BricolageError, NotTraceable
 from bricolage.frontends.traced_step import TracedStep
-from bricolage.work.step import Kind, Phase
+from bricolage.work.training_step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch

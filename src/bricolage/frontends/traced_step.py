@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bricolage.work.step import StepGraph
+from bricolage.work.training_step import StepGraph
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from bricolage.errors import InvalidGraph, UnsupportedType
-from bricolage.frontends.limits import graphs_of
+from bricolage.frontends.model_limits import graphs_of
 
 _NO_MAPS = (
     "Export the model with tensors in its place: skl2onnx returns them with options={'zipmap': False}, and a DictVectorizer, or a "

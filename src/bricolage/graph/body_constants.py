@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value
+from bricolage.graph.constant_folding import constant_value
 
 _SHAPING = frozenset([ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.BOOL])
 """Types of what shapes and conditions are made of."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import bodies
 
 _BRANCHES = ("else_branch", "then_branch")

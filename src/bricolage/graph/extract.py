@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from bricolage import scratch
+from bricolage.base import scratch
 from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph, Region
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph
 from bricolage.work import bits as bitset
-from bricolage.work.regions import components, is_convex
+from bricolage.work.region_algebra import components, is_convex
 
 Dimension = int | str
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, is_known
+from bricolage.graph.constant_folding import constant_value, is_known
 from bricolage.graph.graph import captured_by
 from bricolage.graph.shape_checks import faults
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from bricolage.graph.contributed import contributes, infer_behind
+from bricolage.graph.contributed_shapes import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
 from bricolage.graph.operator_kinds import operator_types

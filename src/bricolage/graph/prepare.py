@@ -21,13 +21,13 @@ from onnx_ir.passes.common import (
 
 from bricolage.errors import BadOption, InvalidGraph, TooLarge, UnboundDimension, UnfitInputs, UnknownDimension
 from bricolage.graph.body_constants import bring_inside
+from bricolage.graph.constant_folding import fold
 from bricolage.graph.control_flow import inline_decided
-from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, bodies, describe
 from bricolage.graph.impossible_branches import Branch, has_branches, impossible_branches, open_sizes
 from bricolage.graph.inference import correct_stated, infer, write_inferable
-from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
+from bricolage.graph.model_interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.shape_checks import check_operators
 from bricolage.graph.symbolic_shapes import settle
 

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import inferable, propagates, told
 

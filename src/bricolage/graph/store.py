@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from bricolage import scratch
+from bricolage.base import scratch
 from bricolage.errors import NotWritable
 from bricolage.graph.extract import content, extract, write_content, write_model
 from bricolage.graph.graph import Graph, Region

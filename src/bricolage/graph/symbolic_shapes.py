@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Dimension, describe
 
 _BROADCASTING = ("Add", "And", "Div", "Equal", "Max", "Min", "Mul", "Or", "Sub", "Where")

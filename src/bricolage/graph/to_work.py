@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.work import workload
-from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
+from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
 
 
 def to_work(graph: Graph) -> WorkGraph:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from bricolage.late_imports import import_late
+from bricolage.base.late_imports import import_late
 
 import_late()  # before anything imports onnx_ir: a decision starts dozens of workers
 
 from bricolage.measure import fork_server  # noqa: E402
-from bricolage.measure.loop import main  # noqa: E402
+from bricolage.measure.worker_loop import main  # noqa: E402
 
 if sys.argv[1:2] == [fork_server.FLAG]:
     fork_server.serve(int(sys.argv[2]), sys.argv[3:], main)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from bricolage.measure.job import Job
+from bricolage.base.options import Pattern
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import ask_for_times
-from bricolage.options import Pattern
-from bricolage.plan.patterns import PAUSE_S
+from bricolage.plan.other_pattern import PAUSE_S
 
 _COURSE_S = 0.3
 _LONG_MS = 300.0

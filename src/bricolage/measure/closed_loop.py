@@ -18,7 +18,7 @@ from bricolage.backends.interface import RegionModel, RequestQueue, Resources
 from bricolage.device.buffers import aligned, in_buffer
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundProgram, Program
 

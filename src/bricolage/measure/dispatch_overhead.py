@@ -8,7 +8,7 @@ from bricolage.device.device import Device
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, never
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.work.implementation import Implementation
 
 _MINIMAL_KEY = "minimal region: Relu on one float32"

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.plan.disturbance import Disturbance
+from bricolage.plan.disturbance_record import Disturbance
 
 _WAKING_NS = 150_000
 """That a thread may wait when it wakes, though no other wants a processor: a sleeping one has to wake, too."""

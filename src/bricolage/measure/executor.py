@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from bricolage.backends.trials import Build
+from bricolage.backends.kernel_trials import Build
 from bricolage.costs.entries import Cost
-from bricolage.measure.scale_out.items import TriedBuilds
+from bricolage.measure.scale_out.messages import TriedBuilds
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 
 Take = Callable[[CandidateSpec, Cost, str], None]
 """Hears of a candidate, its cost, and the machine that measured it."""

@@ -12,13 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from bricolage import scratch
+from bricolage.base import scratch
 from bricolage.device.host import host
 from bricolage.errors import TrainingWorkerFailed
 from bricolage.measure.launch import EntryPoint
-from bricolage.measure.loop import Tell, unheard
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
+from bricolage.measure.worker_loop import Tell, unheard
 from bricolage.measure.worker_process import Answer, Frame
 
 READY_S = 300.0

@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from bricolage.codec import encode
+from bricolage.base.codec import encode
 from bricolage.device.device import Device
 from bricolage.errors import ArtifactFails
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Regime
 from bricolage.plan.plan import Plan
 from bricolage.runtime.executable import Executable
-from bricolage.verify.tensors import save_tensors
+from bricolage.verify.named_arrays import save_tensors
 from bricolage.work.values import ModelValue
 
 

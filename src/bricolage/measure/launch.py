@@ -23,7 +23,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.measure import fork_server
 from bricolage.measure.fork_server import ForkRequest
-from bricolage.runtime.process import environment
+from bricolage.runtime.process_environment import environment
 
 _LOG = logging.getLogger(__name__)
 _READ_AT_START = (
@@ -35,7 +35,7 @@ _READ_AT_START = (
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """What worker processes do: the loop of `measure.loop` with these commands."""
+    """What worker processes do: the loop of `measure.worker_loop` with these commands."""
 
     commands: str
     """Place of the function that makes them for a device and what tells the parent something: "module:name"."""

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage.codec import encode
-from bricolage.measure.job import Job
+from bricolage.base.codec import encode
+from bricolage.base.options import BOUNDS
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Limits, Regime, Stop, never
 from bricolage.measure.worker_process import Answer, WorkerProcess
-from bricolage.options import BOUNDS
 from bricolage.verify.compare import Deviation, deviation, too_far
 from bricolage.verify.held_back import HeldBackSample
-from bricolage.verify.tensors import load_limits, load_values
+from bricolage.verify.named_arrays import load_limits, load_values
 from bricolage.verify.variations import Allowance, Variation
 
 _LOG = logging.getLogger(__name__)

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Literal
 
 from bricolage.backends import registry
-from bricolage.cache import cache_directory
-from bricolage.codec import encode
+from bricolage.base.cache import cache_directory
+from bricolage.base.codec import encode
+from bricolage.base.options import available_cores
 from bricolage.costs.database import Database
 from bricolage.costs.entries import EXPIRING, Cost, CostKey
 from bricolage.errors import CacheNotWritable
+from bricolage.measure.candidate_job import Job, JobState
 from bricolage.measure.executor import Executor
-from bricolage.measure.job import Job, JobState
 from bricolage.measure.loading import Loader
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import compare, disturbed, latency
 from bricolage.measure.specs import CandidateSpec, Limits, RegionTask, Stop, TimingPolicy, never
-from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
 from bricolage.verify.variations import Variation
 from bricolage.work.workload import Workload

@@ -20,16 +20,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from types import TracebackType
 
-from bricolage import scratch
 from bricolage.backends.interface import Resources
-from bricolage.codec import encode
+from bricolage.base import scratch
+from bricolage.base.codec import encode
 from bricolage.costs.entries import OUTCOMES, Outcome
 from bricolage.device import memory
 from bricolage.measure import cores
 from bricolage.measure.executor import Executor
 from bricolage.measure.launch import PROGRAMS, EntryPoint, launch
-from bricolage.measure.loop import Tell, unheard
 from bricolage.measure.specs import Regime
+from bricolage.measure.worker_loop import Tell, unheard
 from bricolage.measure.worker_process import Answer, Pending, WorkerProcess, log_tail
 
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.extract import write_model
-from bricolage.verify.tensors import save_tensors
+from bricolage.verify.named_arrays import save_tensors
 
 _OPSET = 18
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from bricolage.base.options import Pattern
 from bricolage.costs.entries import Cost
 from bricolage.device import memory
 from bricolage.measure.call_patterns import CallPatterns
-from bricolage.measure.job import Job
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.race_record import Race, join_parts, name_disturbed
 from bricolage.measure.rounds import latency, take_turn, watched
 from bricolage.measure.specs import CandidateSpec, RegionTask, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
-from bricolage.options import Pattern
 from bricolage.verify.variations import Variation
 
 _LOG = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from bricolage.base.options import Pattern
 from bricolage.costs.entries import Cost
 from bricolage.costs.latency import Latency, enough
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.measure.turns import Round, Turns
-from bricolage.options import Pattern
 from bricolage.work.gain import LEAST_GAIN
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from bricolage.costs.latency import Latency, enough
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.disturbance import DISTURBED, Tally, machine
-from bricolage.measure.job import Job
 from bricolage.measure.log import MeasurementLog
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import Stop, TimingPolicy, never

@@ -18,22 +18,22 @@ from pathlib import Path
 
 import onnx
 
-from bricolage import scratch
 from bricolage.backends.capabilities import CapabilityTable, avoided, digest, holds, needed, table
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
 from bricolage.backends.operator_features import RUNTIME
-from bricolage.cache import UNFINISHED, cache_directory
+from bricolage.base import scratch
+from bricolage.base.cache import UNFINISHED, cache_directory
+from bricolage.base.progress import Progress, Silent
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import cases
-from bricolage.conformance.trials import OperatorTrial, trials
+from bricolage.conformance.trial_cases import OperatorTrial, trials
 from bricolage.costs.entries import EXPIRY_S
 from bricolage.device.host import host
 from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
+from bricolage.measure.conformance_trials import run_trials
 from bricolage.measure.pool import Pool
-from bricolage.measure.trials import run_trials
-from bricolage.progress import Progress, Silent
 
 _LOG = logging.getLogger(__name__)
 _CASES = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from bricolage.device.device import Device
 from bricolage.measure.closed_loop import Serving
 from bricolage.plan.plan import Plan
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.verify.variations import Variation
 from bricolage.work.implementation import AS_IT_COMES
 from bricolage.work.workload import Workload
@@ -127,7 +127,7 @@ class RegionTask:
     """A region with all the candidates that compete for it."""
 
     inputs: Path
-    """.npz with the region's inputs, by name (see `bricolage.verify.tensors`)."""
+    """.npz with the region's inputs, by name (see `bricolage.verify.named_arrays`)."""
     expected: Path
     """.npz with the float64 outputs, by name."""
     bound: float

@@ -15,18 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bricolage.backends import registry
+from bricolage.base.options import Precision
 from bricolage.costs.entries import EXPIRING, SCHEMA, Cost
 from bricolage.costs.latency import enough
+from bricolage.costs.models.measured_transfer import MeasuredTransferCosts, Pair
 from bricolage.device.device import Device
-from bricolage.measure.job import Job
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import take_turn, watched
 from bricolage.measure.specs import CandidateSpec, Stop, TimingPolicy, never
 from bricolage.measure.turns import take_turns
-from bricolage.options import Precision
-from bricolage.perf.transfer import MeasuredTransferCosts, Pair
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 
 _LOG = logging.getLogger(__name__)

@@ -16,23 +16,23 @@ import numpy as np
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.trials import Trials
-from bricolage.codec import decode, encode
+from bricolage.backends.kernel_trials import Trials
+from bricolage.base.codec import decode, encode
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import Serving
-from bricolage.measure.loop import Command, Commands, Tell
-from bricolage.measure.sampling import TURN_MS, LoadedProgram, Sampler
+from bricolage.measure.sample_timing import TURN_MS, LoadedProgram, Sampler
 from bricolage.measure.specs import PlannedCall
+from bricolage.measure.worker_loop import Command, Commands, Tell
 from bricolage.plan.plan import Plan
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program, compile_step, region_model
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.program import BoundProgram, Program
+from bricolage.verify.named_arrays import load_values, save_tensors
 from bricolage.verify.reference import Evaluator, Values, prepare_library
-from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 from bricolage.work.values import ModelValue
 

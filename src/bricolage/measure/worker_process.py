@@ -16,8 +16,8 @@ from typing import IO
 from bricolage.costs.entries import Outcome
 from bricolage.device import memory
 from bricolage.measure.launch import Process
-from bricolage.measure.loop import Tell
 from bricolage.measure.specs import Regime
+from bricolage.measure.worker_loop import Tell
 
 _LOG = logging.getLogger(__name__)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bricolage import scratch, sealed
-from bricolage.cache import cache_directory, discard
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode, parse
+from bricolage.base import scratch, sealed
+from bricolage.base.cache import cache_directory, discard
+from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode, parse
 from bricolage.errors import (
     BadArtifact,
     CacheNotWritable,
@@ -43,7 +43,7 @@ from bricolage.graph.store import REGION
 from bricolage.plan import contents
 from bricolage.plan.pack import INDEX, Pack
 from bricolage.plan.plan import FORMAT, Plan
-from bricolage.plan.step import USER_DATA, USER_FILE
+from bricolage.plan.program_step import USER_DATA, USER_FILE
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"

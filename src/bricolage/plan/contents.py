@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.errors import BricolageError
-from bricolage.frontends import written
-from bricolage.frontends.limits import check_shapes
+from bricolage.frontends import normal_form
+from bricolage.frontends.model_limits import check_shapes
 from bricolage.graph.graph import Graph
-from bricolage.graph.interface import interface
-from bricolage.plan.constants import words_of
-from bricolage.plan.interface import default_specs, input_specs, output_specs
+from bricolage.graph.model_interface import interface
+from bricolage.plan.constant_inputs import words_of
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
-from bricolage.plan.step import USER_FILE
+from bricolage.plan.planned_interface import default_specs, input_specs, output_specs
+from bricolage.plan.program_step import USER_FILE
 
 MODEL = "model.onnx"
 
@@ -33,7 +33,7 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
     """
     name = MODEL
     try:
-        model = written.read(folder / MODEL, whole=True)
+        model = normal_form.read(folder / MODEL, whole=True)
         _compare("inputs", plan.inputs, input_specs(model))
         _compare("inputs with a default", plan.defaults, default_specs(model))
         _compare("outputs", plan.outputs, output_specs(model))
@@ -68,7 +68,7 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
     """The user's file takes what the plan's model takes, and returns as much; its sizes are its own."""
     if len(bucket.regions) != 1:
         raise WrongContents("it is one of several regions")
-    model = written.read_as_it_comes(folder / USER_FILE)
+    model = normal_form.read_as_it_comes(folder / USER_FILE)
     own = {value.name for value in model.graph.inputs}
     if missing := [spec.name for spec in plan.inputs if spec.name not in own]:
         raise WrongContents(f"it has no input '{missing[0]}'")
@@ -77,7 +77,7 @@ def _check_file(plan: Plan, bucket: Bucket, folder: Path) -> None:
 
 
 def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
-    model = written.read(folder / bucket.graph)
+    model = normal_form.read(folder / bucket.graph)
     check_shapes(model)
     graph = Graph(model)
     if len(graph) != bucket.operators:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, TypeAlias
 
-from bricolage.codec import Matching, Within
+from bricolage.base.codec import Matching, Within
 
 MOST_OPERATORS = 10_000_000
 """Of a graph that is planned."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, get_type_hints
 
-from bricolage.codec import Within
+from bricolage.base.codec import Within
 from bricolage.errors import BadOption
 
 MOST_STREAMS = 1024

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import Length, Matching, Within
+from bricolage.base.codec import Length, Matching, Within
+from bricolage.base.options import BOUNDS, MOST_THREADS, Precision
 from bricolage.device.device import Peaks
-from bricolage.options import BOUNDS, MOST_THREADS, Precision
 from bricolage.plan.field_types import Amount, Duration
 
 MOST_TARGETS = 64

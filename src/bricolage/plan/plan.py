@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from bricolage.codec import Length, Within
-from bricolage.options import Options, Pattern
-from bricolage.plan.agenda import AgendaItem
-from bricolage.plan.constants import ConstantGain, ConstantInput, check_constants
-from bricolage.plan.disturbance import Disturbance
+from bricolage.base.codec import Length, Within
+from bricolage.base.options import Options, Pattern
+from bricolage.plan.accuracy_record import JudgedAccuracy, QuantisedGraph
+from bricolage.plan.agenda_record import AgendaItem
+from bricolage.plan.constant_inputs import ConstantGain, ConstantInput, check_constants
+from bricolage.plan.disturbance_record import Disturbance
 from bricolage.plan.field_types import (
     Amount,
     Count,
@@ -29,11 +30,10 @@ from bricolage.plan.field_types import (
     Ratio,
     Size,
 )
+from bricolage.plan.number_sets import ranges, spans
 from bricolage.plan.operating_point import OperatingPoint
-from bricolage.plan.patterns import PatternLoss
-from bricolage.plan.quantised import JudgedAccuracy, QuantisedGraph
-from bricolage.plan.ranges import ranges, spans
-from bricolage.plan.rewriting import RewriteConfig, RewriteStep
+from bricolage.plan.other_pattern import PatternLoss
+from bricolage.plan.rewrite_steps import RewriteConfig, RewriteStep
 from bricolage.plan.schedules import PlannedSchedule, ScheduleAttempt
 from bricolage.plan.throughput import Throughput
 from bricolage.plan.tuned import TunedKernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from bricolage.codec import Length
+from bricolage.base.codec import Length
 from bricolage.plan.field_types import Core, Count, Duration, Ratio
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bricolage.codec import Length, Within
+from bricolage.base.codec import Length, Within
 from bricolage.plan.operating_point import MOST_ROWS, MOST_STREAMS
 from bricolage.work.implementation import Implementation
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import Length, Matching, Within
+from bricolage.base.codec import Length, Matching, Within
 from bricolage.work.config_space import Choice
 from bricolage.work.implementation import Implementation
 

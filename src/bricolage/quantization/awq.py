@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.quantization.blocks import WeightBlocks, nearest, ranges, split
+from bricolage.quantization.block_quantization import WeightBlocks, nearest, ranges, split
 
 _EXPONENTS = (0.25, 0.5, 0.75, 1.0)
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)

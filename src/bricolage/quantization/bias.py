@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.graph.constant_folding import known
 from bricolage.graph.extract import extract
-from bricolage.graph.folding import known
 from bricolage.graph.graph import Graph, Region
 from bricolage.quantization.insertion import Scales, with_rounded_copies
 from bricolage.quantization.products import WeightedProduct

@@ -8,10 +8,10 @@ from bricolage.frontends.clean import raise_opset
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.quantization.names import give_names, names_by_result
-from bricolage.quantization.options import QuantizationOptions
+from bricolage.quantization.quantization_options import QuantizationOptions
 from bricolage.quantization.weights_only import OPSET_OF_BLOCKS
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.engine.apply import rewrite
 
 
 def canonical(original: ir.Model, options: QuantizationOptions) -> Graph:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value
+from bricolage.graph.constant_folding import constant_value
+from bricolage.quantization.byte_weights import QuantisedWeights
 from bricolage.quantization.judge import switches
 from bricolage.quantization.observers import AffineScale
 from bricolage.quantization.products import ORDER_KEEPING, WeightedProduct
-from bricolage.quantization.weights import QuantisedWeights
 from bricolage.rewrite.builder import Names
 
 

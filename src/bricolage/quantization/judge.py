@@ -9,10 +9,10 @@ from statistics import fmean, median
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.quantization.options import QuantizationOptions
+from bricolage.quantization.calibration_samples import inputs_of
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.samples import inputs_of
-from bricolage.verify.accuracy import AccuracyDemand, Reached, agreement
+from bricolage.quantization.quantization_options import QuantizationOptions
+from bricolage.verify.accuracy_measures import AccuracyDemand, Reached, agreement
 from bricolage.verify.compare import relative_error
 from bricolage.verify.held_back import Sample
 from bricolage.verify.reference import Evaluator

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from bricolage.frontends.maps import restore
 from bricolage.graph.extract import write_whole
-from bricolage.verify.accuracy import Reached
+from bricolage.verify.accuracy_measures import Reached
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
+from bricolage.quantization.activation_statistics import ActivationStatistics
 from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.names import give_names, names_by_result
 from bricolage.quantization.products import WeightedProduct
-from bricolage.quantization.statistics import ActivationStatistics
 from bricolage.rewrite.builder import Names
 
 CHANNELS = 16

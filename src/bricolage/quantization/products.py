@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import AlreadyQuantised, UnknownOperatorName
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Graph, Operator, describe
 
 INTEGER_OPERATORS = frozenset(

@@ -10,17 +10,17 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import BadOption, NothingToQuantise
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Graph
 from bricolage.quantization.awq import activation_aware, salient_factors
-from bricolage.quantization.blocks import WeightBlocks, corrected, half_quadratic, rounded
+from bricolage.quantization.block_quantization import WeightBlocks, corrected, half_quadratic, rounded
+from bricolage.quantization.calibration_samples import divided, doubts, inputs_of
 from bricolage.quantization.insertion import added_constant
 from bricolage.quantization.judge import Judge, SwitchedModel, switches
-from bricolage.quantization.migration import shared_activations, with_factors
-from bricolage.quantization.options import BlockMethod, QuantizationOptions
 from bricolage.quantization.outcome import OperatorOutcome, QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.outlier_migration import shared_activations, with_factors
 from bricolage.quantization.products import Unquantised, WeightedProduct, chosen, known_names, products, require_float
-from bricolage.quantization.samples import divided, doubts, inputs_of
+from bricolage.quantization.quantization_options import BlockMethod, QuantizationOptions
 from bricolage.quantization.sensitivity import FloatChoice, KeptFloat, Sensitivity, nothing_left
 from bricolage.rewrite.builder import Names
 from bricolage.verify.held_back import Sample

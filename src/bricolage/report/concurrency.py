@@ -8,9 +8,9 @@ from bricolage.plan.plan import Bucket
 from bricolage.plan.schedules import ScheduleAttempt
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
-from bricolage.schedule.bounds import lower_bound
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.search.schedules.certificates import lower_bound
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
 
 
 def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:

@@ -1,4 +1,4 @@
-"""The region graph as SVG: boxes coloured by backend, laid out by `bricolage.report.layout`."""
+"""The region graph as SVG: boxes coloured by backend, laid out by `bricolage.report.graph_layout`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
-from bricolage.report.layout import Box, Style, draw
+from bricolage.report.graph_layout import Box, Style, draw
 
 _SIZES = (
     (36, Style(width=150, height=44, gap_x=32, gap_y=14, columns=6)),

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bricolage.backends.interface import Anatomy, FusedKernel
-from bricolage.codec import JsonObject, encode
+from bricolage.base.codec import JsonObject, encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
-from bricolage.report import agenda, concurrency, words
+from bricolage.report import agenda_rows, concurrency, words
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.tables import plain, plain_table, verdict
 from bricolage.work.implementation import Implementation
@@ -88,9 +88,9 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
 
 def measured(bucket: Bucket) -> RenderableType:
     """The agenda: measurements in addition to the baselines, in order, and what each saved; what was left out, and why."""
-    rows = agenda.rows(bucket)
-    kinds = ("fold", "left", *["right"] * len(agenda.HEADS))
-    heads = [(head.replace(" ", "\n"), kind) for head, kind in zip(agenda.HEADS[:-1], kinds, strict=False)]
+    rows = agenda_rows.rows(bucket)
+    kinds = ("fold", "left", *["right"] * len(agenda_rows.HEADS))
+    heads = [(head.replace(" ", "\n"), kind) for head, kind in zip(agenda_rows.HEADS[:-1], kinds, strict=False)]
     reasons = [plain(f"{name}: ", "bold").append_text(plain(reason)) for name, *_, reason in rows]
     table = plain_table(heads, [row[:-1] for row in rows], title="Agenda")
     return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in reasons))

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bricolage.graph.graph import Graph
+from bricolage.plan.number_sets import numbers
 from bricolage.plan.plan import Alternative, Bucket, PlannedRegion
-from bricolage.plan.ranges import numbers
 
 
 @dataclass(frozen=True)

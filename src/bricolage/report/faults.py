@@ -9,12 +9,12 @@ from rich.text import Text
 
 from bricolage.api.bisect import Examined
 from bricolage.api.reduce import Repro
-from bricolage.codec import JsonObject
+from bricolage.base.codec import JsonObject
 from bricolage.report import words
 from bricolage.report.tables import plain, plain_table
 from bricolage.trust.bisect import Diagnosis, FaultyChange
 from bricolage.trust.case import describe_inputs
-from bricolage.trust.evidence import where_next
+from bricolage.trust.fault_files import where_next
 from bricolage.trust.probe import Verdict
 from bricolage.trust.repro import culprit as at_fault
 

@@ -9,7 +9,7 @@ from html import escape
 from bricolage.plan.throughput import ServingConfig, Throughput
 from bricolage.report import words
 from bricolage.report.charts import step, svg
-from bricolage.report.throughput import rate
+from bricolage.report.operating_points import rate
 
 _Scale = Callable[[float], float]
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 16, 46

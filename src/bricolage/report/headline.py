@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.codec import JsonObject
+from bricolage.base.codec import JsonObject
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report.words import milliseconds, shape
 

@@ -14,13 +14,13 @@ from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.plan.throughput import Throughput
-from bricolage.report import accuracy_front, agenda, charts, concurrency, front, headline, throughput, words
+from bricolage.report import accuracy_front, agenda_rows, charts, concurrency, front, headline, operating_points, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.pages import filled
 from bricolage.report.palette import COLOURS, slots
-from bricolage.report.roofline import roofline, roofs, timed
+from bricolage.report.roofline_chart import roofline, roofs, timed
 from bricolage.report.tuning import chosen, ranked, sizes
 
 
@@ -38,8 +38,8 @@ def render(
         "secs": words.seconds,
         "bytes": words.size,
         "match": words.match,
-        "rate": throughput.rate,
-        "rates": throughput.rates,
+        "rate": operating_points.rate,
+        "rates": operating_points.rates,
     }
     servers = () if plan.throughput is None else plan.throughput.servers
     answering = [one.implementation.backend for one in servers if one.implementation is not None]
@@ -56,7 +56,7 @@ def render(
         command=command,
         remake=remake(plan),
         version=__version__,
-        agenda_heads=agenda.HEADS,
+        agenda_heads=agenda_rows.HEADS,
     )
 
 
@@ -83,11 +83,11 @@ def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[s
         "found": found,
         "won": found.winner,
         "point": plan.operating_point,
-        "verdict": throughput.verdict(found, plan.operating_point).replace("x [", "× ["),
-        "limits": throughput.limits(found),
+        "verdict": operating_points.verdict(found, plan.operating_point).replace("x [", "× ["),
+        "limits": operating_points.limits(found),
         "figure": Markup(front.figure(found, colours)),
         "classes": {one.name: front.colour(one, colours) for one in found.servers},
-        "standing": {one.name: throughput.standing(one, found) for one in found.servers},
+        "standing": {one.name: operating_points.standing(one, found) for one in found.servers},
     }
 
 
@@ -139,7 +139,7 @@ def _bucket(
         "disturbance": words.disturbance(bucket),
         "provisional": words.provisional(bucket),
         "proof": words.proof(bucket),
-        "agenda": agenda.rows(bucket),
+        "agenda": agenda_rows.rows(bucket),
         "predictions": words.predictions(bucket),
         "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,

@@ -14,12 +14,12 @@ from bricolage.report import words
 from bricolage.report.charts import grid, svg
 from bricolage.report.pages import filled
 from bricolage.report.tables import plain_table
-from bricolage.train.plan.pipelines import simulated
+from bricolage.train.pipeline.search import simulated
 
 if TYPE_CHECKING:
-    from bricolage.train.parallel.running import PlanResult
-    from bricolage.train.plan.document import TrainingPlan
-    from bricolage.train.plan.problem import PipelinePlan
+    from bricolage.train.pipeline.pipeline_problem import PipelinePlan
+    from bricolage.train.run.document import TrainingPlan
+    from bricolage.train.run.launch_plan import PlanResult
 
 _LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 70
 _KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage._version import __version__
-from bricolage.codec import JsonObject
+from bricolage.base.codec import JsonObject
 from bricolage.report import pages, words
 from bricolage.report.tables import plain, plain_table
 

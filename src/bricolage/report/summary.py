@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bricolage.codec import JsonObject, encode
+from bricolage.base.codec import JsonObject, encode
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.report import headline, throughput
+from bricolage.report import headline, operating_points
 
 
 def summary(plan: Plan) -> JsonObject:
@@ -14,7 +14,7 @@ def summary(plan: Plan) -> JsonObject:
     whole["constants"] = {one.name: one.value for one in plan.constants}
     whole |= bucket_summary(plan.buckets[0])
     if plan.throughput is not None:
-        whole |= throughput.summary(plan.throughput, plan.operating_point)
+        whole |= operating_points.summary(plan.throughput, plan.operating_point)
     whole["plan"] = encode(plan)
     if len(plan.buckets) > 1:
         whole["buckets"] = [{"sizes": dict(bucket.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]

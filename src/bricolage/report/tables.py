@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bricolage import errors
 from bricolage.plan.plan import Bucket, Contestant, Plan
-from bricolage.report import agenda, headline, words
+from bricolage.report import agenda_rows, headline, words
 
 WIDE = 110
 """From this many columns on, reasons stand in the table; below, under it."""
@@ -40,7 +40,7 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     parts: list[RenderableType] = [header(plan)]
     for bucket in plan.buckets:
         parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket, ships)]
-        parts += map(plain, agenda.sentences(bucket))
+        parts += map(plain, agenda_rows.sentences(bucket))
         parts += [plain(busy)] if (busy := words.disturbance(bucket)) else []
     return Group(*parts)
 
@@ -52,7 +52,7 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
     told += [line for line in (words.other_pattern(bucket), words.accuracy(bucket), *words.quantised(bucket)) if line]
-    told += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
+    told += [*([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda_rows.sentences(bucket)]
     hints = [*told, *([unsettled] if (unsettled := words.provisional(bucket)) else [])]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 

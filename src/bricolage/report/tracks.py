@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.report.layers import Rows
+from bricolage.report.graph_layers import Rows
 
 MOST_LANES = 16
 """More edges than this share lanes, as in a cable."""

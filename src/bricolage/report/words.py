@@ -6,8 +6,8 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from bricolage.plan.disturbance import QUIET
-from bricolage.plan.patterns import PAUSE_S
+from bricolage.plan.disturbance_record import QUIET
+from bricolage.plan.other_pattern import PAUSE_S
 from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"

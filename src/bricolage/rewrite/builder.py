@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, evaluate, is_known, known
+from bricolage.graph.constant_folding import constant_value, evaluate, is_known, known
 from bricolage.graph.graph import bodies, describe
 from bricolage.rewrite.rule import MatchFailure
 

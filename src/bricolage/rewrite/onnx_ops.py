@@ -8,8 +8,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Dimension
+from bricolage.rewrite.analyses.slices import kept_ranges
 from bricolage.rewrite.predicates import (
     axes,
     integer,
@@ -23,7 +24,6 @@ from bricolage.rewrite.predicates import (
     text,
 )
 from bricolage.rewrite.rule import MatchFailure, Operators
-from bricolage.rewrite.slices import kept_ranges
 
 Dimensions = tuple[Dimension, ...]
 Parts = tuple[Dimension, Dimension] | None

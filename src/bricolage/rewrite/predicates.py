@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known, known
+from bricolage.graph.constant_folding import is_known, known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.rule import MatchFailure
 

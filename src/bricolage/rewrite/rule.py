@@ -15,7 +15,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from bricolage.graph.inference import infer
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Roots
 
 Result = ir.Value | tuple[ir.Value | None, ...]
@@ -91,7 +91,7 @@ class Rule(ABC):
     applies, `counterexamples` such on which it must not, one for each condition at least.
 
     A canonicalising rule, the usual one, applies where its right side costs less by counting (see
-    `bricolage.rewrite.profitability`), until it applies nowhere. An `enabling` one may also keep the cost, and says itself
+    `bricolage.rewrite.analyses.profitability`), until it applies nowhere. An `enabling` one may also keep the cost, and says itself
     (in `check`) that it brings another rule nearer and cannot go on forever. A `cost_based` rule may win or lose: a search or a
     measurement decides, never the fixpoint.
     """

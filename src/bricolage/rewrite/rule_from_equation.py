@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
+from bricolage.equations.evaluate_term import concrete, instances
+from bricolage.equations.term import Equation, Term, Typing, subterms, variables
+from bricolage.equations.term_shapes import Shape, names
+from bricolage.equations.vocabulary import BY_NAME
 from bricolage.rewrite import pattern
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.onnx_ops import ONNX_OPERATORS, Parts
 from bricolage.rewrite.pattern import AnyValue, Op, Roots
 from bricolage.rewrite.predicates import floating, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.rulegen.evaluate import concrete, instances
-from bricolage.rewrite.rulegen.shapes import Shape, names
-from bricolage.rewrite.rulegen.term import Equation, Term, Typing, subterms, variables
-from bricolage.rewrite.rulegen.vocabulary import BY_NAME
 from bricolage.rewrite.unification import Known, dimension, dimensions, solve
 
 

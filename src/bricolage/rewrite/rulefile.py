@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from bricolage.equations.float32_accuracy import inaccurate
+from bricolage.equations.term import BadSyntax, Equation, directed, read_equation
+from bricolage.equations.term_shapes import IllTyped
 from bricolage.errors import BadRuleFile
 from bricolage.rewrite.rule_from_equation import EquationRule
-from bricolage.rewrite.rulegen.accuracy import inaccurate
-from bricolage.rewrite.rulegen.derive import directed
-from bricolage.rewrite.rulegen.shapes import IllTyped
-from bricolage.rewrite.rulegen.term import BadSyntax, Equation, read_equation
 
 _KEYS = {"rule", "where", "inaccurate"}
 
@@ -25,7 +24,7 @@ def read(path: Path, *, stem: str | None = None, cost_based: bool = True) -> lis
     `cost_based`, applied wherever they are profitable.
 
     Raises:
-        BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rewrite.verification` to say.
+        BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rulemaking.verification` to say.
     """
     found: list[EquationRule] = []
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bricolage.equations.term_shapes import Shape, Size, combine, is_row, names
+from bricolage.equations.term_shapes import text as shown
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.onnx_ops import Dimensions
 from bricolage.rewrite.rule import MatchFailure
-from bricolage.rewrite.rulegen.shapes import Shape, Size, combine, is_row, names
-from bricolage.rewrite.rulegen.shapes import text as shown
 
 Known = dict[str, Any]
 """Size → dimension, row → dimensions."""

@@ -14,14 +14,14 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.impossible_branches import has_branches, impossible_branches
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.rewriting import RewriteConfig, RewriteStep
-from bricolage.rewrite.apply import Application, counts, rewrite
+from bricolage.plan.rewrite_steps import RewriteConfig, RewriteStep
 from bricolage.rewrite.catalogue import chosen, rules
-from bricolage.rewrite.pipeline import PipelineRunner
+from bricolage.rewrite.engine.apply import Application, counts, rewrite
+from bricolage.rewrite.engine.pipeline import PipelineRunner
 from bricolage.rewrite.rule import MatchFailure
-from bricolage.rewrite.search.cost import price
 from bricolage.rewrite.search.graph_search import replay, search_graphs
-from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.operator_prices import price
+from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.work.cost import CostModel, Setting
 
 _LOG = logging.getLogger(__name__)

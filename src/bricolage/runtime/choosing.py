@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bricolage.base.options import BOUNDS, Precision
 from bricolage.device.device import GIB, Device
 from bricolage.device.memory import available_bytes
 from bricolage.errors import NoTarget
-from bricolage.options import BOUNDS, Precision
 from bricolage.plan.pack import Pack, PackEntry
 
 _NEAR = 1.1

@@ -11,12 +11,12 @@ from functools import partial
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
-from bricolage.backends.region_model import FileModel
-from bricolage.cache import compiled_directory
+from bricolage.base.cache import compiled_directory
 from bricolage.device.host import bound_to
 from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
 from bricolage.graph.graph import TensorInfo
-from bricolage.plan.step import Step
+from bricolage.graph.region_model import FileModel
+from bricolage.plan.program_step import Step
 from bricolage.runtime import forks
 from bricolage.runtime.program import BoundStage, Program
 from bricolage.runtime.supervised import supervised

@@ -15,11 +15,11 @@ from typing import Self
 
 import numpy as np
 
+from bricolage.base.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.device.buffers import bindable
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, ExecutableClosed
 from bricolage.graph.graph import Graph
-from bricolage.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, TensorSpec
@@ -28,8 +28,8 @@ from bricolage.runtime.choosing import PackChoice
 from bricolage.runtime.program import BoundProgram
 from bricolage.runtime.programs import Known, PlanSource, Programs
 from bricolage.runtime.ready import Ready
+from bricolage.runtime.serving.request_statistics import ServingRecorder, ServingStatistics
 from bricolage.runtime.serving.server import Server
-from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
 from bricolage.runtime.spans import RunSpan
 from bricolage.work.values import ModelValue
 

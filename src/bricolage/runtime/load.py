@@ -10,10 +10,10 @@ from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.base.options import Precision, available_cores
 from bricolage.device.host import host, selected
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotPack, NotWritable
 from bricolage.graph.extract import graph_of
-from bricolage.options import Precision, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
 from bricolage.runtime.choosing import PackChoice, choose

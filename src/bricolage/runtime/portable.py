@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from bricolage import scratch
+from bricolage.base import scratch
 
 _FILE = "executable.bricolage"
 

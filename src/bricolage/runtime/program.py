@@ -24,7 +24,7 @@ from bricolage.errors import InvalidGraph, NotEnoughMemory, NotPicklable
 from bricolage.graph.graph import TensorInfo
 from bricolage.runtime.spans import RunSpan
 from bricolage.runtime.streams import Placed, RegionStreams
-from bricolage.schedule.closure import TransitiveClosure
+from bricolage.search.schedules.closure import TransitiveClosure
 from bricolage.work.arena import Residence, assign_offsets
 from bricolage.work.liveness import Lifetime
 from bricolage.work.values import ModelValue

@@ -12,31 +12,31 @@ from pathlib import Path
 
 import numpy as np
 
-from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.backends.reference import REFERENCE
-from bricolage.cache import Hold
+from bricolage.base import scratch
+from bricolage.base.cache import Hold
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, OtherConstant, SizeFailed
-from bricolage.graph import interface
+from bricolage.graph import model_interface
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare_for_call
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
-from bricolage.plan.constants import same_value, words_of
+from bricolage.plan.constant_inputs import same_value, words_of
+from bricolage.plan.number_sets import numbers
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan
-from bricolage.plan.ranges import numbers
-from bricolage.plan.step import steps_of
+from bricolage.plan.program_step import steps_of
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
 from bricolage.runtime.program import Program
-from bricolage.runtime.sizes import Tried, size_class, trial, trying
+from bricolage.runtime.untried_sizes import Tried, size_class, trial, trying
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.values import ModelValue
@@ -92,7 +92,7 @@ class PlanSource:
     def default(self, name: str) -> np.ndarray:
         """What an input is where the caller does not give it."""
         if self._defaults is None:
-            found = interface.interface(interface.read(self.directory / artifact.MODEL)).defaults
+            found = model_interface.interface(model_interface.read(self.directory / artifact.MODEL)).defaults
             self._defaults = {own: in_buffer(np.asarray(tensor.numpy())) for own, tensor in found.items()}
         return self._defaults[name]
 
@@ -186,14 +186,14 @@ class Programs:
         arrays: Mapping[str, ModelValue] | None,
     ) -> Prepared:
         """A shape outside the buckets, or inputs in the place of defaults: the first of its `_ways` that is right, tried in another
-        process where nothing of its class of sizes (see `bricolage.runtime.sizes`) was tried before.
+        process where nothing of its class of sizes (see `bricolage.runtime.untried_sizes`) was tried before.
 
         Raises:
             SizeFailed: none is.
             UnfitInputs: the model cannot be computed at these sizes.
         """
         plan, key = self.source.plan, (tuple(sorted(sizes.items())), tuple(sorted(overridden.items())))
-        graph = prepare_for_call(interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
+        graph = prepare_for_call(model_interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
         which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0

@@ -15,10 +15,10 @@ import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
 from bricolage.backends.kernel import Answer, Array, Call
-from bricolage.backends.region_model import FileModel
 from bricolage.errors import BricolageError, IndexBeyond, Refused, RunFailed
 from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer
+from bricolage.graph.region_model import FileModel
 from bricolage.verify.index_guard import IndexGuard
 from bricolage.verify.index_uses import index_users
 

@@ -2,7 +2,8 @@
 
     python -m bricolage.runtime.trial FOLDER
 
-The folder holds the request (see `bricolage.runtime.sizes`). The answer is written last: no answer means that the process died.
+The folder holds the request (see `bricolage.runtime.untried_sizes`). The answer is written last: no answer means that the process
+died.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch, telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.codec import decode
+from bricolage.base import scratch, telemetry
+from bricolage.base.codec import decode
 from bricolage.device.device import Device
 from bricolage.errors import BricolageError, InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
-from bricolage.runtime.process import end_with_parent
+from bricolage.runtime.process_environment import end_with_parent
 from bricolage.verify.compare import too_far
 from bricolage.verify.inputs import generate
+from bricolage.verify.named_arrays import load_values
 from bricolage.verify.reference import evaluate
-from bricolage.verify.tensors import load_values
 from bricolage.verify.variations import beyond_rounding
 from bricolage.work.values import ModelValue
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bricolage.train.fuse.fuse import FusedSweep, train_sweep
+    from bricolage.train.fuse.hyperparameter_search import Searched, tune
+    from bricolage.train.fuse.search_spec import Search, read_search
     from bricolage.train.fuse.sweep import Sweep, read_sweep
     from bricolage.train.predict.predict import predict_step
     from bricolage.train.predict.prediction import Predicted, Prediction
     from bricolage.train.predict.variant import Variant, parse_variant
+    from bricolage.train.replicas.replica_spec import Method, Replicas, read_replicas
     from bricolage.train.replicas.replicas import ReplicasResult, train_replicas
-    from bricolage.train.replicas.spec import Method, Replicas, read_replicas
-    from bricolage.train.search.search import Searched, tune
-    from bricolage.train.search.spec import Search, read_search
-    from bricolage.train.spec import Optimiser, StepSpec, read_spec
-    from bricolage.train.step import TrainingStep, build
+    from bricolage.train.step.spec import Optimiser, StepSpec, read_spec
+    from bricolage.train.step.step import TrainingStep, build
 
 __all__ = [
     "FusedSweep",
@@ -49,28 +49,28 @@ __all__ = [
 
 _HOMES = {
     "FusedSweep": "bricolage.train.fuse.fuse",
-    "Method": "bricolage.train.replicas.spec",
-    "Optimiser": "bricolage.train.spec",
+    "Method": "bricolage.train.replicas.replica_spec",
+    "Optimiser": "bricolage.train.step.spec",
     "Predicted": "bricolage.train.predict.prediction",
     "Prediction": "bricolage.train.predict.prediction",
-    "Replicas": "bricolage.train.replicas.spec",
-    "Search": "bricolage.train.search.spec",
-    "Searched": "bricolage.train.search.search",
-    "StepSpec": "bricolage.train.spec",
+    "Replicas": "bricolage.train.replicas.replica_spec",
+    "Search": "bricolage.train.fuse.search_spec",
+    "Searched": "bricolage.train.fuse.hyperparameter_search",
+    "StepSpec": "bricolage.train.step.spec",
     "Sweep": "bricolage.train.fuse.sweep",
     "ReplicasResult": "bricolage.train.replicas.replicas",
-    "TrainingStep": "bricolage.train.step",
+    "TrainingStep": "bricolage.train.step.step",
     "Variant": "bricolage.train.predict.variant",
-    "build": "bricolage.train.step",
+    "build": "bricolage.train.step.step",
     "parse_variant": "bricolage.train.predict.variant",
     "predict_step": "bricolage.train.predict.predict",
-    "read_replicas": "bricolage.train.replicas.spec",
-    "read_search": "bricolage.train.search.spec",
-    "read_spec": "bricolage.train.spec",
+    "read_replicas": "bricolage.train.replicas.replica_spec",
+    "read_search": "bricolage.train.fuse.search_spec",
+    "read_spec": "bricolage.train.step.spec",
     "read_sweep": "bricolage.train.fuse.sweep",
     "train_replicas": "bricolage.train.replicas.replicas",
     "train_sweep": "bricolage.train.fuse.fuse",
-    "tune": "bricolage.train.search.search",
+    "tune": "bricolage.train.fuse.hyperparameter_search",
 }
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bricolage.errors import BricolageError
-from bricolage.train.parallel.joining import run_as_rank
-from bricolage.train.parallel.running import PlanResult
+from bricolage.train.run.joining import run_as_rank
+from bricolage.train.run.launch_plan import PlanResult
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

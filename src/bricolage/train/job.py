@@ -13,10 +13,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bricolage import scratch
+from bricolage.base import scratch
+from bricolage.base.torch_library import load_torch
 from bricolage.errors import BricolageError
-from bricolage.train.spec import StepSpec, read_spec
-from bricolage.train.step import TrainingStep, build, call, load_torch
+from bricolage.train.step.spec import StepSpec, read_spec
+from bricolage.train.step.step import TrainingStep, build, call
 
 _SAVE_S = 60.0
 """Between checkpoints."""

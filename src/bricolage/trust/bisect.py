@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.progress import Progress
+from bricolage.base.progress import Progress
+from bricolage.trust.changed_program import Impossible, SubjectProgram
 from bricolage.trust.changes import Change
 from bricolage.trust.isolate import Finding, Remembered, Subset, culprits, minimise
 from bricolage.trust.probe import Prober, Verdict
-from bricolage.trust.program import Impossible, SubjectProgram
 from bricolage.work import bits as bitset
 
 

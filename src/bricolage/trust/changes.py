@@ -10,8 +10,8 @@ from bricolage.backends.interface import FusedKernel, RegionModel, Resources
 from bricolage.backends.reference import REFERENCE
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Region
-from bricolage.rewrite.fuel import Site
-from bricolage.rewrite.retrace import Retrace, Retraced
+from bricolage.rewrite.engine.fuel import Site
+from bricolage.rewrite.engine.retrace import Retrace, Retraced
 from bricolage.work.implementation import Implementation, Placement
 
 Kind = Literal["rewrite", "region", "kernel", "parameter"]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bricolage.costs.entries import Outcome
 from bricolage.device.device import Device
-from bricolage.measure.job import Job
+from bricolage.measure.candidate_job import Job
 from bricolage.measure.loading import Loader
 from bricolage.measure.pool import Pool
 from bricolage.measure.specs import CandidateSpec, Limits
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 
 _ATTEMPTS = 2
 _SIGNAL = re.compile(r"the process ended with (.+?)(?::|$)")

@@ -16,9 +16,9 @@ from bricolage.backends import registry
 from bricolage.errors import MissingBackend, NotWritable
 from bricolage.graph.extract import write_whole
 from bricolage.trust.case import describe_inputs
-from bricolage.trust.reduce import Reduced
+from bricolage.trust.model_reduction import Reduced
+from bricolage.verify.named_arrays import save_tensors
 from bricolage.verify.reference import evaluate
-from bricolage.verify.tensors import save_tensors
 
 MODEL, INPUTS, EXPECTED, SCRIPT, README = "model.onnx", "inputs.npz", "expected.npz", "repro.py", "README.md"
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "openvino", "torch")
@@ -57,7 +57,7 @@ answers = {{info.name: result for info, result in zip(region.outputs, results)}}
 _RULE = """
 import onnx_ir as ir
 from bricolage.graph.prepare import simplify
-from bricolage.rewrite.apply import apply_everywhere
+from bricolage.rewrite.engine.apply import apply_everywhere
 from bricolage.rewrite.catalogue import named
 from bricolage.verify.reference import evaluate
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from bricolage.backends.claim_matching import Matcher
 from bricolage.backends.interface import Backend
-from bricolage.backends.matching import Matcher
 from bricolage.backends.reference import REFERENCE
+from bricolage.base.options import Options
 from bricolage.device.device import Device
-from bricolage.driver.variants import made_again
+from bricolage.driver.promising_variants import made_again
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.catalogue import rules
-from bricolage.rewrite.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
+from bricolage.rewrite.engine.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
 from bricolage.runtime.programs import placement_of
 from bricolage.trust.changes import Subject

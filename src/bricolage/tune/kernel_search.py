@@ -8,23 +8,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.backends.trials import Build, KernelTiming, Trial
-from bricolage.codec import decode, encode
+from bricolage.backends.kernel_trials import Build, KernelTiming, Trial
+from bricolage.base.codec import decode, encode
+from bricolage.base.deadline import Deadline
 from bricolage.costs.entries import TaskKey, TrialRecord
-from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.measure.measurer import Measurer
-from bricolage.measure.scale_out.items import TriedBuilds
+from bricolage.measure.scale_out.messages import TriedBuilds
 from bricolage.measure.specs import Regime
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.measure.worker_process import Answer
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 from bricolage.plan.tuned import TunedKernels, TunedTask
 from bricolage.tune.grid import Grid, History, Point
-from bricolage.tune.options import TuningOptions
 from bricolage.tune.task_scheduler import TaskProgress, next_tasks
 from bricolage.tune.technique import Technique
 from bricolage.tune.techniques import technique
+from bricolage.tune.tuning_options import TuningOptions
 from bricolage.work.config_space import USUAL, Choice, ConfigSpace, TuningTask
 from bricolage.work.implementation import Implementation, KernelConfig
 

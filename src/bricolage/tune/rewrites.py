@@ -16,8 +16,11 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import Options
+from bricolage.base.progress import Progress
+from bricolage.base.time_shares import TailoringShares
 from bricolage.costs.entries import Cost
-from bricolage.deadline import Deadline
 from bricolage.device.device import Device
 from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate, OpsetOutOfReach
 from bricolage.graph.graph import Graph
@@ -28,16 +31,13 @@ from bricolage.measure.race import race
 from bricolage.measure.race_record import Race
 from bricolage.measure.specs import CandidateSpec
 from bricolage.measure.statistics import Ratio
-from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
-from bricolage.plan.rewriting import EnabledRule, OperatorSignature, RewriteConfig
-from bricolage.plan.step import Step
-from bricolage.progress import Progress
-from bricolage.rewrite.apply import counts
-from bricolage.rewrite.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
+from bricolage.plan.program_step import Step
+from bricolage.plan.rewrite_steps import EnabledRule, OperatorSignature, RewriteConfig
+from bricolage.rewrite.engine.apply import counts
+from bricolage.rewrite.engine.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.variants import REWRITTEN, TAILORED
-from bricolage.shares import TailoringShares
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation, KernelConfig
 

@@ -11,9 +11,9 @@ import numpy as np
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
-from bricolage.verify.accuracy import AccuracyDemand, Reached
+from bricolage.verify.accuracy_measures import AccuracyDemand, Reached
+from bricolage.verify.named_arrays import digest, save_expected, save_tensors
 from bricolage.verify.reference import Evaluate
-from bricolage.verify.tensors import digest, save_expected, save_tensors
 from bricolage.verify.variations import Allowance, Variation
 
 Sample = Mapping[str, np.ndarray]

@@ -1,8 +1,8 @@
 """Whether a region's inputs are such that no operator reads or writes outside of a tensor, known before it runs.
 
-Where the indices come from is followed back to the inputs (`verify.ranges`). Most are shown to be right for any input; for the
-others the least and the largest element of the inputs that they rest on decide, as far as these show it. What they do not show is
-computed.
+Where the indices come from is followed back to the inputs (`verify.value_ranges`). Most are shown to be right for any input; for
+the others the least and the largest element of the inputs that they rest on decide, as far as these show it. What they do not show
+is computed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import onnx_ir as ir
 from bricolage.errors import IndexBeyond, NoReference
 from bricolage.graph.graph import captured
 from bricolage.verify.index_uses import IndexUse, index_uses
-from bricolage.verify.ranges import Ranges
 from bricolage.verify.reference import Evaluator
+from bricolage.verify.value_ranges import Ranges
 from bricolage.work.values import ModelValue
 
 Ends = tuple[float, float]

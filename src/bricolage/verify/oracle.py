@@ -16,11 +16,11 @@ from bricolage.graph.graph import Graph, Region, describe
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.held_back import HeldBack
-from bricolage.verify.operators import narrow
+from bricolage.verify.named_arrays import digest, load_values, save_expected, save_tensors
 from bricolage.verify.quantised import EXACT_BOUND, accepted_bound, is_quantised
 from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
-from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
+from bricolage.verify.single_operators import narrow
 from bricolage.verify.variations import Variation, Varied, evaluated, written
 from bricolage.work.values import ModelValue
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from bricolage.base.options import BOUNDS, Options, Precision
 from bricolage.graph.graph import bodies
-from bricolage.options import BOUNDS, Options, Precision
 
 EXACT_BOUND = BOUNDS["high"]
 """No looser word holds for a quantised graph. Two runtimes that are both right differ where a number lies near a tie, and one step

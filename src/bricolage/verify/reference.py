@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, StatedOtherwise
 from bricolage.graph.graph import captured, describe
-from bricolage.verify.operators import run_operator, widen
+from bricolage.verify.single_operators import run_operator, widen
 from bricolage.verify.unoptimised import Unoptimised
 from bricolage.work.values import ModelValue
 

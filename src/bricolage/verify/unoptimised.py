@@ -17,10 +17,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage import telemetry
+from bricolage.base import telemetry
 from bricolage.errors import NoReference
 from bricolage.graph.graph import captured, describe
-from bricolage.verify.operators import narrow
+from bricolage.verify.single_operators import narrow
 from bricolage.work.values import ModelValue
 
 _FATAL_ONLY = 4

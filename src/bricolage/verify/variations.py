@@ -20,19 +20,19 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.base.options import BOUNDS
 from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.operator_kinds import RANDOM
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
-from bricolage.options import BOUNDS
 from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
 from bricolage.verify.compare import Deviation, errors, relative_error, usual_size
 from bricolage.verify.inputs import generate
+from bricolage.verify.named_arrays import save_expected, save_tensors
 from bricolage.verify.quantised import is_quantised
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.roles import role
-from bricolage.verify.tensors import save_expected, save_tensors
 from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import Length, Matching
+from bricolage.base.codec import Length, Matching
 from bricolage.work.implementation import KernelConfig, Scalar
 
 Choice: TypeAlias = tuple[tuple[str, Scalar], ...]

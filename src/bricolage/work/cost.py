@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from bricolage.device.device import Device
 from bricolage.work.implementation import Implementation
-from bricolage.work.step import Phase
+from bricolage.work.training_step import Phase
 from bricolage.work.workload import OperatorWork, Workload
 
 _QUANTILE = NormalDist().inv_cdf(0.95)
@@ -22,7 +22,8 @@ _QUANTILE = NormalDist().inv_cdf(0.95)
 Source: TypeAlias = Literal["measured", "composed", "learned", "calibrated", "roofline", "described"]
 """Where an estimate comes from: this work was measured; its parts were; models trained or fitted on other work; the peaks of the
 device; a description of the device. Two words decide something: only what is "measured" counts in a proof, and an implementation of
-which all is "roofline" counts as unknown, so that nothing is left out by it (`perf.forecast`). A table of rates is "described"."""
+which all is "roofline" counts as unknown, so that nothing is left out by it (`costs.models.forecast`). A table of rates is
+"described"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ class StepPlace:
 @dataclass(frozen=True)
 class Work:
     """Something that runs as one: an operator, a region of a graph, a sub-graph. What is not known of it is left out, and a model
-    that needs it has no estimate then. Forecasts (`perf.forecast`), rewriting and described devices say what is computed; prices of
-    candidates (`driver.pricing`) and of a placement (`work.prediction`) name a measured region by its key alone."""
+    that needs it has no estimate then. Forecasts (`costs.models.forecast`), rewriting and described devices say what is computed;
+    prices of candidates (`driver.pricing`) and of a placement (`work.placement_prediction`) name a measured region by its key
+    alone."""
 
     workload: Workload | None = None
     """What it computes."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
-from bricolage.codec import Matching
+from bricolage.base.codec import Matching
 
 Word: TypeAlias = Annotated[
     str, Matching(r"[A-Za-z0-9_][A-Za-z0-9 ._+-]{0,99}", "name of a backend or a configuration")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.work.bits import lowest, members
-from bricolage.work.graph import GRAPH_INPUT, WorkGraph
 from bricolage.work.implementation import Assignment, Implementation
 from bricolage.work.transfer import TransferCosts
+from bricolage.work.work_graph import GRAPH_INPUT, WorkGraph
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from bricolage.device.device import Machine
 from bricolage.work.bits import members
-from bricolage.work.engine import Task, simulate
-from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Assignment, Placement
 from bricolage.work.liveness import Lifetime, peak
+from bricolage.work.simulator import Task, simulate
 from bricolage.work.transfer import TransferCosts
+from bricolage.work.work_graph import WorkGraph
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from bricolage.codec import Length, Matching, Within
-from bricolage.work.graph import WorkOperator
+from bricolage.base.codec import Length, Matching, Within
+from bricolage.work.work_graph import WorkOperator
 
 Amount: TypeAlias = Annotated[int, Within(0, 10**30)]
 """Operations or bytes."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bricolage.cluster.catalogue import named
-from bricolage.cluster.engine import Gang, JobFinished, JobProgressed, JobRunning, JobStopped, Report
+from bricolage.cluster.event_loop import ReplayLoop
 from bricolage.cluster.fitted import learnt_scaling
+from bricolage.cluster.job_engine import Gang, JobFinished, JobProgressed, JobRunning, JobStopped, Report
 from bricolage.cluster.jobs import TrainingJob
-from bricolage.cluster.loop import ReplayLoop
+from bricolage.cluster.policy_catalogue import named
 from tests.cluster.making import job, one_kind
 
 DECLARED = ((1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.cluster.catalogue import POLICIES, named
-from bricolage.cluster.engine import (
+from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.job_engine import (
     Gang,
     JobEvicted,
     JobFailed,
@@ -28,11 +28,11 @@ from bricolage.cluster.engine import (
     RealClock,
     Report,
 )
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import POLICIES, named
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.submission import JobSpec
-from bricolage.cluster.serve.turns import JournalledEngine, RecordedEngine, Submission, turns_of
+from bricolage.cluster.serve.turn_log import JournalledEngine, RecordedEngine, Submission, turns_of
 from bricolage.errors import BrokenJournal
 from tests.cluster.making import one_kind
 

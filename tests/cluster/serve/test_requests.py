@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bricolage import errors, scratch
+from bricolage import errors
+from bricolage.base import scratch
 from bricolage.cli.main import app
 from bricolage.cluster.serve.spool import Counter, ask
 from bricolage.cluster.serve.submission import read_jobs

@@ -10,9 +10,9 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from bricolage import sealed
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import RegionModel
+from bricolage.base import sealed
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.store import Store
 from bricolage.measure.scale_out.parcels import Received, Sender, install, name_of, packed

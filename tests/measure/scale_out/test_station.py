@@ -12,12 +12,12 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, RegionModel, Resources
-from bricolage.cache import compiled_directory, machine_id
-from bricolage.codec import decode, encode
+from bricolage.base.cache import compiled_directory, machine_id
+from bricolage.base.codec import decode, encode
 from bricolage.costs.database import Database
 from bricolage.device.host import host
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.scale_out.items import Compiled, CompileItem, Measured, MeasureItem, NodeDescription, Setup
+from bricolage.measure.scale_out.messages import Compiled, CompileItem, Measured, MeasureItem, NodeDescription, Setup
 from bricolage.measure.scale_out.parcels import Sender, install, name_of
 from bricolage.measure.scale_out.station import Station
 from bricolage.measure.specs import Limits, TimingPolicy

@@ -11,11 +11,11 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from bricolage.costs.models.roofline import NOMINAL
 from bricolage.graph.inference import infer
-from bricolage.perf.roofline import NOMINAL
 from bricolage.rewrite.rule import Example, Rule
-from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
+from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.workspace import Workspace
 from bricolage.work.cost import CostModel, Estimate, OneByOne, Work
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.perf.roofline import OperatorRoofline
+from bricolage.costs.models.roofline import OperatorRoofline
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack

@@ -11,18 +11,18 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from bricolage.costs.models.roofline import OperatorRoofline
 from bricolage.errors import BadOption
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import OperatorRoofline
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.catalogue import chosen, written
+from bricolage.rewrite.engine.apply import rewrite
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.lazy import LazyBuilder
-from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from bricolage.rewrite.search.search_options import METHODS, Method, SearchOptions
 from bricolage.testing import random_model
 from bricolage.work.cost import CostModel
 from tests.rewrite.checking import check_equal

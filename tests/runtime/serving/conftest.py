@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.options import Options, available_cores
+from bricolage.base.options import Options, available_cores
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.runtime.made_plans import BODY, graph_of_size, made_bucket, made_plan, whole

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
-from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingProblem, Signature
+from bricolage.search.sharding.sharding_problem import DividedOperator, DividedTensor, ShardingProblem, Signature
 
 LAYOUTS = ("R", "S(0)", "S(1)", "P")
 

@@ -13,9 +13,9 @@ from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import NoShardingPlan
 from bricolage.search.sharding.joint import RELAY, shared_conversions, with_relays
+from bricolage.search.sharding.layout_programme import best_sharding
 from bricolage.search.sharding.layouts import conversion_ms
-from bricolage.search.sharding.problem import DividedOperator, DividedTensor, ShardingProblem, Signature
-from bricolage.search.sharding.programme import best_sharding
+from bricolage.search.sharding.sharding_problem import DividedOperator, DividedTensor, ShardingProblem, Signature
 from tests.search.sharding.problems import problems
 
 

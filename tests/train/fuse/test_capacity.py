@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.progress import Silent
+from bricolage.base.progress import Silent
 from bricolage.train.fuse.capacity import Held, capacity, fits, within
-from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import train_sweep
-from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.sweep import Sweep, read_sweep
+from bricolage.train.fuse.sweep_data import load
 
 torch = pytest.importorskip("torch")
 

@@ -13,15 +13,15 @@ import pytest
 
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, NotFusible, TrainingWorkerFailed
 from bricolage.train.fuse.contestants import Here
-from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
-from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.lane_graph import trace
+from bricolage.train.fuse.lane_groups import group
 from bricolage.train.fuse.operators.call import Joined, Mask
 from bricolage.train.fuse.operators.choose import choose
 from bricolage.train.fuse.processes import InProcesses
-from bricolage.train.fuse.streams import DrawnAhead, Streams
+from bricolage.train.fuse.random_streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Sweep, read_sweep
-from bricolage.train.fuse.trace import trace
+from bricolage.train.fuse.sweep_data import load
 
 torch = pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bricolage.costs.models.worker_scaling import Run, fit_speed
 from bricolage.errors import BadTrainingLog, MissingFile
-from bricolage.perf.scaling import Run, fit_speed
 from bricolage.train.predict.convergence import fit_loss, read_losses, read_runs
 
 

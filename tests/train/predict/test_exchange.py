@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
-from bricolage.work.step import Gradient
+from bricolage.work.training_step import Gradient
 
 MIB = 1 << 20
 LINK = Link(("0", "1"), 1.0)

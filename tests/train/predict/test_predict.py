@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from bricolage.codec import decode, encode
+from bricolage.base.codec import decode, encode
+from bricolage.base.options import available_cores
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
-from bricolage.options import available_cores
-from bricolage.train.predict import operators, pipeline, predict
-from bricolage.train.predict.operators import OperatorTimings, profile
+from bricolage.train.predict import operator_costs, predict, predicted_pipeline
+from bricolage.train.predict.operator_costs import OperatorTimings, profile
 from bricolage.train.predict.predict import predict_step
 from bricolage.train.predict.prediction import Predicted, Prediction
-from bricolage.train.predict.running import Running, blocks, prepared
 from bricolage.train.predict.variant import Variant, parse_variant
+from bricolage.train.predict.variant_step import Running, blocks, prepared
 from bricolage.train.predict.workers import run_stages, run_steps
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.step.spec import Optimiser, StepSpec
 from tests.frontends.test_torch_training import DIGITS, graph_of, step
 from tests.needed import needs
 
@@ -43,9 +43,9 @@ def few_rounds() -> Iterator[None]:
     """No test asks how well something was timed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predict, "_ROUNDS", (3, 60))
-        patch.setattr(operators, "_PASSES", 1)
+        patch.setattr(operator_costs, "_PASSES", 1)
         patch.setattr(
-            operators, "_dirty", lambda: torch.zeros(1 << 16)
+            operator_costs, "_dirty", lambda: torch.zeros(1 << 16)
         )  # caches of a server hold hundreds of megabytes
         yield
 
@@ -154,7 +154,7 @@ def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     one = prepared(spec, variant)
     graph = graph_of(one, "stages=2,micro=2")
     ring = Ring(2, Link(("0", "1"), 1.0), 0.0, 0.0)
-    found = pipeline.predicted(graph, [1.0] * len(graph.work), blocks(one.module), variant, ring)
+    found = predicted_pipeline.predicted(graph, [1.0] * len(graph.work), blocks(one.module), variant, ring)
     assert found.begins == ("out",)
     times, peak = run_stages(spec, variant, found.begins, 1, 0.05)
     assert times and peak > 0

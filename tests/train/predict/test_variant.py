@@ -16,7 +16,7 @@ from bricolage.train.predict.variant import (
     parse_variant,
     table,
 )
-from bricolage.train.spec import StepSpec
+from bricolage.train.step.spec import StepSpec
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.train.rank import Rank
-from bricolage.train.replicas import worker
-from bricolage.train.replicas.worker import STATE, ReplicaAnswer, ReplicaJob
+from bricolage.train.replicas import replica_worker
+from bricolage.train.replicas.replica_worker import STATE, ReplicaAnswer, ReplicaJob
+from bricolage.train.run.rank import Rank
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def work(job: Several, rank: Rank) -> Answers:
     """One after another; the weights of job n are left in `n.pt`."""
     found = []
     for number, one in enumerate(job.jobs):
-        found.append(worker.work(one, rank))
+        found.append(replica_worker.work(one, rank))
         if rank.number == 0:
             Path(rank.folder, STATE).rename(Path(rank.folder, f"{number}.pt"))
     return Answers(tuple(found))

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.train.replicas.compress import Accordion, PowerSGD, TopK, next_batch
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.spec import Method
+from bricolage.train.replicas.replica_spec import Method
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.train.replicas.means import ROUNDING, mean_of_means_error
-from bricolage.train.replicas.spec import Method, Replicas
-from bricolage.train.spec import Optimiser, StepSpec
+from bricolage.train.replicas.replica_spec import Method, Replicas
+from bricolage.train.step.spec import Optimiser, StepSpec
 
 CODE = """
 import torch

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bricolage.errors import BadTrainingCode, TrainingWorkerFailed
-from bricolage.train.data import read_data
-from bricolage.train.process_group import run_group
+from bricolage.train.replicas.replica_spec import KINDS, LOCKSTEP, Method, Replicas
+from bricolage.train.replicas.replica_worker import ReplicaAnswer, ReplicaJob, Share
 from bricolage.train.replicas.replicas import train_replicas
-from bricolage.train.replicas.spec import KINDS, LOCKSTEP, Method, Replicas
-from bricolage.train.replicas.worker import ReplicaAnswer, ReplicaJob, Share
-from bricolage.train.spec import Optimiser, StepSpec
-from bricolage.train.step import build, make_optimiser
+from bricolage.train.run.process_group import run_group
+from bricolage.train.step.data import read_data
+from bricolage.train.step.spec import Optimiser, StepSpec
+from bricolage.train.step.step import build, make_optimiser
 from tests.train.replicas.several import Answers, Several, work
 
 torch = pytest.importorskip("torch")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.server import ParameterServer
-from bricolage.train.replicas.spec import Method
+from bricolage.train.replicas.parameter_server import ParameterServer
+from bricolage.train.replicas.replica_spec import Method
 from bricolage.train.replicas.synchronisers import SYNCHRONISERS, Synchroniser
-from bricolage.train.spec import Optimiser
+from bricolage.train.step.spec import Optimiser
 
 torch = pytest.importorskip("torch")
 STEPS = 24

@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bricolage import scratch, sealed
+from bricolage import native
 from bricolage._version import __version__
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
+from bricolage.backends.fused_patterns import ATTENTION, SIBLINGS
 from bricolage.backends.interface import (
     AfterFailure,
     AfterFork,
@@ -33,30 +34,30 @@ from bricolage.backends.interface import (
     Trials,
     require_static,
 )
-from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.backends.native.cpu.build import TITLE, planned, write
-from bricolage.backends.native.cpu.c_source import CSource
-from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
-from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.cpu.kernel_choice import from_parameters
-from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.cpu.peaks import measure
-from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.inspect import inspect_kernels
-from bricolage.backends.native.fuse.layout import LAYOUTS, lie_otherwise
-from bricolage.backends.native.fuse.plan import FusionPlan
-from bricolage.backends.native.fuse.waves import in_waves
-from bricolage.backends.native.ir.from_onnx import lower_operator
-from bricolage.backends.native.ir.tensors import Node
-from bricolage.backends.native.tuning import NativeTrials, fusions, space
-from bricolage.backends.patterns import ATTENTION, SIBLINGS
+from bricolage.backends.native.kernel_space import NativeTrials, fusions, space
+from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
 from bricolage.backends.suitability import may_multiply, nodes_of
+from bricolage.base import scratch, sealed
+from bricolage.base.options import PRECISIONS, Precision
 from bricolage.device.device import Device
 from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
-from bricolage.options import PRECISIONS, Precision
-from bricolage.plan.ranges import numbers, ranges
+from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.native.cpu.build import TITLE, planned, write
+from bricolage.native.cpu.c_source import CSource
+from bricolage.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.native.cpu.kernel_choice import from_parameters
+from bricolage.native.cpu.module import generate
+from bricolage.native.cpu.peaks import measure
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.channels_last import LAYOUTS, lie_otherwise
+from bricolage.native.fuse.inspect import inspect_kernels
+from bricolage.native.fuse.kernel_plan import FusionPlan
+from bricolage.native.fuse.waves import in_waves
+from bricolage.native.ir.from_onnx import lower_operator
+from bricolage.native.ir.tensors import Node
+from bricolage.plan.number_sets import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team
 
@@ -276,7 +277,8 @@ def _declines(graph: Graph, operator: Operator) -> str | None:
 def _generation(level: str | None) -> str:
     """Hash of the generator's own code, of the compiler and of how much it optimises: other code makes other libraries."""
     digest = hashlib.sha256(f"{toolchain.version() or ''} {level}".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    folders = (Path(__file__).parent, Path(native.__file__).parent)
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -47,7 +47,7 @@ def fuse(
     trained as one where that is fastest here; the others one by one, and the table says why. Running it runs the Python that it
     names.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
     from bricolage.train.fuse.fuse import HOWS, train_sweep
     from bricolage.train.fuse.sweep import read_sweep
 
@@ -58,12 +58,12 @@ def fuse(
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "lane.pt")
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         done = train_sweep(found, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None:
         _save(done, out)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(done.report))
         return

@@ -14,7 +14,7 @@ from bricolage.errors import BadOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bricolage.perf.scaling import Run, SpeedModel
+    from bricolage.costs.models.worker_scaling import Run, SpeedModel
     from bricolage.train.predict.convergence import LossCurve
     from bricolage.train.predict.prediction import Prediction
 
@@ -62,7 +62,7 @@ class Outlook:
 
     def facts(self) -> Mapping[str, object]:
         """For JSON."""
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         found: dict[str, object] = {}
         if (one := self.convergence) is not None:
@@ -86,7 +86,7 @@ def read(losses: Path | None, target: float | None, runs: Path | None, asynchron
     Raises:
         UsageError: a file cannot be used, or `--losses` and `--target` are not given together.
     """
-    from bricolage.perf.scaling import fit_speed
+    from bricolage.costs.models.worker_scaling import fit_speed
     from bricolage.train.predict.convergence import fit_loss, read_losses, read_runs
 
     if (losses is None) != (target is None):

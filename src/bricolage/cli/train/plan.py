@@ -12,8 +12,8 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.train.parallel.running import PlanResult
-    from bricolage.train.plan.document import TrainingPlan
+    from bricolage.train.run.document import TrainingPlan
+    from bricolage.train.run.launch_plan import PlanResult
 
 Folder = Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a plan.", show_default=False)]
 
@@ -43,12 +43,12 @@ def plan(
     SPEC names a training step and its devices: processes here, or described ones. The step runs in this process for some seconds to
     time its operators, which runs the Python that SPEC names. DIR gets plan.json, schedule.csv and report.html.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
     from bricolage.report import parallel
-    from bricolage.train.parallel.planning import plan_step
-    from bricolage.train.plan.document import PLAN, write_plan
-    from bricolage.train.plan.pipelines import ASYNCHRONOUS, PLANNED
-    from bricolage.train.spec import read_spec
+    from bricolage.train.pipeline.search import ASYNCHRONOUS, PLANNED
+    from bricolage.train.run.document import PLAN, write_plan
+    from bricolage.train.run.planning import plan_step
+    from bricolage.train.step.spec import read_spec
 
     for one in schedule or ():
         if one not in (*PLANNED, *ASYNCHRONOUS):
@@ -57,12 +57,12 @@ def plan(
     found = read_spec(spec)
     output.make_folder(out)
     output.check_writable(out / PLAN)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         made = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
     write_plan(made, out)
     output.write_text(out / "report.html", parallel.page(made))
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(made))
         return
@@ -97,9 +97,9 @@ def run(
     """
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.parallel.ray_launch import run_on_ray
-    from bricolage.train.parallel.running import run_plan
-    from bricolage.train.plan.document import RESULT, read_plan
+    from bricolage.train.run.document import RESULT, read_plan
+    from bricolage.train.run.launch_plan import run_plan
+    from bricolage.train.run.ray_launch import run_on_ray
 
     made, _ = read_plan(folder)
     output.check_writable(folder / RESULT)
@@ -112,7 +112,7 @@ def run(
     assert done is not None
     output.write_text(folder / "report.html", parallel.page(made, done))
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(done))
         return
@@ -130,8 +130,8 @@ def report(
     """Write the page of a plan again: with what was measured, where it was run."""
     from bricolage.cli import output
     from bricolage.report import parallel
-    from bricolage.train.parallel.running import read_result
-    from bricolage.train.plan.document import read_plan
+    from bricolage.train.run.document import read_plan
+    from bricolage.train.run.launch_plan import read_result
 
     made, _ = read_plan(folder)
     place = out or folder / "report.html"

@@ -54,26 +54,26 @@ def predict(
     SPEC names a module, a batch, the loss and the optimiser. The step runs for some seconds to time its operators;
     changes run only with --measure. Running the step runs the Python that SPEC names.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
     from bricolage.train.predict.predict import predict_step
     from bricolage.train.predict.variant import parse_variant
-    from bricolage.train.spec import read_spec
+    from bricolage.train.step.spec import read_spec
 
     found = read_spec(spec)
     variants = [parse_variant(one) for one in what_if] if what_if else None
     limit = None if memory is None else a.memory_bytes(memory)
     further = outlook.read(losses, target, runs, asynchronous)
     output.check_writable(html)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         done = predict_step(
             found, variants, threads=threads, seconds=seconds, measure=measure, memory_limit=limit, progress=shown
         )
     if html is not None:
-        from bricolage.report.training import page
+        from bricolage.report.training_steps import page
 
         output.write_text(html, page(done))
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json({**encode(done), **further.facts()})
         return

@@ -14,8 +14,8 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from bricolage.train.replicas.replica_spec import Replicas
     from bricolage.train.replicas.replicas import ReplicasResult
-    from bricolage.train.replicas.spec import Replicas
 
 Methods = Annotated[
     list[str] | None,
@@ -61,7 +61,7 @@ def replicas(
     SPEC names a training step, the data, how many workers, and methods. Printed are accuracy, time, samples/s and bytes sent, and
     accuracy by the time at which the fastest was done. Running it runs the Python that SPEC names.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
     from bricolage.train.replicas.replicas import train_replicas
 
     found = _asked(spec, method, workers, straggler)
@@ -69,7 +69,7 @@ def replicas(
         output.make_folder(out)
         output.check_writable(out / "method.pt")
     done: list[ReplicasResult] = []
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         for one in found.methods:
             for number in range(seeds):
                 seed = found.step.seed + number
@@ -79,7 +79,7 @@ def replicas(
                     output.write(out / f"{one.label}.pt", trained.save)
     _tell_means(done, found.workers)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json([{**encode(one), "samples_s": one.samples_s} for one in done])
         return
@@ -104,7 +104,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
     Raises:
         UsageError: the file cannot be used, or there is no such method, or it cannot train what the file says.
     """
-    from bricolage.train.replicas.spec import KINDS, Method, read_replicas, refusal
+    from bricolage.train.replicas.replica_spec import KINDS, Method, read_replicas, refusal
 
     found = read_replicas(spec)
     if method is not None:

@@ -14,7 +14,7 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.train.fuse.fuse import How
-    from bricolage.train.search.search import Searched
+    from bricolage.train.fuse.hyperparameter_search import Searched
 
 
 @guarded
@@ -48,10 +48,10 @@ def tune(
     SEARCH names a training step, the data, ranges and a sampler. Trials that fall behind are pruned. Running it runs the Python
     that SEARCH names.
     """
-    from bricolage.cli import output, progress
+    from bricolage.cli import output, progress_bars
     from bricolage.train.fuse.fuse import HOWS
-    from bricolage.train.search.search import tune as run
-    from bricolage.train.search.spec import read_search
+    from bricolage.train.fuse.hyperparameter_search import tune as run
+    from bricolage.train.fuse.search_spec import read_search
 
     if how not in HOWS:
         raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
@@ -63,12 +63,12 @@ def tune(
         )
     limit = None if memory is None else a.memory_bytes(memory)
     output.check_writable(out)
-    with output.stdout_kept(), progress.shown() as shown:
+    with output.stdout_kept(), progress_bars.shown() as shown:
         done = run(found, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None and done.state is not None:
         output.write(out, done.save)
     if as_json:
-        from bricolage.codec import encode
+        from bricolage.base.codec import encode
 
         output.show_json(encode(done.report))
         return

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from bricolage.cluster.engine import (
+from bricolage.cluster.engines.job_command import JobWork
+from bricolage.cluster.job_engine import (
     Gang,
     JobEvicted,
     JobFailed,
@@ -23,7 +24,6 @@ from bricolage.cluster.engine import (
     RealClock,
     Report,
 )
-from bricolage.cluster.engines.work import JobWork
 from bricolage.cluster.machines import ClusterSpec
 
 POLL_S = 0.1

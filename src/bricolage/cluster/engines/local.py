@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.cluster.engine import Gang
 from bricolage.cluster.engines.gangs import GangEngine, Node
-from bricolage.cluster.engines.process import KeptProcess
-from bricolage.cluster.engines.work import JobWork
+from bricolage.cluster.engines.job_command import JobWork
+from bricolage.cluster.engines.job_process import KeptProcess
+from bricolage.cluster.job_engine import Gang
 
 
 class LocalEngine(GangEngine[list[KeptProcess]]):

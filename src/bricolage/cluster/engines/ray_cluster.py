@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bricolage.cluster.engine import Gang, RealClock
+from bricolage.base.ray_session import LOCAL, RayObject, RaySession, said
 from bricolage.cluster.engines.gangs import LOST, POLL_S, Adopted, GangEngine, Node
-from bricolage.cluster.engines.station import JobStation
-from bricolage.cluster.engines.work import JobWork
+from bricolage.cluster.engines.job_command import JobWork
+from bricolage.cluster.engines.job_station import JobStation
+from bricolage.cluster.job_engine import Gang, RealClock
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import EngineUnusable
-from bricolage.ray_session import LOCAL, RayObject, RaySession, said
 
 _LOG = logging.getLogger(__name__)
 _NODES_S = 0.5

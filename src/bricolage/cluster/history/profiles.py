@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from bricolage.base.codec import DecodeError, Length, decode, read_file
 from bricolage.cluster.adaptive import BatchProfile, HostProfile
 from bricolage.cluster.jobs import TrainingJob
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.codec import DecodeError, Length, decode, read_file
 from bricolage.errors import BadProfiles, MissingFile
 
 

@@ -18,10 +18,10 @@ from statistics import median
 
 import numpy as np
 
-from bricolage import scratch
+from bricolage.base import scratch
+from bricolage.base.codec import DecodeError, parse
 from bricolage.cluster.completion import completed
 from bricolage.cluster.history.records import OddLines, Record, records
-from bricolage.codec import DecodeError, parse
 from bricolage.errors import BadHistory, MissingFile, UnknownHistory
 
 _GAVEL = re.compile(r"\('(.*)', (\d+)\)")

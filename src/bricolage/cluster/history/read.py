@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bricolage.cluster.history.gavel import is_gavel, read_gavel
+from bricolage.cluster.history.gavel_traces import is_gavel, read_gavel
+from bricolage.cluster.history.job_tables import TABLES, read_table
 from bricolage.cluster.history.rates import RateTable
 from bricolage.cluster.history.records import JobHistory, OddLines, records
-from bricolage.cluster.history.slurm import NEEDED, read_sacct
-from bricolage.cluster.history.tables import TABLES, read_table
+from bricolage.cluster.history.sacct import NEEDED, read_sacct
 from bricolage.cluster.machines import ClusterSpec
 from bricolage.errors import MissingFile, UnknownHistory
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bricolage.cluster.catalogue import named
-from bricolage.cluster.kueue.client import Conflict, Expired, KueueClient
-from bricolage.cluster.kueue.decide import CheckVerdict, learnt, verdicts
+from bricolage.cluster.kueue.admission_check import CheckVerdict, learnt, verdicts
+from bricolage.cluster.kueue.api import Conflict, Expired, KueueClient
 from bricolage.cluster.kueue.objects import KueueState, Resource, state_of
+from bricolage.cluster.policy_catalogue import named
 from bricolage.errors import KueueNoChecks, KueueUnavailable
 
 CONTROLLER = "bricolage/policy"

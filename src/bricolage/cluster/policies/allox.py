@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Stateless, Target
+from bricolage.cluster.target_policies import ClusterView, Stateless, Target
 
 _BEYOND = 2
 """Places on a device beyond an even spread of the jobs."""

@@ -17,8 +17,8 @@ from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.policies.rounds import filled
-from bricolage.cluster.target import Apart, ClusterView, Target
+from bricolage.cluster.policies.round_policies import filled
+from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 
 def packed_leases(

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 
 from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import Apart, ClusterView, Target
+from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 _GAP = 1e-3
 """That the sum of costs may be above the least one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.elastic import levels
-from bricolage.cluster.target import ClusterView, Stateless, Target
+from bricolage.cluster.target_policies import ClusterView, Stateless, Target
 
 
 def cheapest_mix(state: JobState, view: ClusterView, free: dict[str, int]) -> tuple[str, int] | None:

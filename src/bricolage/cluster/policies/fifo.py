@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.order import OrderPolicy, Rank
+from bricolage.cluster.order_policies import OrderPolicy, Rank
 
 
 class Fifo(OrderPolicy):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.elastic import levels
-from bricolage.cluster.target import Apart, ClusterView, Places, Target
+from bricolage.cluster.target_policies import Apart, ClusterView, Places, Target
 
 _IDLE_SLICES = 2
 """Without a job that waits, before jobs grow."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Stateless, Target
+from bricolage.cluster.target_policies import ClusterView, Stateless, Target
 
 Cost = tuple[float, float]
 """(sum of tardiness, sum of completion times), seconds from now."""

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import ClusterView, Stateless, Target
+from bricolage.cluster.target_policies import ClusterView, Stateless, Target
 
 
 class _BesideRunning(Stateless, ABC):

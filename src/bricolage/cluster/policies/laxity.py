@@ -8,7 +8,7 @@ for all, the order among waiting jobs does not change with time.
 from __future__ import annotations
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.order import OrderPolicy, Rank
+from bricolage.cluster.order_policies import OrderPolicy, Rank
 
 
 class EarliestDeadline(OrderPolicy):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from bricolage.cluster.jobs import JobState
 from bricolage.cluster.policies.elastic import Adapting, best_configurations, speeds
-from bricolage.cluster.target import ClusterView, Target
+from bricolage.cluster.target_policies import ClusterView, Target
 
 _WAITING = 0.05
 """Speed-up that a job without devices counts with."""

@@ -25,8 +25,8 @@ from scipy.sparse import coo_array
 
 from bricolage.cluster.adaptive import Matrix
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.policies.rounds import filled
-from bricolage.cluster.target import Apart, ClusterView, Target
+from bricolage.cluster.policies.round_policies import filled
+from bricolage.cluster.target_policies import Apart, ClusterView, Target
 
 _BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LOGS = (math.log(1e-6), *(math.log(base) for base in _BASES[1:]))

@@ -8,7 +8,7 @@ preemption, with strict head of line. Which of these a policy is depends on the 
 from __future__ import annotations
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.order import OrderPolicy, Rank
+from bricolage.cluster.order_policies import OrderPolicy, Rank
 
 
 class ShortestJob(OrderPolicy):

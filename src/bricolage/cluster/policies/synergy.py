@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from bricolage.cluster.adaptive import RunSetting
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.target import Apart, ClusterView, Places, Target
+from bricolage.cluster.target_policies import Apart, ClusterView, Places, Target
 
 Nodes = tuple[tuple[int, int], ...]
 Share = tuple[float, float]

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from bricolage.cluster.jobs import JobState
-from bricolage.cluster.order import OrderPolicy, Rank
+from bricolage.cluster.order_policies import OrderPolicy, Rank
 
 LIMITS = (3250.0, 7200.0, 18000.0)
 """Device-seconds: the defaults of the published code."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from bricolage.codec import DecodeError, JsonObject, parse
+from bricolage.base.codec import DecodeError, JsonObject, parse
 from bricolage.errors import BrokenJournal, NotWritable
 
 _FIRST = "0" * 64

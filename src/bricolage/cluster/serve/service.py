@@ -17,18 +17,19 @@ from typing import Protocol
 
 from bricolage import errors
 from bricolage._version import __version__
-from bricolage.cluster.catalogue import PolicyEntry, named
-from bricolage.cluster.engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
-from bricolage.cluster.engines.work import JobWork
+from bricolage.base.codec import DecodeError, JsonObject, decode, encode
+from bricolage.cluster.engines.job_command import JobWork
+from bricolage.cluster.event_loop import ReplayLoop
+from bricolage.cluster.job_engine import Earlier, Engine, Gang, JobWithdrawn, RealClock, Report, gang_of
 from bricolage.cluster.jobs import JobState, TrainingJob, WorkPhase
-from bricolage.cluster.loop import ReplayLoop
 from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.policy_catalogue import PolicyEntry, named
 from bricolage.cluster.scheduler import Changes, JobStart
-from bricolage.cluster.serve.answers import JobRow, Listed, past_of, rows, why_now
+from bricolage.cluster.serve.job_answers import JobRow, Listed, past_of, rows, why_now
 from bricolage.cluster.serve.journal import Journal
 from bricolage.cluster.serve.spool import Counter
 from bricolage.cluster.serve.submission import JobSpec
-from bricolage.cluster.serve.turns import (
+from bricolage.cluster.serve.turn_log import (
     DecidedOtherwise,
     JournalledEngine,
     LoopTurn,
@@ -36,7 +37,6 @@ from bricolage.cluster.serve.turns import (
     Submission,
     turns_of,
 )
-from bricolage.codec import DecodeError, JsonObject, decode, encode
 from bricolage.errors import BricolageError, JobRefused, PolicyRefuses, UnknownJob
 
 _LOG = logging.getLogger(__name__)

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from bricolage import errors, scratch
-from bricolage.cache import trespass
-from bricolage.codec import DecodeError, JsonObject, parse
+from bricolage import errors
+from bricolage.base import scratch
+from bricolage.base.cache import trespass
+from bricolage.base.codec import DecodeError, JsonObject, parse
 
 _LOCK = "serving"
 _LARGEST = 1 << 24

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
+from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.cluster.jobs import TrainingJob, WorkPhase
 from bricolage.cluster.machines import ClusterSpec
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, read_file
 from bricolage.errors import BadJob, JobRefused, MissingFile
 
 _MOST_S = 1e10

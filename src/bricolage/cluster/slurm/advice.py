@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bricolage.cluster.catalogue import PolicyEntry
 from bricolage.cluster.estimates import Rolling
 from bricolage.cluster.history.records import JobHistory
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policy_catalogue import PolicyEntry
 from bricolage.cluster.queued import JobOutlook, QueuedJob, outlook
 from bricolage.cluster.run_times import RunTime, advised_limit_s
 from bricolage.cluster.slurm.queue import ENDED, SlurmJob, SlurmNode, SlurmQueue

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bricolage.cluster.catalogue import PolicyEntry, named
 from bricolage.cluster.history.read import read_history
 from bricolage.cluster.history.records import NO_HISTORY, JobHistory, OddLines, records
-from bricolage.cluster.history.slurm import read_sacct
+from bricolage.cluster.history.sacct import read_sacct
 from bricolage.cluster.machines import ClusterSpec, NodeGroup
+from bricolage.cluster.policy_catalogue import PolicyEntry, named
 from bricolage.cluster.slurm.advice import AdviceOptions, SlurmAdvice, advise, learnt
-from bricolage.cluster.slurm.changes import AppliedChanges, Levers, SlurmChange, apply, changes, restored
-from bricolage.cluster.slurm.client import SlurmClient
+from bricolage.cluster.slurm.commands import SlurmClient
+from bricolage.cluster.slurm.job_changes import AppliedChanges, Levers, SlurmChange, apply, changes, restored
 from bricolage.cluster.slurm.queue import SlurmQueue
 from bricolage.errors import BricolageError, SlurmUnavailable, UnknownHistory
 

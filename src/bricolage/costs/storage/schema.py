@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from bricolage.costs.storage.interface import CostStorage
+from bricolage.costs.storage.protocol import CostStorage
 from bricolage.errors import NewerCosts
 
 Migration: TypeAlias = Callable[[CostStorage, str], None]

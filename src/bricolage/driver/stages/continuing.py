@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.provisional import Continuation
 from bricolage.driver.quantised_variants import QUANTISED_VARIANTS
 from bricolage.driver.stage import Stage
-from bricolage.driver.stages.rewriting import write_variant
+from bricolage.driver.stages.graph_variants import write_variant
 from bricolage.driver.state import Challenger, DecisionState
 from bricolage.driver.whole_models import measure_near
 from bricolage.plan.plan import ORIGINAL

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from bricolage.deadline import Deadline
+from bricolage.base.deadline import Deadline
 from bricolage.driver.describe import placement_name
+from bricolage.driver.placement_problem import PlacementProblem, Timed
 from bricolage.driver.precision_search import (
     AloneCost,
     LowPrecision,
@@ -16,12 +17,11 @@ from bricolage.driver.precision_search import (
     search_precisions,
     worth_trying,
 )
-from bricolage.driver.problem import PlacementProblem, Timed
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_segments
+from bricolage.driver.promising_variants import placed
+from bricolage.driver.region_costs import measure_segments
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState, PlacementSearch
-from bricolage.driver.variants import placed
 from bricolage.graph.graph import Region
 from bricolage.graph.work import operator_work
 from bricolage.measure.specs import Stop

@@ -10,22 +10,22 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from bricolage.backends import quarantine
-from bricolage.backends.matching import objections
-from bricolage.deadline import Deadline
+from bricolage.backends.claim_matching import objections
+from bricolage.base.deadline import Deadline
+from bricolage.base.options import FAR
 from bricolage.device.device import Device
 from bricolage.driver.byte_checks import check_products
 from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_regions
+from bricolage.driver.promising_variants import placed
+from bricolage.driver.region_costs import measure_regions
 from bricolage.driver.session import Session
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import DecisionState
-from bricolage.driver.variants import placed
 from bricolage.driver.whole_models import measure_baselines, measure_dropped, measure_teams
 from bricolage.errors import AllWrong, NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, TensorInfo, describe
 from bricolage.measure.specs import Stop
-from bricolage.options import FAR
 from bricolage.plan.plan import other_tool
 from bricolage.verify.held_back import held_back
 from bricolage.verify.oracle import Oracle

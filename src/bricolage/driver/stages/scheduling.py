@@ -7,28 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from bricolage.base.deadline import Deadline
 from bricolage.costs.measurements import Measurements
-from bricolage.deadline import Deadline
 from bricolage.driver.candidates import CandidateGroup
 from bricolage.driver.describe import placement_name
 from bricolage.driver.pricing import work_shares
 from bricolage.driver.profile import Profile
-from bricolage.driver.regions import measure_groups
-from bricolage.driver.scheduling import measured_curves, region_problem, timetable
+from bricolage.driver.promising_variants import promising
+from bricolage.driver.region_costs import measure_groups
+from bricolage.driver.region_schedule import measured_curves, region_problem, timetable
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, DecisionState
-from bricolage.driver.variants import promising
 from bricolage.graph.graph import Region
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
 from bricolage.plan.schedules import ScheduleAttempt
-from bricolage.schedule.branches import can_fork, cut
-from bricolage.schedule.closure import TransitiveClosure
-from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.search import propose
-from bricolage.schedule.simulate import BandwidthContention
-from bricolage.work.graph import WorkGraph
+from bricolage.search.schedules.branches import can_fork, cut
+from bricolage.search.schedules.candidate_schedules import propose
+from bricolage.search.schedules.closure import TransitiveClosure
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.search.schedules.simulate import BandwidthContention
 from bricolage.work.implementation import Assignment, Implementation, Placement
+from bricolage.work.work_graph import WorkGraph
 
 PROMISE = 0.03
 """What side by side must promise to save at most, as a share, before anything is compiled for it."""

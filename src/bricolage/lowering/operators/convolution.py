@@ -6,7 +6,7 @@ from __future__ import annotations
 from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, operator
-from bricolage.lowering.windows import transpose_crop
+from bricolage.lowering.window_indices import transpose_crop
 
 Ints = tuple[int, ...]
 

@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, Results, operator
-from bricolage.lowering.windows import WindowTable, combine, window_table
+from bricolage.lowering.window_indices import WindowTable, combine, window_table
 
 Ints = tuple[int, ...]
 

@@ -19,11 +19,11 @@ from bricolage.lowering import operators
 from bricolage.lowering.common import PORTABLE, is_static, opset_for, refusal, subgraphs_of
 from bricolage.lowering.torch import convolution, elementwise, matmul, movement, normalization
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays
-from bricolage.lowering.torch.builder import Builder, input_dtype
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
+from bricolage.lowering.torch.fx_builder import Builder, input_dtype
 from bricolage.lowering.torch.interpreter import lower_node
+from bricolage.lowering.torch.known_values import DeviceTensor
 from bricolage.lowering.torch.support import type_refusal
-from bricolage.lowering.torch.values import DeviceTensor
 
 __all__ = ["DTYPES", "lower", "supported", "untraceable"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from bricolage.lowering.common import Attributes, subgraphs_of
-from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Emitted, Known
+from bricolage.lowering.torch.fx_builder import Builder
+from bricolage.lowering.torch.known_values import AbsentInput, Const, DeviceTensor, Emitted, Known
 
 Lower = Callable[[Builder, ir.Node], None]
 """Lowers one node of a subgraph; its outputs become known to the builder."""

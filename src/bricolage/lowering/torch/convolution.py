@@ -10,7 +10,7 @@ from torch import fx
 
 from bricolage.graph.extents import Pairs, input_pads, is_explicit
 from bricolage.lowering.torch.fused import NodeView, emitter
-from bricolage.lowering.torch.values import Emitted
+from bricolage.lowering.torch.known_values import Emitted
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 CONVOLUTIONS = frozenset(_CONV.values())

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from bricolage.lowering.operators.elementwise import UNARY
 from bricolage.lowering.torch.arrays import DTYPES
 from bricolage.lowering.torch.fused import EMITTERS, Emitter, NodeView, emitter
-from bricolage.lowering.torch.values import Emitted
+from bricolage.lowering.torch.known_values import Emitted
 
 _BINARY: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
     "Add": (torch.add, py.add),

@@ -15,8 +15,8 @@ from torch.fx.node import Argument
 
 from bricolage.lowering.common import Attributes, AttributeValue, rank_of, static_shape
 from bricolage.lowering.torch.arrays import DTYPES
-from bricolage.lowering.torch.builder import Builder
-from bricolage.lowering.torch.values import AbsentInput, Const, Emitted, Known, Size, Sizes
+from bricolage.lowering.torch.fx_builder import Builder
+from bricolage.lowering.torch.known_values import AbsentInput, Const, Emitted, Known, Size, Sizes
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from bricolage.lowering.common import (
 )
 from bricolage.lowering.torch import sizes
 from bricolage.lowering.torch.arrays import TorchArrays
-from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.control import lower_control
 from bricolage.lowering.torch.fused import EMITTERS, NodeView
-from bricolage.lowering.torch.values import AbsentInput, Const, DeviceTensor, Emitted, Known, Size, Sizes
+from bricolage.lowering.torch.fx_builder import Builder
+from bricolage.lowering.torch.known_values import AbsentInput, Const, DeviceTensor, Emitted, Known, Size, Sizes
 
 FOLD_LIMIT = 1 << 24
 """Results with more elements than this stay computed at run time, so that folding never bloats a module."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from bricolage.lowering.torch.fused import NodeView, emitter
-from bricolage.lowering.torch.values import Emitted
+from bricolage.lowering.torch.known_values import Emitted
 
 
 @emitter("MatMul")

@@ -9,8 +9,8 @@ import torch
 from bricolage.lowering.common import normalise_axes
 from bricolage.lowering.operators.movement import even_split
 from bricolage.lowering.torch.fused import NodeView, emitter
+from bricolage.lowering.torch.known_values import Emitted, Size
 from bricolage.lowering.torch.sizes import numbers
-from bricolage.lowering.torch.values import Emitted, Size
 
 
 @emitter("Reshape")

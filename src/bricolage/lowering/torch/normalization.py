@@ -12,7 +12,7 @@ from torch.fx.node import Argument
 
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
 from bricolage.lowering.torch.fused import NodeView, emitter
-from bricolage.lowering.torch.values import DeviceTensor, Emitted
+from bricolage.lowering.torch.known_values import DeviceTensor, Emitted
 
 
 @emitter("BatchNormalization")

@@ -11,7 +11,7 @@ from torch import fx
 
 from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.common import Attributes, front_axis, to_host
-from bricolage.lowering.torch.values import Const, Known, Size, Sizes
+from bricolage.lowering.torch.known_values import Const, Known, Size, Sizes
 
 Call = Callable[..., fx.Node]
 """Writes a call of a Python function into the graph."""

@@ -14,12 +14,12 @@ from typing import Any
 
 from bricolage._version import __version__
 from bricolage.backends import registry
-from bricolage.cache import machine_id
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.base.cache import machine_id
+from bricolage.base.codec import DecodeError, decode, encode
+from bricolage.base.ray_session import RaySession, said
 from bricolage.device.device import Device
-from bricolage.measure.scale_out.items import NodeDescription, Setup
+from bricolage.measure.scale_out.messages import NodeDescription, Setup
 from bricolage.measure.scale_out.station import Station
-from bricolage.ray_session import RaySession, said
 
 _LOG = logging.getLogger(__name__)
 JOINING_S = 90.0

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import onnx
 
-from bricolage import scratch, sealed
 from bricolage.backends.content import tensors
+from bricolage.base import scratch, sealed
 
 _NAME = re.compile(r"[0-9a-f]{64}(\.onnx|\.npz)?")
 _FOLDER = re.compile(r"\w[\w.-]{0,200}")

@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bricolage import scratch
 from bricolage._version import __version__
 from bricolage.backends import registry
-from bricolage.backends.trials import Trial
-from bricolage.cache import cache_directory, compiled_directory, machine_id
-from bricolage.codec import decode, encode
+from bricolage.backends.kernel_trials import Trial
+from bricolage.base import scratch
+from bricolage.base.cache import cache_directory, compiled_directory, machine_id
+from bricolage.base.codec import decode, encode
+from bricolage.base.options import default_isa
 from bricolage.costs.database import FILE, Database
 from bricolage.costs.entries import Cost
 from bricolage.device.device import Device
@@ -30,7 +31,7 @@ from bricolage.device.host import selected
 from bricolage.measure import cores
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
-from bricolage.measure.scale_out.items import (
+from bricolage.measure.scale_out.messages import (
     Code,
     Compiled,
     CompileItem,
@@ -44,8 +45,7 @@ from bricolage.measure.scale_out.items import (
 from bricolage.measure.scale_out.parcels import Received, install, packed
 from bricolage.measure.specs import CandidateSpec, Regime, RegionTask
 from bricolage.measure.worker_process import Answer
-from bricolage.options import default_isa
-from bricolage.plan.step import Step
+from bricolage.plan.program_step import Step
 
 _TICK_S = 0.2
 _PATIENCE_S = 120.0

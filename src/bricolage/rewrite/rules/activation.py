@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
 from bricolage.rewrite.predicates import floating, require, require_shape, scalar
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

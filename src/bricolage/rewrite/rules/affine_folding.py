@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.linear import (
-    flat,
-    require_per_channel,
-)
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import flat, require_per_channel
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,

@@ -7,7 +7,7 @@ that Add and Mul commute, so that the commutative law is no rule of its own.
 
 from __future__ import annotations
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.predicates import floating, require_nonnegative
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.predicates import integer, require, require_shape, scalar, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,

@@ -15,12 +15,12 @@ from itertools import accumulate
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known, known
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import is_known, known
+from bricolage.rewrite.engine.matching import Match
+from bricolage.rewrite.engine.subgraph import write_subgraph
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import axes, integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement, Result, Rule
-from bricolage.rewrite.subgraph import write_subgraph
 
 VECTOR = 16
 """Elements of a whole vector: float32 in 512 bits, twice what 256 bits hold."""

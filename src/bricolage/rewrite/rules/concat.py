@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
 
 x = AnyValue("x")
 _MANY = 2**31 - 1  # exporters write such ends for "to the end"

@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.linear import Window, biased, channels, flat, linear, window
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import Window, biased, channels, flat, linear, window
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

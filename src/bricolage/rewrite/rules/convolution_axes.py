@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.predicates import integer, rank, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result
 from bricolage.rewrite.rules.convolution import ConvolutionRule

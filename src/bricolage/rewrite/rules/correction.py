@@ -17,9 +17,9 @@ from functools import cache
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.rewrite.analyses.linear import Window
 from bricolage.rewrite.builder import GraphBuilder, Names
-from bricolage.rewrite.linear import Window
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.predicates import integer, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result
 from bricolage.rewrite.rules.convolution import ConvolutionRule

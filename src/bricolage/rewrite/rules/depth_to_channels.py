@@ -11,12 +11,12 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
-from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.linear import window
+from bricolage.graph.constant_folding import is_known
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
+from bricolage.rewrite.analyses.linear import window
+from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph
 from bricolage.rewrite.predicates import integer, listed, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
-from bricolage.rewrite.subgraph import Subgraph, connected_subgraphs, write_subgraph
 
 _USEFUL = 1 / 2
 """Part of the products that must be with weights other than zeros that the rule adds, at least."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.linear import (
+from bricolage.rewrite.analyses.linear import (
     CONVOLUTIONS,
     channels,
     flat,
@@ -14,7 +14,8 @@ from bricolage.rewrite.linear import (
     scaled_channels,
     shifted_channels,
 )
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.slices import keep
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import (
     integer,
@@ -23,7 +24,6 @@ from bricolage.rewrite.predicates import (
     shape,
 )
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
-from bricolage.rewrite.slices import keep
 
 x, c = AnyValue("x"), AnyValue("c")
 _PARAMETERS = ("scale", "shift", "mean", "variance")

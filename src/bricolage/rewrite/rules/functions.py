@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.elementwise import UNARY
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, Weight, op
 from bricolage.rewrite.predicates import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

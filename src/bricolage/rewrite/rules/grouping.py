@@ -10,8 +10,8 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.graph.graph import describe
-from bricolage.rewrite.edit import nested
-from bricolage.rewrite.linear import geometry
+from bricolage.rewrite.analyses.linear import geometry
+from bricolage.rewrite.engine.edit import nested
 from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
 

@@ -11,8 +11,8 @@ import math
 
 import onnx_ir as ir
 
-from bricolage.rewrite.linear import Window, window
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import Window, window
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

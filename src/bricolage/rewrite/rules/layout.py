@@ -8,13 +8,19 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.layout import Component, components, moved
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.elementwise import UNARY
+from bricolage.rewrite.analyses.transpose_placement import Component, components, moved
+from bricolage.rewrite.analyses.transpose_propagation import (
+    Permutation,
+    TransposedOperator,
+    compose,
+    inverse,
+    unchanged,
+)
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
-from bricolage.rewrite.transpose_propagation import Permutation, TransposedOperator, compose, inverse, unchanged
 
 
 class _Rewriter:

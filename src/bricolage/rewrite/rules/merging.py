@@ -3,8 +3,8 @@ depends on the machine: these rules are cost-based, a search decides."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.linear import Window, geometry
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import Window, geometry
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, require_shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

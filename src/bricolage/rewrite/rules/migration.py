@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import known
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
-from bricolage.rewrite.linear import require_per_channel
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import known
+from bricolage.rewrite.analyses.linear import require_per_channel
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight, op
 from bricolage.rewrite.predicates import (
     axes,

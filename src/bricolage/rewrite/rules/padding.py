@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, op
 from bricolage.rewrite.predicates import integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rules.strides import CUT, b, w, x
-from bricolage.rewrite.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
 
 
 def _require_constant_mode(match: Match) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.constant_folding import is_known
 from bricolage.graph.properties import SYMBOLIC_SIZE
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import broadcast, floating, integer, rank, require, require_shape, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule

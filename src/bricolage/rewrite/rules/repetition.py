@@ -7,11 +7,11 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.constant_folding import is_known
 from bricolage.graph.graph import bodies
 from bricolage.graph.identity import contents
 from bricolage.graph.operator_kinds import RANDOM
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import Op, Weight, op
 from bricolage.rewrite.predicates import (
     require,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
-from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import is_known
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, op
 from bricolage.rewrite.predicates import (
     integer,

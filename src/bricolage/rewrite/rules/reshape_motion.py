@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, gated, gates, require_gate
+from bricolage.rewrite.analyses.transpose_propagation import REDUCTIONS
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
@@ -19,7 +20,6 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.rules.reshape import any_view, require_progress, root_view, x, z
-from bricolage.rewrite.transpose_propagation import REDUCTIONS
 
 
 class MoveReshapeBehindFunction(Rule):

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import known
+from bricolage.graph.constant_folding import known
 from bricolage.graph.graph import Dimension, describe
-from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.elementwise import UNARY
+from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     integer,
@@ -22,7 +23,6 @@ from bricolage.rewrite.predicates import (
     single_precision,
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, kept_ranges
 
 x = AnyValue("x")
 

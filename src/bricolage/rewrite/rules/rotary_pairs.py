@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.graph.folding import known
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import known
+from bricolage.rewrite.analyses.slices import any_slice, kept_positions, kept_ranges
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
@@ -22,7 +23,6 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rules.rotary import COS, NARROW, TABLES, heads_first, parts_of_x, spans_of_halves, turned_by, x
-from bricolage.rewrite.slices import any_slice, kept_positions, kept_ranges
 
 _OTHERS = "first = Slice(x, l, e, last, by) second = Slice(x, h, e, last, by)"
 _VIEW = "v = Reshape(x, pairs) first = Gather<axis=4>(v, i) second = Gather<axis=-1>(v, j)"

@@ -10,13 +10,13 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.constant_folding import is_known
 from bricolage.graph.graph import Dimension, describe
-from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.linear import biased, is_one_row, terms
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY
+from bricolage.rewrite.analyses.linear import biased, is_one_row, terms
+from bricolage.rewrite.engine.subgraph import Subgraph, connected_subgraphs, write_subgraph
 from bricolage.rewrite.predicates import integer, require, shape
 from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
-from bricolage.rewrite.subgraph import Subgraph, connected_subgraphs, write_subgraph
 
 _Leading = tuple[Dimension, ...]
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 
-from bricolage.graph.folding import known
-from bricolage.rewrite.elementwise import doubled_gelu
-from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled_channels
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import known
+from bricolage.rewrite.analyses.elementwise import doubled_gelu
+from bricolage.rewrite.analyses.linear import (
+    CONVOLUTIONS,
+    flat,
+    linear,
+    output_channels,
+    require_per_channel,
+    scaled_channels,
+)
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Either, Op, Weight, op
 from bricolage.rewrite.predicates import integer, rank, require, scalar, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.constant_folding import is_known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.slices import any_slice, kept_ranges
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, kept_ranges
 
 x = AnyValue("x")
 Span = tuple[int, int]

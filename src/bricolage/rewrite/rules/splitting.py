@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.linear import CONVOLUTIONS, is_one_row, linear, output_channels
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import CONVOLUTIONS, is_one_row, linear, output_channels
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, Weight, op
 from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule

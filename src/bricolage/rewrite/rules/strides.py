@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bricolage.rewrite.linear import Window, window
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.linear import Window, window
+from bricolage.rewrite.analyses.slices import any_slice, keep, kept_positions, split_at
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import floating, integer, listed, require, shape, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, keep, kept_positions, split_at
 
 x, w, b = AnyValue("x"), AnyValue("w"), AnyValue("b", optional=True)
 CUT = {"a": [1, 1], "e": [2**31 - 1, 2**31 - 1], "c": [2, 3]}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
-from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
-from bricolage.rewrite.linear import CONVOLUTIONS
-from bricolage.rewrite.matching import Match
+from bricolage.graph.constant_folding import is_known
+from bricolage.rewrite.analyses.elementwise import BINARY, UNARY, gated, gates, require_gate
+from bricolage.rewrite.analyses.linear import CONVOLUTIONS
+from bricolage.rewrite.analyses.transpose_propagation import Permutation, inverse
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     integer,
@@ -19,7 +20,6 @@ from bricolage.rewrite.predicates import (
     shape,
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.transpose_propagation import Permutation, inverse
 
 x, z = AnyValue("x"), AnyValue("z")
 

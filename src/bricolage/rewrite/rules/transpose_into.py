@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from bricolage.rewrite.matching import Match
+from bricolage.rewrite.analyses.transpose_propagation import REDUCTIONS, Permutation
+from bricolage.rewrite.engine.matching import Match
 from bricolage.rewrite.pattern import AnyValue, Op, op
 from bricolage.rewrite.predicates import (
     axes,
@@ -21,7 +22,6 @@ from bricolage.rewrite.predicates import (
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rules.transpose import permutation_of, swaps_last_axes, x, z
-from bricolage.rewrite.transpose_propagation import REDUCTIONS, Permutation
 
 
 class TransposeProduct(Rule):

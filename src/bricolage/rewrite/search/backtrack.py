@@ -18,10 +18,10 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from bricolage.plan.rewriting import RewriteStep
+from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
+from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.workspace import Workspace
 
 Stop = Literal["exhausted", "graphs", "seconds"]

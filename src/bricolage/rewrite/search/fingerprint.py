@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.constant_folding import is_known
 from bricolage.graph.graph import Operator, captured
 from bricolage.graph.identity import by_value, contents, label
-from bricolage.rewrite.proposal import RewriteProposal
+from bricolage.rewrite.engine.proposal import RewriteProposal
 
 CONSTANT = "bricolage.constant"
 """Under which a value's meta data keep the number of a constant that is an expression."""

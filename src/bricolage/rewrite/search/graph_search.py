@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
+from bricolage.costs.models.roofline import NOMINAL
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
-from bricolage.perf.roofline import NOMINAL
-from bricolage.plan.rewriting import RewriteStep
-from bricolage.rewrite.apply import Application
-from bricolage.rewrite.index import rule_index
+from bricolage.plan.rewrite_steps import RewriteStep
+from bricolage.rewrite.engine.apply import Application
+from bricolage.rewrite.engine.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
-from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
-from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.genetic_rewrites import search_by_random_keys
+from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
-from bricolage.rewrite.search.random_keys import search_by_random_keys
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
+from bricolage.rewrite.search.search_options import SearchOptions
 from bricolage.rewrite.search.workspace import Workspace
 from bricolage.work.cost import CostModel, Setting
 from bricolage.work.random_keys import RandomKeyOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, evaluate
+from bricolage.graph.constant_folding import constant_value, evaluate
 from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import GraphBuilder, Names, detach

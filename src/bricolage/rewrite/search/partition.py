@@ -17,7 +17,7 @@ from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, Region
 from bricolage.graph.identity import Identities
 from bricolage.graph.segments import segments
-from bricolage.plan.rewriting import RewriteStep
+from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.workspace import Workspace, has_body, replay_on
 from bricolage.work.bits import members

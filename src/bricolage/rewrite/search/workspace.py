@@ -8,14 +8,14 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies
-from bricolage.plan.rewriting import RewriteStep
-from bricolage.rewrite import edit
-from bricolage.rewrite.apply import Application, canonicalise
+from bricolage.plan.rewrite_steps import RewriteStep
 from bricolage.rewrite.builder import GraphBuilder, Names
-from bricolage.rewrite.edit import Pairs
-from bricolage.rewrite.index import RuleIndex, rule_index
-from bricolage.rewrite.matching import PatternMatcher
-from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
+from bricolage.rewrite.engine import edit
+from bricolage.rewrite.engine.apply import Application, canonicalise
+from bricolage.rewrite.engine.edit import Pairs
+from bricolage.rewrite.engine.index import RuleIndex, rule_index
+from bricolage.rewrite.engine.matching import PatternMatcher
+from bricolage.rewrite.engine.proposal import RewriteProposal, propose, propose_replacement
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.lazy import LazyBuilder
 

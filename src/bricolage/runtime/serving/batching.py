@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.errors import BricolageError, NotBatchable
-from bricolage.graph import interface
+from bricolage.graph import model_interface
 from bricolage.graph.prepare import bind
 from bricolage.plan import artifact
-from bricolage.plan.interface import batch_dimension
 from bricolage.plan.plan import Plan
+from bricolage.plan.planned_interface import batch_dimension
 from bricolage.runtime import signature
 from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.verify.compare import errors
@@ -114,7 +114,7 @@ def _others(sizes: Mapping[str, int], dimension: str) -> tuple[tuple[str, int], 
 
 def _drawn(source: PlanSource, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Inputs of the model at these sizes."""
-    model = bind(interface.read(source.directory / artifact.MODEL), sizes)
+    model = bind(model_interface.read(source.directory / artifact.MODEL), sizes)
     try:
         drawn = generate(model, seed)
         return signature.collect(source.plan.inputs, (), drawn)

@@ -18,8 +18,8 @@ from bricolage.runtime import signature
 from bricolage.runtime.prepared import Part
 from bricolage.runtime.programs import PlanSource, Programs
 from bricolage.runtime.serving.batching import Batching
+from bricolage.runtime.serving.request_statistics import ServingRecorder, ServingStatistics
 from bricolage.runtime.serving.requests import Request, Waiting
-from bricolage.runtime.serving.statistics import ServingRecorder, ServingStatistics
 from bricolage.work.values import ModelValue
 
 _LOG = logging.getLogger(__name__)

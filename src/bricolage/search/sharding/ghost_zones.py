@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bricolage.search.linear_rows import LinearRows
+from bricolage.search.placement.linear_rows import LinearRows
 
 Region: TypeAlias = tuple[int, ...]
 """By dimension: -1 at the low end, 1 at the high end, 0 between them. Not all 0. Neighbours are named alike."""

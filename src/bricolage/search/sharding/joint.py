@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bricolage.errors import NoShardingPlan
-from bricolage.search.sharding.problem import (
+from bricolage.search.sharding.sharding_problem import (
     DividedOperator,
     DividedTensor,
     ShardingPlan,

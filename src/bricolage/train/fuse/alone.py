@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from bricolage.base.torch_library import load_torch
 from bricolage.errors import BadTrainingCode
-from bricolage.train.data import Data
-from bricolage.train.evaluate import evaluate, loss_value
-from bricolage.train.fuse.data import Order, epoch_of, steps_of
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.step import LossFunction, call, find_loss, load_torch, make_optimiser, users_code
+from bricolage.train.fuse.sweep_data import Order, epoch_of, steps_of
+from bricolage.train.step.data import Data
+from bricolage.train.step.evaluate import evaluate, loss_value
+from bricolage.train.step.step import LossFunction, call, find_loss, make_optimiser, users_code
 
 if TYPE_CHECKING:
     import torch

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
-from bricolage.train.fuse.operators.choose import choose
-from bricolage.train.fuse.operators.table import joined
-from bricolage.train.fuse.program import Choice, FusedProgram
-from bricolage.train.fuse.schema import draws, functional, memory_order, out_argument, written_argument
-from bricolage.train.fuse.trace import (
+from bricolage.train.fuse.lane_graph import (
     LANE_CONSTANTS,
     Traced,
     arguments,
@@ -24,6 +19,11 @@ from bricolage.train.fuse.trace import (
     where,
     without_gradient,
 )
+from bricolage.train.fuse.lane_program import Choice, FusedProgram
+from bricolage.train.fuse.operator_schema import draws, functional, memory_order, out_argument, written_argument
+from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result, only
+from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.operators.operator_rules import joined
 
 if TYPE_CHECKING:
     import torch

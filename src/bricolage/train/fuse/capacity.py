@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bricolage.base.progress import Progress
 from bricolage.device.memory import available_bytes
 from bricolage.errors import NotFusible, TrainingWorkerFailed
-from bricolage.progress import Progress
-from bricolage.train.data import Data
 from bricolage.train.fuse.alone import make_module, shortened
-from bricolage.train.fuse.data import load
-from bricolage.train.fuse.grouping import Group, group
+from bricolage.train.fuse.lane_groups import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.process_group import run_group
-from bricolage.train.rank import Rank
+from bricolage.train.fuse.sweep_data import load
+from bricolage.train.run.process_group import run_group
+from bricolage.train.run.rank import Rank
+from bricolage.train.step.data import Data
 
 STEPS = 5
 """Of a dry run."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from bricolage.train.data import Data
 from bricolage.train.fuse.alone import Alone, Judge, LaneResult
-from bricolage.train.fuse.data import load
-from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.lane_groups import group
+from bricolage.train.fuse.lane_program import Choice
 from bricolage.train.fuse.lanes import Fused
-from bricolage.train.fuse.program import Choice
 from bricolage.train.fuse.sweep import Sweep
+from bricolage.train.fuse.sweep_data import load
+from bricolage.train.step.data import Data
 
 if TYPE_CHECKING:
     import torch
 
-    from bricolage.train.fuse.grouping import Group
+    from bricolage.train.fuse.lane_groups import Group
 
 Told = Callable[[int], None]
 """Told how many samples were trained since the last time."""
@@ -159,7 +159,7 @@ def prepared(sweep: Sweep, names: Sequence[str], kind: str, threads: int) -> Gro
     part = dataclasses.replace(sweep, lanes=tuple(lane for lane in sweep.lanes if lane.name in wanted))
     data = load(part)
     if kind == "serial":
-        from bricolage.train.fuse.grouping import Group
+        from bricolage.train.fuse.lane_groups import Group
 
         return Serial(data, Group(part.lanes, ()), threads)
     (found,) = group(data, part.lanes)

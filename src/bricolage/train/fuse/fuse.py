@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
+from bricolage.base.torch_library import load_torch
 from bricolage.costs.latency import Latency
 from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Ratio, significant
 from bricolage.measure.turns import Turns, time_in_turns
-from bricolage.options import available_cores
-from bricolage.progress import Progress, Silent
-from bricolage.train.data import Data
 from bricolage.train.fuse.alone import Judge, LaneResult
 from bricolage.train.fuse.capacity import within
-from bricolage.train.fuse.compare import compared
 from bricolage.train.fuse.contestants import GroupTrainer, Here, Outcome, Serial
-from bricolage.train.fuse.data import load, steps_of
-from bricolage.train.fuse.grouping import Group, group
+from bricolage.train.fuse.lane_check import compared
+from bricolage.train.fuse.lane_groups import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.step import load_torch
+from bricolage.train.fuse.sweep_data import load, steps_of
+from bricolage.train.step.data import Data
 
 if TYPE_CHECKING:
     import torch

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bricolage.errors import NotFusible
-from bricolage.train.data import Data
-from bricolage.train.evaluate import evaluate
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
 from bricolage.train.fuse.building import build
-from bricolage.train.fuse.data import Batches, epoch_of, steps_of
+from bricolage.train.fuse.lane_graph import Traced
+from bricolage.train.fuse.lane_program import Choice, FusedProgram
 from bricolage.train.fuse.optimisers import LaneOptimiser
-from bricolage.train.fuse.program import Choice, FusedProgram
-from bricolage.train.fuse.streams import DrawnAhead, Streams
+from bricolage.train.fuse.random_streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.fuse.trace import Traced
-from bricolage.work.step import Kind, Phase
+from bricolage.train.fuse.sweep_data import Batches, epoch_of, steps_of
+from bricolage.train.step.data import Data
+from bricolage.train.step.evaluate import evaluate
+from bricolage.work.training_step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from bricolage.train.spec import Optimiser
+from bricolage.train.step.spec import Optimiser
 
 if TYPE_CHECKING:
     import torch

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bricolage.codec import decode, encode
+from bricolage.base.codec import decode, encode
+from bricolage.base.torch_library import load_torch
 from bricolage.train.fuse.alone import LaneResult
 from bricolage.train.fuse.contestants import Outcome, Told
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.fuse.worker import ENTRY
-from bricolage.train.process_group import open_group
-from bricolage.train.step import load_torch
+from bricolage.train.fuse.sweep_worker import ENTRY
+from bricolage.train.run.process_group import open_group
 
 _PREPARED_S = 300.0
 _SILENCE_S = 120.0

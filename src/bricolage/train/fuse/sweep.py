@@ -28,9 +28,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode
+from bricolage.base.codec import DecodeError, Length, Matching, Within, decode, encode
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.spec import Argument, Entry, Optimiser, Seed, StepOrFile, StepSpec, read_as, step_of
+from bricolage.train.step.spec import Argument, Entry, Optimiser, Seed, StepOrFile, StepSpec, read_as, step_of
 
 MOST_LANES = 4096
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.functions import Applied, noted
-from bricolage.train.step import calling_line, users_code
+from bricolage.train.fuse.custom_backward import Applied, noted
+from bricolage.train.step.step import calling_line, users_code
 
 if TYPE_CHECKING:
     import torch

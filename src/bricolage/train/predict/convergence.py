@@ -1,6 +1,6 @@
 """How long training goes on: Optimus' model of the loss (Peng et al., EuroSys 2018), fitted by non-negative least squares.
 
-The loss after k steps is taken as 1 / (a k + b) + c. How many steps a second there are is `perf.scaling`'s."""
+The loss after k steps is taken as 1 / (a k + b) + c. How many steps a second there are is `costs.models.worker_scaling`'s."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bricolage.base.option_words import is_number
+from bricolage.costs.models.worker_scaling import Run
 from bricolage.errors import BadTrainingLog, MissingFile
-from bricolage.option_words import is_number
-from bricolage.perf.scaling import Run
 
 _LEAST_POINTS = 5
 _OFFSETS = 200

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
+from bricolage.base.torch_library import load_torch
 from bricolage.device.description import DescribedDevices
 from bricolage.device.device import Link
-from bricolage.options import available_cores
-from bricolage.progress import Progress, Silent
 from bricolage.train.predict.predict import StepPredictor
 from bricolage.train.predict.prediction import Predicted
-from bricolage.train.predict.running import prepared
 from bricolage.train.predict.variant import Variant
-from bricolage.train.spec import StepSpec
-from bricolage.train.step import load_torch
-from bricolage.work.step import StepGraph
+from bricolage.train.predict.variant_step import prepared
+from bricolage.train.step.spec import StepSpec
+from bricolage.work.training_step import StepGraph
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bricolage.device.collective import Ring
-from bricolage.work.engine import Task, simulate
-from bricolage.work.step import Gradient
+from bricolage.work.simulator import Task, simulate
+from bricolage.work.training_step import Gradient
 
 _MIB = 1 << 20
 _COMPUTING, _EXCHANGING = "computing", "exchanging"

@@ -10,7 +10,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
+from bricolage.base.torch_library import load_torch
 from bricolage.costs.latency import Latency
+from bricolage.costs.models.described import AtLeast, Scaled
 from bricolage.device.collective import Ring
 from bricolage.device.description import DescribedDevices, read_devices
 from bricolage.device.device import Link
@@ -19,24 +23,21 @@ from bricolage.errors import BadDevices, BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Lasting, trace_step
 from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.turns import time_in_turns
-from bricolage.options import available_cores
-from bricolage.perf.described import AtLeast, Scaled
-from bricolage.progress import Progress, Silent
-from bricolage.train.predict import pipeline
-from bricolage.train.predict.cost_model import StepCost, StepCostModel
+from bricolage.train.predict import predicted_pipeline
 from bricolage.train.predict.exchange import GradientBucket, buckets, overlapped
-from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
-from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
+from bricolage.train.predict.fused_step import FusedRunning, fused_graph, fused_running
+from bricolage.train.predict.operator_costs import QUANTILE, OperatorProfile, OperatorTimings, profile, timed
 from bricolage.train.predict.prediction import Predicted, Prediction, Span, StepTimeline, by_layer, by_type
 from bricolage.train.predict.recompute import Block, Recomputation, fit
-from bricolage.train.predict.running import Running, Runs, blocks, prepared
+from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
+from bricolage.train.predict.step_memory import measured_peak, sized
 from bricolage.train.predict.variant import Variant, default_variants
+from bricolage.train.predict.variant_step import Running, Runs, blocks, prepared
 from bricolage.train.predict.workers import measure_ring, run_stages, run_steps
-from bricolage.train.spec import StepSpec
-from bricolage.train.step import TrainingStep, load_torch
+from bricolage.train.step.spec import StepSpec
+from bricolage.train.step.step import TrainingStep
 from bricolage.work.cost import Setting
-from bricolage.work.step import StepGraph
+from bricolage.work.training_step import StepGraph
 
 if TYPE_CHECKING:
     import torch
@@ -180,7 +181,9 @@ class StepPredictor:
         ms = tuple(one * contention for one in cost.operators)
         if variant.stages > 1:
             assert ring is not None
-            found = pipeline.predicted(graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes))
+            found = predicted_pipeline.predicted(
+                graph, ms, blocks(step.module), variant, ring.among(variant.stages, gbytes)
+            )
             return replace(
                 found,
                 batch_size=variant.batch_size or self.spec.batch_size,

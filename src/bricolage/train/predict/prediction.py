@@ -9,7 +9,7 @@ from bricolage.costs.latency import Latency
 from bricolage.device.collective import Ring
 from bricolage.train.predict.exchange import GradientTransfer
 from bricolage.train.predict.recompute import Recomputation
-from bricolage.work.step import Kind, Phase, StepGraph
+from bricolage.work.training_step import Kind, Phase, StepGraph
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bricolage.codec import Within
+from bricolage.base.codec import Within
 from bricolage.errors import BadVariant
 
 if TYPE_CHECKING:
-    from bricolage.train.spec import StepSpec
+    from bricolage.train.step.spec import StepSpec
 
 MOST_SAMPLES = 1 << 20
 """In one batch."""

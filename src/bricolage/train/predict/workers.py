@@ -9,10 +9,10 @@ import numpy as np
 
 from bricolage.device.collective import Ring
 from bricolage.device.device import Link
+from bricolage.train.predict.exchange_worker import StepAnswer, StepJob, work
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.worker import StepAnswer, StepJob, work
-from bricolage.train.process_group import run_group
-from bricolage.train.spec import StepSpec
+from bricolage.train.run.process_group import run_group
+from bricolage.train.step.spec import StepSpec
 
 _LONGEST_S = 300.0
 """Of what does not grow with the time given for measuring."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from bricolage.train.replicas.flat import Flat
-from bricolage.train.replicas.spec import Method
+from bricolage.train.replicas.replica_spec import Method
 
 if TYPE_CHECKING:
     import torch

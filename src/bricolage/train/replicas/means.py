@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bricolage.train.data import Samples, read_data
-from bricolage.train.evaluate import loss_value
-from bricolage.train.replicas.spec import Replicas
-from bricolage.train.replicas.worker import Share
-from bricolage.train.step import build, find_loss, users_code
+from bricolage.train.replicas.replica_spec import Replicas
+from bricolage.train.replicas.replica_worker import Share
+from bricolage.train.step.data import Samples, read_data
+from bricolage.train.step.evaluate import loss_value
+from bricolage.train.step.step import build, find_loss, users_code
 
 if TYPE_CHECKING:
     import torch

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress, Silent
+from bricolage.base.torch_library import load_torch
 from bricolage.errors import BadTrainingCode
-from bricolage.options import available_cores
-from bricolage.progress import Progress, Silent
-from bricolage.train.data import read_data
-from bricolage.train.process_group import run_group
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.means import ROUNDING, mean_of_means_error
-from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
-from bricolage.train.replicas.worker import STATE, Point, ReplicaAnswer, ReplicaJob, servers, work
-from bricolage.train.step import build, load_torch
+from bricolage.train.replicas.replica_spec import LOCKSTEP, Method, Replicas
+from bricolage.train.replicas.replica_worker import STATE, Point, ReplicaAnswer, ReplicaJob, servers, work
+from bricolage.train.run.process_group import run_group
+from bricolage.train.step.data import read_data
+from bricolage.train.step.step import build
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from bricolage.train.replicas.compress import Accordion, PowerSGD, TopK, next_batch
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.peers import CENTRE, DONE, GRADIENT, WEIGHTS, Peers, buffer_for
-from bricolage.train.replicas.spec import Method
-from bricolage.train.spec import Optimiser
-from bricolage.train.step import make_optimiser
+from bricolage.train.replicas.replica_spec import Method
+from bricolage.train.step.spec import Optimiser
+from bricolage.train.step.step import make_optimiser
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
-from bricolage.work.engine import Task, simulate
+from bricolage.work.simulator import Task, simulate
 
 PassKind: TypeAlias = Literal["F", "B", "I", "W"]
 """Forward; backward; of a backward pass that is divided, the gradient of the input, and that of the weights."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 from hypothesis import given, settings
 
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, written
-from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.matching import PatternMatcher
+from bricolage.rewrite.engine.apply import rewrite
+from bricolage.rewrite.engine.index import RuleIndex
+from bricolage.rewrite.engine.matching import PatternMatcher
 from bricolage.rewrite.pattern import AnyValue, op
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.saturation.ematching import MOST_LOOKS, ClassIndex

@@ -6,10 +6,10 @@ import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.egraph.extraction.methods import ExtractionLimits
+from bricolage.egraph.saturate import SaturationLimits
 from bricolage.rewrite.catalogue import chosen, written
-from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
-from bricolage.rewrite.egraph.saturate import SaturationLimits
-from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.engine.index import RuleIndex
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.work.cost import CostModel

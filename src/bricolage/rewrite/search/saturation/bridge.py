@@ -20,13 +20,13 @@ from functools import lru_cache, partial
 
 import onnx_ir as ir
 
+from bricolage.egraph import saturate
+from bricolage.egraph.egraph import ENode
+from bricolage.egraph.tree_pattern import EGraphMatch
 from bricolage.graph.graph import Dimension, TensorInfo
-from bricolage.rewrite import edit, matching
 from bricolage.rewrite.builder import Names
-from bricolage.rewrite.egraph import saturate
-from bricolage.rewrite.egraph.egraph import ENode
-from bricolage.rewrite.egraph.pattern import EGraphMatch
-from bricolage.rewrite.index import Indexed, RuleIndex
+from bricolage.rewrite.engine import edit, matching
+from bricolage.rewrite.engine.index import Indexed, RuleIndex
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch

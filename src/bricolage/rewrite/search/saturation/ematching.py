@@ -1,5 +1,5 @@
-"""Finding the patterns of rules among classes: the same language and the same answers as `bricolage.rewrite.matching`, where an
-operator may be any node of its class."""
+"""Finding the patterns of rules among classes: the same language and the same answers as `bricolage.rewrite.engine.matching`, where
+an operator may be any node of its class."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TypeAlias
 
+from bricolage.egraph.egraph import ENode
 from bricolage.graph.properties import COMMUTATIVE
-from bricolage.rewrite.egraph.egraph import ENode
-from bricolage.rewrite.matching import is_number, way_up
+from bricolage.rewrite.engine.matching import is_number, way_up
 from bricolage.rewrite.pattern import AnyValue, Either, Number, Op, ValuePattern, Weight
 from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation, OutputProjection
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from bricolage.rewrite.egraph.egraph import ENode
-from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, extract
-from bricolage.rewrite.egraph.extraction.problem import Extraction, needed
-from bricolage.rewrite.egraph.saturate import Saturation, SaturationLimits, saturate
-from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.search.cost import Pricing
+from bricolage.egraph.egraph import ENode
+from bricolage.egraph.extraction.extraction_problem import Extraction, needed
+from bricolage.egraph.extraction.methods import ExtractionLimits, extract
+from bricolage.egraph.saturate import Saturation, SaturationLimits, saturate
+from bricolage.rewrite.engine.index import RuleIndex
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch
+from bricolage.rewrite.search.operator_prices import Pricing
 from bricolage.rewrite.search.saturation.bridge import AppliedRule, Bridge, give_type, instance
 from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value
-from bricolage.rewrite.apply import Application
+from bricolage.graph.constant_folding import constant_value
 from bricolage.rewrite.builder import GraphBuilder
+from bricolage.rewrite.engine.apply import Application
 from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import expression

@@ -6,7 +6,7 @@ import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.functions import OPERATOR, application
+from bricolage.train.fuse.custom_backward import OPERATOR, application
 from bricolage.train.fuse.operators.call import TABLE, Call, Compute, Joined, Result, aligned, only
 
 if TYPE_CHECKING:

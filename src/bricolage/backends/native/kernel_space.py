@@ -1,0 +1,213 @@
+"""What may be chosen of the native engine's kernels, and trials of it: kernels that do the same work are one task.
+
+A build is a library that takes the time of each of its kernels, so that one build tries a choice for many tasks at once, among the
+neighbours and with the caches that kernels have in the network. Functions are compiled one by one and kept: a build costs what is
+new in it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials, agree
+from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
+from bricolage.base import scratch
+from bricolage.errors import Refused
+from bricolage.native.cpu.arithmetic import Arithmetic
+from bricolage.native.cpu.build import LIBRARY, TITLE, write_sizes
+from bricolage.native.cpu.gemm_blocks import block_sizes
+from bricolage.native.cpu.implicit_gemm import product
+from bricolage.native.cpu.kernel_choice import TILES, UNROLLED, choice_of
+from bricolage.native.cpu.matrix_unit import Tiles
+from bricolage.native.cpu.module import generate, kernel_texts
+from bricolage.native.cpu.sharing import MOST
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.toolchain import Objects
+from bricolage.native.fuse.inspect import kernel_flops
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_nodes
+from bricolage.native.ir.tensors import Conv, MatMul, Node
+from bricolage.plan.number_sets import ranges
+from bricolage.work.config_space import ConfigSpace, TuningTask
+from bricolage.work.implementation import KernelConfig, Scalar
+
+_PIECES = tuple(2**n for n in range(MOST.bit_length()))
+_TASKS_A_BUILD = 24
+_SHORT = 16
+"""Characters of a hash that tell workloads apart."""
+
+
+def space(base: KernelConfig, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> ConfigSpace:
+    """A task for each kind of work in a plan."""
+    return ConfigSpace(base, tuple(task for task, _ in _tasks(plan, target, arithmetic)))
+
+
+def fusions(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, origins: Mapping[Node, str]) -> list[str]:
+    """Texts of the structural parameter that leave a fusion of two products out, wherever it does the same work: those are the
+    fusions that a processor's caches decide on. `origins` are the operators that tensors come from."""
+    several = {
+        number
+        for number, kernel in enumerate(plan.kernels)
+        if len({origins[node] for node in kernel_nodes(kernel, plan)[0] if node in origins}) > 1
+    }
+    alike: dict[tuple[str, ...], set[int]] = {}
+    for number in sorted(several):
+        if plan.kernels[number].fused_producer is not None:
+            alike.setdefault(kernel_texts(plan, target, arithmetic, number), set()).add(number)
+    return [ranges(tuple(sorted(several - same))) for same in alike.values()]
+
+
+def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[tuple[TuningTask, tuple[int, ...]]]:
+    """Tasks with the numbers of their kernels."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number in range(len(plan.kernels)):
+        alike.setdefault(kernel_texts(plan, target, arithmetic, number), []).append(number)
+    found = []
+    for texts, numbers in alike.items():
+        parameters = _parameters(plan, target, arithmetic, numbers[0])
+        if not parameters:
+            continue
+        kernel = plan.kernels[numbers[0]]
+        words = "\0".join([target.isa.name, str(target.threads), str(target.l2_bytes), *texts])
+        sizes = _sizes(kernel, target)
+        task = TuningTask(
+            f"{kernel.kind}-{numbers[0]}",
+            parameters,
+            tuple(f"{number}." for number in numbers),
+            hashlib.sha256(words.encode()).hexdigest()[:_SHORT],
+            kernel.kind,
+            sizes,
+            kernel_flops(kernel, plan),
+        )
+        found.append((task, tuple(numbers)))
+    return found
+
+
+def _sizes(kernel: PlannedKernel, target: CpuTarget) -> dict[str, int]:
+    """Extents of a product, or the elements of the result."""
+    if isinstance(kernel.root, (Conv, MatMul)):
+        p = product(kernel.root, target.lanes)
+        taps = math.prod(kernel.root.weight.shape[2:]) if isinstance(kernel.root, Conv) else 1
+        return {"batch": p.batch, "m": p.m, "n": p.n, "k": p.k, "taps": taps}
+    return {"elements": max(1, math.prod(kernel.result.shape))}
+
+
+def _parameters(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
+) -> dict[str, tuple[Scalar, ...]]:
+    """The values of a kernel's parameters that make another code than the rules of thumb do, each by itself."""
+    usual = kernel_texts(plan, target, arithmetic, number)
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for name, values in _candidates(plan.kernels[number], target, arithmetic).items():
+        texts = {usual}
+        different: list[Scalar] = []
+        for value in values:
+            made = kernel_texts(plan, target, arithmetic, number, choice_of(((name, value),)))
+            if made not in texts:
+                texts.add(made)
+                different.append(value)
+        if different:
+            found[name] = tuple(different)
+    return found
+
+
+def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
+    """All values that could matter to such a kernel."""
+    found: dict[str, tuple[Scalar, ...]] = {"pieces": _PIECES} if target.threads > 1 else {}
+    if not isinstance(kernel.root, (Conv, MatMul)) or kernel.kind == "attention":
+        return found
+    unit = isinstance(arithmetic.operand_of(target.isa, kernel.root), Tiles)
+    mc_bytes, kc_bytes = block_sizes(target.l2_bytes, matrix_unit=unit)
+    rows = target.isa.rows
+    found.update(parallel=("n", "m"), prefetch=(True, False), mc_bytes=mc_bytes, pack=(True,))
+    if unit:
+        found["kc_bytes"] = kc_bytes
+    else:
+        found["rows"] = tuple(sorted({max(1, rows // 2), *(range(max(1, rows * 2 // 3), rows))}))
+        found["unroll"] = UNROLLED
+    if isinstance(kernel.root, Conv) and (arithmetic.tile or kernel.of_bytes):
+        found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile or kernel.of_bytes)
+    if kernel.of_bytes:
+        found["look_up"] = (True, False)
+    return found
+
+
+class NativeTrials(Trials):
+    """Of one plan."""
+
+    tasks_a_build = _TASKS_A_BUILD
+
+    def __init__(
+        self, region: RegionModel, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
+    ) -> None:
+        """Compiles the usual library.
+
+        Raises:
+            Refused: the C does not compile.
+        """
+        self.builds_at_once = max(1, target.threads)
+        self._region, self._plan, self._target, self._arithmetic = region, plan, target, arithmetic
+        self._resources = resources
+        self._kernels = {task.name: list(numbers) for task, numbers in _tasks(plan, target, arithmetic)}
+        self._packed: dict[object, np.ndarray] = {}
+        folder = scratch.temporary()
+        weakref.finalize(self, scratch.remove, folder)
+        self._objects = Objects(folder, max(1, target.threads))
+        self._usual = self._built({})
+
+    def usual(self, rounds: int) -> Mapping[str, float]:
+        spent = np.median([self._usual.run() for _ in range(rounds)], axis=0)
+        return {name: float(spent[own].sum()) for name, own in self._kernels.items()}
+
+    def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
+        made = [self._made(build) for build in builds]
+        watches = [one for one in made if isinstance(one, Stopwatch)]
+        turns = [[watch.run() for watch in (self._usual, *watches)] for _ in range(rounds if watches else 0)]
+        found: list[Mapping[str, Trial]] = []
+        for build, one in zip(builds, made, strict=True):
+            if isinstance(one, Stopwatch):
+                found.append(self._timings(build, turns, 1 + watches.index(one)))
+            elif len(build) == 1:
+                found.append(dict.fromkeys(build, one))
+            else:  # one of them is to blame
+                alone = [self.run([{task: choice}], rounds)[0] for task, choice in build.items()]
+                found.append({task: trial for told in alone for task, trial in told.items()})
+        return found
+
+    def _timings(self, build: Build, turns: Sequence[Sequence[np.ndarray]], at: int) -> dict[str, Trial]:
+        """Of one build, number `at` in each turn; the first is the usual one."""
+        found: dict[str, Trial] = {}
+        for task in build:
+            kernels = self._kernels[task]
+            ms, usual = (tuple(float(turn[one][kernels].sum()) for turn in turns) for one in (at, 0))
+            found[task] = KernelTiming(ms, usual)
+        return found
+
+    def _made(self, build: Build) -> Stopwatch | str:
+        """A library with these choices, or why there is none."""
+        try:
+            watch = self._built(build)
+        except Refused as error:
+            return error.sentence
+        return watch if agree(watch.outputs, self._usual.outputs) else "its answer is another"
+
+    def _built(self, build: Build) -> Stopwatch:
+        """A library in which tasks have these choices.
+
+        Raises:
+            Refused: the C does not compile.
+        """
+        flags = self._arithmetic.flags(self._target.isa, of_bytes=self._plan.of_bytes)
+        choices = {number: choice_of(choice) for task, choice in build.items() for number in self._kernels[task]}
+        made = generate(self._plan, self._target, self._arithmetic, choices, timed=True, packed=self._packed)
+        with scratch.using(scratch.temporary()) as folder:
+            functions = made.objects
+            self._objects.add(functions, flags, TITLE)
+            self._objects.link(made.main, functions, flags, folder / LIBRARY, TITLE)
+            write_sizes(made, folder)
+            kernel = NativeKernel(self._region, folder, self._resources, made.weights)
+        return Stopwatch(kernel, self._region, len(self._plan.kernels))

@@ -1,0 +1,1 @@
+"""What everything stands on: options, the codec of dataclasses, folders, time, and the limits of a process. It knows no models."""

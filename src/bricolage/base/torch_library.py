@@ -1,0 +1,22 @@
+"""PyTorch, for what trains: imported when it is first needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from bricolage.base import telemetry
+from bricolage.errors import MissingLibrary
+
+
+def load_torch() -> Any:
+    """PyTorch.
+
+    Raises:
+        MissingLibrary: it is not installed.
+    """
+    telemetry.disable()
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise MissingLibrary(name="PyTorch", purpose="to train", reason=error, extra="train") from error

@@ -1,0 +1,294 @@
+"""The policies by name: how each is made for a history, what it knows of lengths, and which histories it cannot serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bricolage.cluster.estimates import BlurredRates, Estimator, ExactLengths, Noisy, Rolling
+from bricolage.cluster.jobs import TrainingJob
+from bricolage.cluster.machines import ClusterSpec
+from bricolage.cluster.order_policies import OrderPolicy, OrderScheduler
+from bricolage.cluster.policies import gavel
+from bricolage.cluster.policies.allox import AlloX
+from bricolage.cluster.policies.chronus import Chronus
+from bricolage.cluster.policies.elastic import ElasticFlow, Optimus, Sia
+from bricolage.cluster.policies.elastic_spirit import Cynthia, SideCar
+from bricolage.cluster.policies.fifo import EasyBackfill, Fifo
+from bricolage.cluster.policies.gandiva import Gandiva
+from bricolage.cluster.policies.hierarchy import hierarchical
+from bricolage.cluster.policies.hydra import Hydra
+from bricolage.cluster.policies.interference import Harmony, Horus
+from bricolage.cluster.policies.laxity import EarliestDeadline, LeastLaxity
+from bricolage.cluster.policies.partitioned import partitioned
+from bricolage.cluster.policies.pollux import Pollux
+from bricolage.cluster.policies.round_policies import Themis, TimeSlices
+from bricolage.cluster.policies.shockwave import Shockwave
+from bricolage.cluster.policies.shortest import QuasiShortestService, ShortestJob, ShortestRemaining
+from bricolage.cluster.policies.space_sharing import PackedShares, RandomPacking
+from bricolage.cluster.policies.synergy import Synergy, by_remaining
+from bricolage.cluster.policies.tiresias import Gittins, LeastAttained
+from bricolage.cluster.scheduler import Scheduler
+from bricolage.cluster.shares import SharePolicy, ShareRule
+from bricolage.cluster.target_policies import TargetPolicy, TargetScheduler
+from bricolage.errors import UnknownPolicy
+
+Refusal = Callable[[Sequence[TrainingJob], ClusterSpec], str]
+MOST_IN_ROUNDS = 20_000
+"""Jobs, for policies that look at every active job in every round: `all` leaves them out of longer histories."""
+
+
+def _nothing(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del jobs, cluster
+    return ""
+
+
+@dataclass(frozen=True)
+class PolicyEntry:
+    """A policy that can be asked for."""
+
+    name: str
+    title: str
+    make: Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]
+    knows: str = "lengths"
+    """What it knows of a job: "lengths" (an oracle, or the estimate that is asked for), "history" (predicted from jobs that
+    ended), or "nothing"."""
+    refuses: Refusal = _nothing
+    """Why it cannot serve a history; empty where it can."""
+    slow: bool = False
+    """Whether it looks at every active job in every round."""
+
+    def estimator(self, error: float, seed: int, rate_error: float = 0.0) -> Estimator:
+        """What it believes: errors are standard deviations of the logarithm of predicted lengths, and of rates."""
+        found: Estimator = ExactLengths()
+        if self.knows == "history":
+            found = Rolling()
+        elif error:
+            found = Noisy(error, seed)
+        return BlurredRates(found, rate_error, seed) if rate_error else found
+
+
+def _order(policy: Callable[[], OrderPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
+    return lambda _jobs, _cluster: OrderScheduler(policy())
+
+
+def _target(policy: Callable[[ClusterSpec], TargetPolicy]) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
+    return lambda _jobs, cluster: TargetScheduler(policy(cluster))
+
+
+def _slices(cluster: ClusterSpec) -> TimeSlices:
+    """A slice of a minute, longer where restarts would take more than a tenth of it."""
+    return TimeSlices(max(60.0, 10.0 * cluster.restart_s))
+
+
+def _shares(rule: ShareRule, aware: bool = True) -> Callable[[Sequence[TrainingJob], ClusterSpec], Scheduler]:
+    def make(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> Scheduler:
+        del jobs
+        return TargetScheduler(SharePolicy(rule, cluster.round_s, cluster.recompute_s, aware))
+
+    return make
+
+
+def _hosts(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    if any(cluster.host_share(kind) is None for kind in cluster.kinds):
+        return "the cluster's file does not give cpus and host_gb of each kind"
+    if cluster.failure:
+        return "it counts processors of nodes that fail"
+    return (
+        ""
+        if any(job.host is not None for job in jobs)
+        else "no job has a profile of processors and memory (--profiles)"
+    )
+
+
+def _gittins(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> Scheduler:
+    del cluster
+    return OrderScheduler(Gittins([job.devices * job.run_s(job.kinds[0]) for job in jobs]))
+
+
+def _one_device(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    large = next((job for job in jobs if job.devices > 1), None)
+    return "" if large is None else f"it gives each job one device, and job {large.name} needs {large.devices}"
+
+
+def _one_kind(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del jobs
+    return "" if len(cluster.kinds) == 1 else f"it knows one kind of devices, and the cluster has {len(cluster.kinds)}"
+
+
+def _deadlines(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if any(job.deadline_s < math.inf for job in jobs) else "no job has a deadline"
+
+
+def _entities(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if len({job.queue or job.user for job in jobs}) > 1 else "all jobs belong to one queue or user"
+
+
+def _packable(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return "" if any(job.together for job in jobs) else "no rates of two jobs on one device are known"
+
+
+def _elastic(jobs: Sequence[TrainingJob], cluster: ClusterSpec) -> str:
+    del cluster
+    return (
+        ""
+        if any(len(job.scaling) > 1 for job in jobs)
+        else "no job can run on other numbers of devices than it asked for"
+    )
+
+
+def _both(first: Refusal, second: Refusal) -> Refusal:
+    return lambda jobs, cluster: first(jobs, cluster) or second(jobs, cluster)
+
+
+POLICIES = (
+    PolicyEntry("fifo", "First in, first out", _order(Fifo), "nothing"),
+    PolicyEntry("easy", "FIFO with EASY backfilling", _order(EasyBackfill)),
+    PolicyEntry("sjf", "Shortest job first", _order(ShortestJob)),
+    PolicyEntry("srtf", "Shortest remaining time first", _order(ShortestRemaining)),
+    PolicyEntry("qssf", "Helios: shortest predicted service first", _order(QuasiShortestService), "history"),
+    PolicyEntry("las-2d", "Tiresias: least attained service", _order(LeastAttained), "nothing"),
+    PolicyEntry("gittins-2d", "Tiresias: Gittins index", _gittins, "nothing"),
+    PolicyEntry("edf", "Earliest deadline first", _order(EarliestDeadline), "nothing", _deadlines),
+    PolicyEntry("least-laxity", "GENIE: least laxity first", _order(LeastLaxity), refuses=_deadlines),
+    PolicyEntry("slices", "Gandiva: time slices", _target(_slices), "nothing", slow=True),
+    PolicyEntry(
+        "gandiva",
+        "Gandiva: migrating and growing",
+        _target(lambda cluster: Gandiva(max(60.0, 10.0 * cluster.restart_s))),
+        "nothing",
+        slow=True,
+    ),
+    PolicyEntry(
+        "synergy", "Synergy: processors by need, FIFO", _target(lambda _: Synergy()), "nothing", _hosts, slow=True
+    ),
+    PolicyEntry(
+        "synergy-srtf",
+        "Synergy: processors by need, SRTF",
+        _target(lambda _: Synergy(by_remaining)),
+        refuses=_hosts,
+        slow=True,
+    ),
+    PolicyEntry("proportional", "Equal parts", _shares(gavel.proportional), "nothing", slow=True),
+    PolicyEntry(
+        "max-min", "Gavel: max-min fairness, blind to kinds", _shares(gavel.max_min_blind, False), "nothing", slow=True
+    ),
+    PolicyEntry("gavel", "Gavel: max-min fairness", _shares(gavel.max_min), "nothing", slow=True),
+    PolicyEntry("gavel-water", "Gavel: water filling", _shares(gavel.water_filling), "nothing", slow=True),
+    PolicyEntry(
+        "gavel-parts", "Gavel: max-min fairness, in parts", _shares(partitioned(gavel.max_min)), "nothing", slow=True
+    ),
+    PolicyEntry(
+        "gavel-packed",
+        "Gavel: max-min fairness with sharing",
+        _target(lambda cluster: PackedShares(cluster.round_s, cluster.recompute_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gandiva-packed",
+        "Gandiva: random pairs",
+        _target(lambda cluster: RandomPacking(cluster.round_s)),
+        "nothing",
+        _packable,
+        slow=True,
+    ),
+    PolicyEntry(
+        "harmony", "Harmony: largest predicted reward", _target(lambda _: Harmony()), "nothing", _packable, slow=True
+    ),
+    PolicyEntry("horus", "Horus: utilisation adds up", _target(lambda _: Horus()), "nothing", _packable, slow=True),
+    PolicyEntry(
+        "gavel-entities",
+        "Gavel: entities, fair inside",
+        _shares(hierarchical("fairness")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
+    PolicyEntry(
+        "gavel-entities-fifo",
+        "Gavel: entities, FIFO inside",
+        _shares(hierarchical("fifo")),
+        "nothing",
+        _entities,
+        slow=True,
+    ),
+    PolicyEntry("gavel-makespan", "Gavel: least makespan", _shares(gavel.makespan), slow=True),
+    PolicyEntry("gavel-ftf", "Gavel: finish-time fairness", _shares(gavel.finish_time_fairness), slow=True),
+    PolicyEntry(
+        "gavel-ftf-blind",
+        "Gavel: finish-time fairness, blind",
+        _shares(gavel.finish_time_fairness_blind, False),
+        slow=True,
+    ),
+    PolicyEntry("gavel-cost", "Gavel: least cost within deadlines", _shares(gavel.cheapest), slow=True),
+    PolicyEntry("gavel-throughput", "Gavel: most steps", _shares(gavel.max_sum), "nothing", slow=True),
+    PolicyEntry("allox", "AlloX: least sum of completion times", _target(lambda _: AlloX()), slow=True),
+    PolicyEntry(
+        "themis",
+        "Themis: worst finish-time fairness first",
+        _target(lambda cluster: Themis(cluster.round_s)),
+        slow=True,
+    ),
+    PolicyEntry(
+        "shockwave",
+        "Shockwave: a market over time",
+        _target(lambda cluster: Shockwave(cluster.round_s)),
+        refuses=_one_kind,
+        slow=True,
+    ),
+    PolicyEntry(
+        "hydra",
+        "Hydra: least tardiness, then completion times",
+        _target(lambda _: Hydra()),
+        refuses=_both(_one_device, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry(
+        "optimus",
+        "Optimus: largest gain of a device more",
+        _target(lambda _: Optimus()),
+        refuses=_elastic,
+        slow=True,
+    ),
+    PolicyEntry(
+        "elasticflow",
+        "ElasticFlow: deadlines by elasticity",
+        _target(lambda _: ElasticFlow()),
+        refuses=_both(_one_kind, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry(
+        "chronus",
+        "Chronus: deadlines in leases",
+        _target(lambda _: Chronus()),
+        refuses=_both(_one_kind, _deadlines),
+        slow=True,
+    ),
+    PolicyEntry(
+        "cynthia", "Cynthia: cheapest mix in time", _target(lambda _: Cynthia()), refuses=_deadlines, slow=True
+    ),
+    PolicyEntry("side-car", "Side-car: progress grows", _target(lambda _: SideCar()), refuses=_elastic, slow=True),
+    PolicyEntry(
+        "pollux", "Pollux: largest mean speed-up", _target(lambda _: Pollux()), "nothing", refuses=_elastic, slow=True
+    ),
+    PolicyEntry("sia", "Sia: best configurations", _target(lambda _: Sia()), refuses=_elastic, slow=True),
+)
+
+
+def named(name: str) -> PolicyEntry:
+    """A policy.
+
+    Raises:
+        UnknownPolicy: there is none of this name.
+    """
+    found = next((one for one in POLICIES if one.name == name), None)
+    if found is None:
+        raise UnknownPolicy(name=name, known=", ".join(one.name for one in POLICIES))
+    return found

@@ -1,0 +1,136 @@
+"""Forecasts: what a learnt model of costs expects of the regions of one graph, so that those are measured first that may gain most
+and those never that are surely slow; or, at the effort that measures no regions, so that there is something to decide by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+
+from bricolage.costs.measurements import Measurements
+from bricolage.costs.models.roofline import Roofline
+from bricolage.work.cost import CostModel, Estimate, FirstKnown, Setting, Work
+from bricolage.work.implementation import Implementation
+
+_LEARNT = 0.5
+"""Power of the factor by which whole graphs take longer than predicted that is taken to hold for their regions, too."""
+Pair = tuple[str, Implementation]
+"""A region, by its key, on an implementation."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Expected costs of one graph's regions, and of the whole graph, on each implementation that offers to run them."""
+
+    regions: Mapping[Pair, Estimate]
+    whole: Mapping[Implementation, Estimate]
+
+    @cached_property
+    def unknown(self) -> frozenset[Implementation]:
+        """Implementations that the model has not seen: they are priced by the roofline, and nothing is left out by it."""
+        both = (*self.whole.items(), *((one, found) for (_, one), found in self.regions.items()))
+        return frozenset(one for one, found in both if found.source == "roofline")
+
+    def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
+        """Of the regions, where they were expected to run."""
+        del on
+        return [self.regions.get((one.key, one.implementation)) if one.implementation else None for one in works]
+
+    def only(self, pairs: Collection[Pair]) -> Forecast:
+        """Of some regions on some implementations."""
+        return replace(self, regions={pair: self.regions[pair] for pair in pairs})
+
+    def corrected(self, measured: Mapping[Implementation, float], power: float = _LEARNT) -> Forecast:
+        """With what is `measured` of the whole graph, in ms: a network that an implementation runs slower than it was expected
+        to tends to have slower regions there, by this `power` of the factor. Intervals stay as wide."""
+        factors = {
+            one: (measured[one] / found.ms) ** power
+            for one, found in self.whole.items()
+            if one in measured and one not in self.unknown and found.ms > 0
+        }
+        scaled = {pair: found.times(factors.get(pair[1], 1.0)) for pair, found in self.regions.items()}
+        return replace(self, regions=scaled)
+
+    def worth_measuring(
+        self,
+        region: str,
+        implementations: Sequence[Implementation],
+        standing: Implementation,
+        right: Collection[Implementation],
+        measured: Measurements,
+    ) -> tuple[Implementation, ...]:
+        """Implementations of a region that may be its fastest, and `standing`, which runs the whole graph fastest: all but those
+        whose interval begins above the end of another's. Only those that are `right` on the whole graph rule others out, since the
+        fastest may prove too inaccurate. `measured`: what is known of regions already."""
+        limits, known = [math.inf], measured.of(region)
+        for one in implementations:
+            ms = known[one].ms if one in known else None
+            if ms is not None:
+                limits.append(ms)
+            elif one not in known and one in right and one not in self.unknown and (region, one) in self.regions:
+                limits.append(self.regions[region, one].high_ms)
+        limit = min(limits)
+        return tuple(
+            one
+            for one in implementations
+            if one == standing
+            or one in self.unknown
+            or one in known
+            or (found := self.regions.get((region, one))) is None
+            or found.low_ms <= limit
+        )
+
+    def gain_ms(
+        self,
+        region: str,
+        implementations: Sequence[Implementation],
+        standing: Implementation,
+        right: Collection[Implementation],
+    ) -> float:
+        """What measuring a region may gain over `standing`, which runs the whole graph fastest: the expected improvement (Jones et
+        al., 1998) by whichever other implementation promises most. All of the region's cost counts where
+        `standing` does not run it. Only those that are `right` on the whole graph promise anything; where none is known to be, all
+        do."""
+        own = self.regions.get((region, standing))
+        others = [
+            found
+            for one in implementations
+            if one != standing
+            and (not right or one in right)
+            and (found := self.regions.get((region, one))) is not None
+        ]
+        if own is None:
+            return min((found.ms for found in others), default=0.0)
+        return max((_improvement(own, found) for found in others), default=0.0)
+
+
+def forecast(whole: Sequence[Work], regions: Sequence[Work], costs: CostModel | None, on: Setting) -> Forecast:
+    """What is expected of a graph and its regions, each on an implementation; by the roofline where there is no model, or where it
+    knows nothing. Regions have keys, and all say what they compute."""
+    roofline = Roofline()
+    model: CostModel = roofline if costs is None else FirstKnown((costs, roofline))
+    works = (*whole, *regions)
+    expected: dict[Pair, Estimate] = {}
+    wholes: dict[Implementation, Estimate] = {}
+    for number, (work, found) in enumerate(zip(works, model.estimate(works, on), strict=True)):
+        assert found is not None and work.implementation is not None
+        if number < len(whole):
+            wholes[work.implementation] = found
+        else:
+            expected[work.key, work.implementation] = found
+    return Forecast(expected, wholes)
+
+
+def _improvement(own: Estimate, other: Estimate) -> float:
+    """Expected value of max(0, own - other) in ms, where own is as predicted and the logarithm of own / other is normal."""
+    if not (own.ms > 0 and other.ms > 0):
+        return 0.0
+    spread = math.hypot(own.deviation, other.deviation)
+    lead = math.log(own.ms / other.ms)
+    if spread <= 0:
+        return max(0.0, own.ms - other.ms)
+    normal = NormalDist()
+    kept = math.exp(spread**2 / 2 - lead) * normal.cdf((lead - spread**2) / spread)
+    return own.ms * max(0.0, normal.cdf(lead / spread) - kept)

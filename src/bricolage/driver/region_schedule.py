@@ -1,0 +1,99 @@
+"""Regions of a plan as a scheduling problem, and a schedule of them as a part of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bricolage.costs.models.speedup import SpeedupCurve, climb
+from bricolage.plan.plan import Plan
+from bricolage.plan.schedules import PlannedSchedule
+from bricolage.search.schedules.candidate_schedules import Proposal, Proposals
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+from bricolage.work.placement import quotient
+from bricolage.work.work_graph import WorkGraph, WorkOperator, WorkTensor
+
+STEPS = 8
+"""Into how many steps the way from one core to all of them is divided, where curves are measured."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """A schedule as a plan holds it."""
+
+    order: tuple[int, ...]
+    """Regions by their starts, which is the order of the plan."""
+    starts_ms: tuple[float, ...]
+    """Predicted, in that order."""
+    schedule: PlannedSchedule
+    """In that order, too."""
+
+
+def measured_curves(measured: Callable[[int], Sequence[float] | None], cores: int) -> list[SpeedupCurve] | None:
+    """Speed-up curves of regions whose times on a number of cores are measured together: on one core, then on more for as long as
+    that makes some region faster (`costs.models.speedup.climb`). None where `measured` gives none."""
+    step = max(1, cores // STEPS)
+    times: dict[int, Sequence[float]] = {}
+    falling: set[int] = set()
+    used = 1
+    before: Sequence[float] | None = None
+    while True:
+        found = measured(used)
+        if found is None:
+            return None
+        times[used] = found
+        falling = set(range(len(found))) if before is None else {one for one in falling if not found[one] > before[one]}
+        if used == cores or not falling:
+            break
+        used, before = min(used + step, cores), found
+
+    def curve(region: int) -> SpeedupCurve:
+        return climb(lambda count: times[count][region], cores, step=step)
+
+    return [curve(region) for region in range(len(times[1]))]
+
+
+def curves_in_place(
+    plan: Plan, index: int, cores: Sequence[int], timed: Callable[[Plan], Sequence[float]]
+) -> list[SpeedupCurve]:
+    """Of each region of a bucket, as the plan would run: on one core, then on more for as long as that makes some region faster.
+    `timed` gives the milliseconds of each region of a plan (`measure.in_place`)."""
+    bucket = plan.buckets[index]
+    count = len(bucket.regions)
+
+    def measured(used: int) -> Sequence[float]:
+        """Of every region on `used` cores, milliseconds."""
+        kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
+        buckets = (*plan.buckets[:index], replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
+        return timed(replace(plan, buckets=buckets))
+
+    curves = measured_curves(measured, len(cores))
+    assert curves is not None  # `measured` always gives some
+    return curves
+
+
+def region_problem(
+    graph: WorkGraph, regions: Sequence[int], curves: Sequence[SpeedupCurve], cores: int
+) -> ScheduleProblem:
+    """Regions of a graph (bit-sets that cover it) with their curves, on one kind of core."""
+    readers = quotient(graph, regions)
+    operators = tuple(WorkOperator(f"region {number + 1}") for number in range(len(regions)))
+    edges = tuple(WorkTensor(str(number), number, tuple(sorted(some))) for number, some in enumerate(readers))
+    times = tuple({"cpu": curve.table(cores)} for curve in curves)
+    return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})
+
+
+def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) -> Timetable:
+    """The proposal on these cores (processors by number). `proposals` give the bounds."""
+    found = proposal.schedule
+    order = found.order()
+    intervals = [found.intervals[region] for region in order]
+    kept = PlannedSchedule(
+        cores=tuple(tuple(sorted(cores[lane] for lane in one.lanes)) for one in intervals),
+        method=found.method,
+        predicted_ms=found.makespan_ms,
+        lower_ms=proposals.lower_ms,
+        upper_ms=proposals.sequential_ms,
+        ms=tuple(one.end_ms - one.start_ms for one in intervals),
+    )
+    return Timetable(tuple(order), tuple(one.start_ms for one in intervals), kept)

@@ -1,0 +1,167 @@
+"""Sub-graphs of a plan as regions of their own, and what each takes here, in place.
+
+They are the chains between forks and joins of the planned graph, each within one region of the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Resources
+from bricolage.costs.models.speedup import SpeedupCurve
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.driver.describe import title
+from bricolage.driver.region_schedule import curves_in_place
+from bricolage.errors import ForeignArtifact, Refused, UnsupportedType
+from bricolage.graph.extract import graph_of
+from bricolage.graph.graph import Region
+from bricolage.graph.to_work import to_work
+from bricolage.graph.work import workload
+from bricolage.measure.in_place import step_ms
+from bricolage.plan import artifact
+from bricolage.plan.number_sets import numbers, ranges
+from bricolage.plan.plan import Plan, PlannedRegion
+from bricolage.plan.program_step import steps_of
+from bricolage.plan.schedules import PlannedSchedule
+from bricolage.runtime import signature
+from bricolage.runtime.compile import compile_step
+from bricolage.runtime.executable import Executable
+from bricolage.runtime.load import foreign
+from bricolage.runtime.programs import PlanSource, first_implementation
+from bricolage.search.devices.subgraphs import chains
+from bricolage.verify.inputs import generate
+from bricolage.work import bits
+from bricolage.work.implementation import Assignment, Implementation
+from bricolage.work.work_graph import WorkGraph
+
+_RUNS = 9
+"""Of which a sub-graph's time, on each count of cores, is the median."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A plan whose only bucket has the sub-graphs as its regions, in executable order."""
+
+    plan: Plan
+    directory: Path
+    """Of its graphs and weights."""
+    inputs: Mapping[str, Any]
+    """Of the bucket."""
+    graph: WorkGraph
+    """Of operators."""
+    regions: tuple[int, ...]
+    """Bit-sets of them, one for each sub-graph."""
+    device: Device
+    """That the plan is for."""
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """That the plan may use."""
+        return self.device.cores[: self.plan.provenance.options.threads]
+
+    def scheduled(self, cores: Sequence[tuple[int, ...]], order: Sequence[int] | None = None) -> Executable:
+        """Ready to run with these cores for each sub-graph, which begin in this order (that of `regions`)."""
+        order = range(len(self.regions)) if order is None else order
+        bucket = self.plan.buckets[0]
+        kept = PlannedSchedule(tuple(cores[one] for one in order), "given", 0.0, 0.0, 0.0)
+        bucket = dataclasses.replace(bucket, regions=tuple(bucket.regions[one] for one in order), schedule=kept)
+        return Executable(dataclasses.replace(self.plan, buckets=(bucket,)), self.directory)
+
+    def curves(self, runs: int = _RUNS) -> list[SpeedupCurve]:
+        """Of each sub-graph, timed in place on the first core, then on more for as long as that makes it faster; each time is the
+        median of that many runs."""
+        return curves_in_place(self.plan, 0, self.cores, lambda plan: step_ms(plan, self.directory, self.inputs, runs))
+
+
+def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided:
+    """An artifact at its forks and joins. `inputs` choose the bucket; without them it is the first one, with values by chance.
+
+    Raises:
+        MissingFile, BadArtifact, NewerArtifact, OlderArtifact, ForeignArtifact: as `load`.
+        MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+        UnsupportedType: shapes are known only at run time, or these inputs have one that was not planned.
+    """
+    plan, directory = artifact.load(Path(path))
+    difference = foreign(plan)
+    if difference:
+        raise ForeignArtifact(path=path, difference=difference)
+    plan, given = _bucket_alone(plan, directory, inputs)
+    bucket = plan.buckets[0]
+    graph = graph_of(directory / bucket.graph)
+    whole = to_work(graph)
+    regions = chains(whole, [bits.of(numbers(one.operators)) for one in bucket.regions])
+    options = plan.provenance.options
+    made = _cut(plan, directory, [Region(graph, one) for one in regions])
+    return Divided(made, directory, given, whole, regions, selected(options.isa, options.cores))
+
+
+def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None) -> tuple[Plan, Mapping[str, Any]]:
+    """The plan with the bucket of the inputs alone, and with no schedule, and inputs for it."""
+    index: int | None = 0
+    if inputs is not None:
+        source = PlanSource(plan, directory)
+        inputs = source.collect((), inputs)
+        overridden = signature.overridden(plan.defaults, inputs)
+        index = source.planned(signature.dimensions(plan.inputs, inputs), overridden)
+    if index is None:
+        raise UnsupportedType(
+            name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"
+        )
+    bucket = dataclasses.replace(plan.buckets[index], schedule=None)
+    graph = graph_of(directory / bucket.graph)
+    if not graph.static:
+        raise UnsupportedType(
+            name=plan.model,
+            type="shapes that are known only at run time",
+            who="`schedule --devices`",
+            advice="Such a model runs as a whole",
+        )
+    given = generate(graph.model) if inputs is None else inputs
+    return dataclasses.replace(plan, buckets=(bucket,)), given
+
+
+def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
+    """The plan with these regions, each run by the backend that runs it now."""
+    bucket = plan.buckets[0]
+    made: list[PlannedRegion] = []
+    source = PlanSource(plan, directory)
+    for region in regions:
+        mine = next(one for one in bucket.regions if region.bits & bits.of(numbers(one.operators)))
+        implementation = mine.implementation
+        if region.bits != bits.of(numbers(mine.operators)):
+            implementation = of_part(source, region, implementation)
+        amount = workload(region)
+        made.append(
+            PlannedRegion(
+                implementation,
+                ranges(region.numbers),
+                len(region),
+                title(region),
+                mine.key,
+                amount.flops,
+                amount.bytes,
+                None,
+                False,
+            )
+        )
+    return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(made)),))
+
+
+def of_part(source: PlanSource, region: Region, whole: Implementation) -> Implementation:
+    """What a part of a region that runs as `whole` runs as: without what was tuned for the whole; and where the backend refuses
+    the part in that configuration (it may have nothing that it is for), in the backend's first."""
+    options = source.plan.provenance.options
+    device = selected(options.isa, options.cores)
+    plain = dataclasses.replace(whole, config=whole.config.base)
+    (step,) = steps_of(region.graph, (Assignment(region.bits, plain),), source.store)
+    try:
+        compile_step(step, Resources(options.threads, device))
+    except Refused:
+        return first_implementation(registry.get(whole.backend), source.plan)
+    return plain

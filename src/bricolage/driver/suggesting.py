@@ -1,0 +1,129 @@
+"""What a decision tells of inputs that decide control flow and nothing else: that folding them would help, and how much."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.base.deadline import Deadline
+from bricolage.driver.constants import fitting, may_be_constant
+from bricolage.driver.profile import Profile
+from bricolage.driver.session import Session
+from bricolage.driver.sources import PreparedBucket, Source
+from bricolage.errors import BricolageError
+from bricolage.graph.control_values import deciding_inputs
+from bricolage.graph.graph import Graph
+from bricolage.graph.model_interface import give_defaults
+from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.plan.constant_inputs import ConstantGain, words_of
+from bricolage.plan.plan import Bucket
+from bricolage.plan.planned_interface import default_specs, input_specs
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import Implementation
+
+_LOG = logging.getLogger(__name__)
+_MOST_ELEMENTS = 16
+"""Of a value that is put on a command line."""
+_WEIGHTS = "weights-constant.data"
+_LIKE_THE_WHOLE = ("reference", "baselines")
+"""Stages of a decision that do once for the graph what measuring the folded one takes."""
+
+
+def suggest_constants(
+    session: Session, opened: Source, bucket: PreparedBucket, arrays: Mapping[str, np.ndarray], decided: Bucket
+) -> tuple[ConstantGain, ...]:
+    """What folding each input would remove that decides control flow and nothing else. Where the user gave its value, the folded
+    graph is made. It is timed if what is left of the decision's budget is as long as its reference and its baselines took."""
+    gains: list[ConstantGain] = []
+    spent_s = sum(decided.seconds.values())
+    needed_s = sum(decided.seconds.get(stage, 0.0) for stage in _LIKE_THE_WHOLE)
+    for name, count in deciding_inputs(bucket.graph.model).items():
+        value = _given(opened, name)
+        if value is None:
+            gains.append(ConstantGain(name, "", count))
+            continue
+        try:
+            graph = _folded(opened, bucket, name, value)
+        except BricolageError as error:
+            _LOG.info("'%s' is not folded: %s", name, error.sentence)
+            continue
+        gain = ConstantGain(name, words_of(value), count, (_count(bucket.graph), _count(graph)))
+        left_s = session.options.budget(len(bucket.graph)) - spent_s - needed_s * len(gains)
+        if left_s >= needed_s and not decided.interrupted:
+            rest = {other: array for other, array in arrays.items() if other != name}
+            timed = _timed(session, opened, graph, gain, rest, _runners(session, decided), Deadline(left_s))
+            gain = gain if timed is None else replace(gain, implementation=str(timed[0]), median_ms=timed[1])
+        gains.append(gain)
+    return tuple(gains)
+
+
+def _given(opened: Source, name: str) -> np.ndarray | None:
+    """The value that the user gave an input; None where it is none for a command line."""
+    spec = next(one for one in (*input_specs(opened.model), *default_specs(opened.model)) if one.name == name)
+    if opened.inputs is None or name not in opened.inputs or not may_be_constant(spec):
+        return None
+    array = fitting(spec, opened.inputs[name])
+    return array if array.size <= _MOST_ELEMENTS else None
+
+
+def _folded(opened: Source, bucket: PreparedBucket, name: str, value: np.ndarray) -> Graph:
+    model = opened.model.clone()
+    give_defaults(model, {name: ir.tensor(value, name=name)})
+    known = symbolic_dimensions(model)
+    sizes = {dimension: size for dimension, size in bucket.sizes.items() if dimension in known}
+    return prepare(model, sizes, {one: shape for one, shape in bucket.overridden.items() if one != name})
+
+
+def _count(graph: Graph) -> int:
+    return sum(1 for _ in graph.model.graph.all_nodes())
+
+
+def _runners(session: Session, decided: Bucket) -> list[Implementation]:
+    """The baselines that were right and compile quickly."""
+    slow = {backend.name for backend in session.backends if backend.compiles_slowly}
+    right = [one.implementation for one in decided.contestants if one.kind == "baseline" and one.accepted]
+    return [one for one in right if one is not None and one.backend not in slow]
+
+
+def _timed(
+    session: Session,
+    opened: Source,
+    graph: Graph,
+    gain: ConstantGain,
+    arrays: Mapping[str, np.ndarray],
+    runners: Sequence[Implementation],
+    deadline: Deadline,
+) -> tuple[Implementation, float] | None:
+    """Which of the `runners` is right on the folded graph and runs it fastest, and its time in ms; None where the time is over, or
+    nothing is right."""
+    options, fastest = session.options, None
+    opened.store.share([graph.model], _WEIGHTS, temporary=True)
+    oracle = Oracle(
+        graph,
+        arrays,
+        session.store,
+        options.bound,
+        f"{opened.digest} {gain.name}={gain.value}",
+        literal=options.tolerance is not None,
+        evaluate=session.evaluate,
+        prefix="constant-",
+    )
+    oracle.without_variations()
+    session.progress.start(f"whole model with {gain.name} = {gain.value}", len(runners))
+    try:
+        with deadline.catching_interrupts():
+            profile = Profile.of(GraphVariant("constant", graph), oracle, session)
+            offered = {*profile.candidates.whole, *profile.candidates.unclaimed}
+            profile.measure_whole([one for one in runners if one in offered], deadline)
+            fastest = profile.fastest
+    except BricolageError as error:
+        _LOG.info("the graph with '%s' folded is not timed: %s", gain.name, error.sentence)
+    finally:
+        session.progress.finish()
+        opened.store.forget(_WEIGHTS)
+    return fastest

@@ -1,0 +1,328 @@
+"""Deciding for throughput: from a model to an operating point, with the shape buckets that its batches need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from bricolage.base.codec import DecodeError, decode, encode
+from bricolage.base.deadline import Deadline
+from bricolage.base.time_shares import ThroughputShares
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.driver.batch_sizes import BatchedModel, batch_sizes, bound_to_rows
+from bricolage.driver.bucket_decision import decide_bucket, decision_key
+from bricolage.driver.context import DecisionContext
+from bricolage.driver.describe import planned_regions
+from bricolage.driver.operating_point_search import NotBatched, Place, ThroughputSearch
+from bricolage.driver.promising_variants import made_again, write
+from bricolage.driver.serving import ServingCandidate, usable_cores
+from bricolage.driver.session import Session
+from bricolage.driver.sources import Source
+from bricolage.driver.stage import Runner, Stage
+from bricolage.errors import BadOption, ForeignPlan
+from bricolage.graph.extract import graph_of
+from bricolage.measure.log import MeasurementLog
+from bricolage.measure.time_taken import TimeTaken
+from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
+from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
+from bricolage.plan.throughput import Throughput
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.runtime.programs import placement_of
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How requests are served: the buckets of the batch sizes up to that of the operating point, and the evidence."""
+
+    buckets: tuple[Bucket, ...]
+    throughput: Throughput
+    point: OperatingPoint
+
+
+def decide(context: DecisionContext, opened: Source) -> Decision:
+    """The operating point, found again or decided.
+
+    Raises:
+        As `optimize`.
+    """
+    options, device, base = context.options, context.device, opened.buckets[0]
+    sizes = batch_sizes(opened, options)
+    key = decision_key(opened, base, options, context.backends, device, sizes)
+    known = None if context.replan else _known(opened, context.database.get_race(key))
+    if known is not None:
+        return known
+    # The decisions for streams within it have time given back, too: theirs is no more than this one's.
+    most, taken = options.profile.shares.given_back, TimeTaken(device.cores)
+    deadline = Deadline(options.budget(len(base.graph)), taken=taken, most=most)
+    session = context.session(opened, base.graph)
+    model = BatchedModel(opened, session)
+    search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
+    placed: dict[str, Bucket] = {}
+
+    def place(candidate: ServingCandidate, time: Deadline) -> ServingCandidate | None:
+        """A decision for latency, on the cores of one stream."""
+        left = time.left  # read once: a Ctrl-C makes it 0
+        if left < options.profile.shares.throughput.placing_s:
+            return None
+        group = candidate.point.groups(device.cores, usable_cores(session))[0]
+        cores = options.cores if len(group) == len(device.cores) else group
+        own = replace(options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads)
+        own = replace(own, cores=cores, budget_s=left)
+        given, on = model.given(candidate.batch.rows), selected(options.isa, cores)
+        log = MeasurementLog()
+        bucket = decide_bucket(replace(context, options=own, device=on, replan=False), given, given.buckets[0], log)
+        session.measurer.log.lost += log.lost
+        found = _placed(candidate, bucket, device, session.store.directory)
+        if found is not None:
+            placed[found.name] = bucket
+        return found
+
+    throughput = search_within(search, deadline, place)
+    decision = _decision(search, throughput, model, opened, device, placed)
+    if not (session.measurer.log.lost or deadline.interrupted):
+        context.database.put_race(key, encode(decision))
+    return decision
+
+
+def compare(
+    context: DecisionContext, opened: Source, plans: Sequence[tuple[str, Plan, Path]]
+) -> tuple[Bucket, Throughput]:
+    """Every backend in every layout against plans, each at its own operating point: given by name, with the folders of their
+    artifacts. Nothing is decided. The bucket is that of the smallest batch.
+
+    Raises:
+        ForeignPlan: a plan is for another model, or other sizes.
+        As `optimize`.
+    """
+    options, base = context.options, opened.buckets[0]
+    deadline = Deadline(options.budget(len(base.graph)))
+    session = context.session(opened, base.graph)
+    model = BatchedModel(opened, session)
+    sizes = batch_sizes(opened, options)
+    search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
+    entered = [_entered(name, plan, folder, model, session) for name, plan, folder in plans]
+    throughput = search_within(search, deadline, None, entered)
+    bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
+    sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
+    return sized, replace(throughput, batch_dimension=opened.batch)
+
+
+def _entered(name: str, plan: Plan, folder: Path, model: BatchedModel, session: Session) -> ServingCandidate:
+    """A plan at its operating point, as a candidate."""
+    point = plan.operating_point or OperatingPoint(threads=usable_cores(session))
+    sizes = dict(model.prepared(point.batch).sizes)
+    bucket = next((one for one in plan.buckets if dict(one.sizes) == sizes), None)
+    if bucket is None:
+        raise ForeignPlan(name=name, difference=f"it has no bucket for {sizes or 'fixed shapes'}")
+    batch = model.at(point.batch)
+    graph = batch.profile.graph
+    if bucket.variant != ORIGINAL:
+        graph = graph_of(folder / bucket.graph)
+        write(GraphVariant(f"{bucket.variant} {name}", graph), session.store)
+    if len(graph) != bucket.operators:
+        raise ForeignPlan(name=name, difference=f"it has {bucket.operators} operators where the model has {len(graph)}")
+    placement = placement_of(bucket)
+    return ServingCandidate(name, "plan", batch, graph, placement, point.streams, point.threads)
+
+
+@dataclass
+class _Serving:
+    """The state of a decision: the search, what it is given, and what it finds."""
+
+    search: ThroughputSearch
+    place: Place | None
+    """Decides placements; None where nothing is decided."""
+    entered: Sequence[ServingCandidate]
+    """From elsewhere."""
+    shares: ThroughputShares
+    budget_s: float
+    found: Throughput | None = None
+
+
+class _Exploring(Stage[_Serving]):
+    """Single backends, in layouts of streams and batches.
+
+    Raises (when run):
+        BadOption: requests cannot be put together.
+        KeyboardInterrupt: nothing was measured before a Ctrl-C.
+        As `ThroughputSearch`.
+    """
+
+    name: ClassVar[str] = "single backends"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Tries them; where placements come after, for a part of the time."""
+        try:
+            given = deadline if state.place is None else deadline.at_most(state.budget_s * state.shares.exploring)
+            state.search.explore(given)
+        except NotBatched as reason:
+            advice = f"Requests cannot be put together: {reason}. Leave the size out, or make it 1"
+            raise BadOption(option="--shape", value=f"batches of {state.search.sizes[0]}", advice=advice) from None
+        except KeyboardInterrupt:
+            if not state.search.tried:
+                deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
+            raise
+
+
+class _Entering(Stage[_Serving]):
+    """Plans that are given."""
+
+    name: ClassVar[str] = "given plans"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Measures them, whatever the clock says."""
+        del deadline
+        state.search.enter(state.entered)
+
+
+class _PlacingStreams(Stage[_Serving]):
+    """Decisions for latency on the cores of one stream."""
+
+    name: ClassVar[str] = "placements of a stream"
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Makes them, where anything is to be decided."""
+        if state.place is not None:
+            state.search.place(state.place, deadline)
+
+
+class _ServingRace(Stage[_Serving]):
+    """The race of operating points."""
+
+    name: ClassVar[str] = "race"
+    adds: ClassVar[frozenset[str]] = frozenset({"found"})
+
+    def share(self, state: _Serving) -> float:
+        """Never given to anybody else."""
+        return state.shares.racing * state.budget_s
+
+    def run(self, state: _Serving, deadline: Deadline) -> None:
+        """Holds it; after a Ctrl-C what was measured decides."""
+        state.found = state.search.decide(deadline)
+
+
+def search_within(
+    search: ThroughputSearch, deadline: Deadline, place: Place | None, entered: Sequence[ServingCandidate] = ()
+) -> Throughput:
+    """All of a search in some time: single backends, placements where there is `place`, and what was `entered` from elsewhere.
+    After a Ctrl-C what was measured decides.
+
+    Raises:
+        As `ThroughputSearch`; KeyboardInterrupt: nothing was measured yet.
+    """
+    state = _Serving(search, place, entered, search.session.options.profile.shares.throughput, deadline.left)
+    Runner([_Exploring(), _Entering(), _PlacingStreams(), _ServingRace()]).run(state, deadline)
+    return state.found if state.found is not None else search.decide(deadline)
+
+
+def _placed(candidate: ServingCandidate, bucket: Bucket, device: Device, folder: Path) -> ServingCandidate | None:
+    """What a decision for latency ships, as a candidate with the same operating point; None where it is one backend on the
+    original, which has been tried."""
+    if bucket.chosen == bucket.best_baseline:
+        return None
+    graph = graph_of(folder / bucket.graph)
+    return replace(
+        candidate, program=bucket.chosen, kind="plan", graph=graph, placement=placement_of(_on(bucket, device))
+    )
+
+
+def _on(bucket: Bucket, device: Device) -> Bucket:
+    """The bucket with its regions on a device: it was decided on the cores of one stream, and holds for those of any."""
+    regions = tuple(
+        replace(region, implementation=replace(region.implementation, device=device.name)) for region in bucket.regions
+    )
+    return replace(bucket, regions=regions)
+
+
+def _decision(
+    search: ThroughputSearch,
+    throughput: Throughput,
+    model: BatchedModel,
+    opened: Source,
+    device: Device,
+    placed: Mapping[str, Bucket],
+) -> Decision:
+    """The buckets of all batch sizes that were tried up to the chosen one, and the operating point."""
+    winner = throughput.winner
+    chosen = search.tried[winner.name].candidate
+    sizes = sorted({one.candidate.batch.rows for one in search.tried.values()})
+    buckets = []
+    for rows in (one for one in sizes if one <= winner.batch):
+        if rows == winner.batch and winner.name in placed:
+            bucket = _on(placed[winner.name], device)
+        else:
+            bucket = _bucket(search, rows, chosen)
+        of = model.prepared(rows)
+        made = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
+        buckets.append(made)
+    limit = throughput.latency_limit_ms
+    room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
+    delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)
+    point = replace(chosen.point, max_delay_ms=round(delay, 3))
+    return Decision(tuple(buckets), replace(throughput, batch_dimension=opened.batch), point)
+
+
+def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bucket:
+    """A bucket that a single backend runs: the chosen one, else the best one at this size."""
+    here = [one for one in search.tried.values() if one.candidate.batch.rows == rows and one.candidate.kind == "copies"]
+    right = sorted((one for one in here if one.served.rate), key=lambda one: -(one.served.rate or 0.0))
+    ours = [one for one in right if one.candidate.program == chosen.program]
+    best = next((one for one in ours if one.candidate.threads == chosen.threads), (ours or right)[0])
+    profile, oracle = best.candidate.batch.profile, best.candidate.batch.profile.oracle
+    contestants = tuple(
+        Contestant(
+            name=one.candidate.name,
+            kind="baseline",
+            median_ms=one.served.p50_ms,
+            ci_ms=None,
+            error=one.served.cost.error,
+            accepted=one.served.p50_ms is not None,
+            reason=one.served.cost.reason,
+            compile_s=one.served.cost.compile_s,
+            implementation=one.candidate.implementation,
+        )
+        for one in here
+    )
+    (region,) = planned_regions(profile, best.candidate.placement, None)
+    region = replace(region, cost_ms=best.served.p50_ms, measured=True, alternatives=())
+    return Bucket(
+        sizes={},
+        graph=search.session.store.graph(profile.graph),
+        operators=len(profile.graph),
+        chosen=best.candidate.name,
+        regions=(region,),
+        contestants=contestants,
+        best_baseline=best.candidate.name,
+        speedup_vs_baseline=1.0,
+        speedup_ci=(1.0, 1.0),
+        significant=False,
+        predicted_ms=None,
+        original_error=oracle.original_error,
+        bound=oracle.bound,
+        without_float64=tuple(sorted(oracle.borrowed)),
+        quality=Quality(None, None, 0.0),
+        decided_by="prior evidence",
+        disturbance=search.session.measurer.log.tally.found,
+    )
+
+
+def _known(opened: Source, stored: object | None) -> Decision | None:
+    """A stored decision with the graphs of its buckets; None where there is none that holds."""
+    if stored is None:
+        return None
+    try:
+        found = decode(Decision, stored)
+    except DecodeError:  # written by another build of the same version: decide again
+        return None
+    buckets = []
+    for bucket in found.buckets:
+        made = made_again(bucket, bound_to_rows(opened, bucket.sizes.get(opened.batch, 1)).graph)
+        if made is None:
+            return None
+        if made.name != ORIGINAL:
+            write(made, opened.store)
+        buckets.append(replace(bucket, graph=opened.store.graph(made.graph)))
+    return replace(found, buckets=tuple(buckets))

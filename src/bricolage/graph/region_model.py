@@ -1,0 +1,129 @@
+"""What a backend gets to compile: a region on disk, and the resources that its kernel may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import onnx_ir as ir
+
+from bricolage.base.options import available_cores
+from bricolage.device.device import Device
+from bricolage.device.host import host
+from bricolage.errors import FileUnlikeModel, Refused
+from bricolage.graph.graph import TensorInfo, describe
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig, Scalar, Team
+
+
+@dataclass(frozen=True)
+class RegionModel:
+    """A region on disk: a small ONNX file next to a shared weights file (external data)."""
+
+    path: Path
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The region as `onnx_ir`; large constants are memory-mapped."""
+        return ir.load(self.path)
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, types and sizes of the tensors that enter the region, weights left out."""
+        graph = self.model.graph
+        return tuple(describe(value) for value in graph.inputs if value.name not in graph.initializers)
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The same of the tensors that leave it."""
+        return tuple(describe(value) for value in self.model.graph.outputs)
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """The outputs under the names that the program has for them."""
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class FileModel(RegionModel):
+    """A user's file in the place of a region."""
+
+    given: tuple[str, ...] = ()
+    """Its inputs that a call gives, in order. Others have defaults."""
+    called: tuple[str, ...] = ()
+    """What the program calls its outputs, in their order."""
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, types and sizes of the inputs that are given.
+
+        Raises:
+            FileUnlikeModel: the file has other ones.
+        """
+        own = {value.name: value for value in self.model.graph.inputs}
+        if missing := [name for name in self.given if name not in own]:
+            raise FileUnlikeModel(reason=f"it has no input '{missing[0]}'")
+        return tuple(describe(own[name]) for name in self.given)
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """The outputs under the names that the program has for them, of shapes that only a run tells: a file may state others.
+
+        Raises:
+            FileUnlikeModel: there are more or fewer.
+        """
+        if len(self.outputs) != len(self.called):
+            reason = f"it has {len(self.outputs)} outputs, and {len(self.called)} are expected"
+            raise FileUnlikeModel(reason=reason)
+        return tuple(replace(info, name=name, shape=None) for info, name in zip(self.outputs, self.called, strict=True))
+
+
+def require_static(region: RegionModel, title: str) -> None:
+    """For backends that compile for one set of shapes; `title` is the backend's.
+
+    Raises:
+        Refused: an input or output has no buffer that could be allocated now.
+    """
+    for info in (*region.inputs, *region.outputs):
+        if info.dtype is None or info.dtype == ir.DataType.STRING:
+            raise Refused(backend=title, reason=f"'{info.name}' is not a tensor of numbers")
+        if not info.static:
+            raise Refused(backend=title, reason="shapes must be known when it compiles")
+
+
+def values_of(config: KernelConfig, parameters: Mapping[str, tuple[Scalar, ...]], title: str) -> Mapping[str, Scalar]:
+    """The values that a configuration gives to parameters of a region as a whole, of those that each may have.
+
+    Raises:
+        Refused: it has others.
+    """
+    if config not in ConfigSpace.of(config, parameters):
+        raise Refused(backend=title, reason=f"there is no configuration '{config.text}'")
+    return dict(config.parameters)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel may use."""
+
+    threads: int = 1
+    device: Device = field(default_factory=host)
+    """Where it runs."""
+    alone: bool = False
+    """True when no other runtime lives in the process: only then may threads spin while waiting."""
+    cache: Path | None = None
+    """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
+
+    def of_team(self, team: Team) -> Resources:
+        """What of it the threads of a team use."""
+        if not team:
+            return self
+        return replace(self, threads=1) if team == "one-thread" else replace(self, alone=False)
+
+    @property
+    def own_threads(self) -> int | None:
+        """Threads to ask a tool for that sets itself up: None where it is to take as many as it takes by itself, since all of this
+        process are meant."""
+        return None if self.threads == available_cores() and not self.device.is_group else self.threads

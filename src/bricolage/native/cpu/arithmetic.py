@@ -1,0 +1,69 @@
+"""In which arithmetic products are computed: the number format of their operands, and whether by Winograd's transformation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
+from bricolage.native.cpu.block_tiles import block_tiles
+from bricolage.native.cpu.byte_products import LONGEST, byte_operand, given_bytes
+from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.matrix_unit import tiles
+from bricolage.native.cpu.panels import PAIRS, SINGLES, ProductOperand
+from bricolage.native.fuse.kernel_plan import StorageDtypePolicy
+from bricolage.native.ir.tensors import Constant, Conv, MatMul, Node
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How matrix products and convolutions are computed."""
+
+    tile: int = 0
+    """3×3 convolutions may be done by Winograd's transformation with tiles of up to this number of outputs a side."""
+    parts: int = 0
+    """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
+    stores: StorageDtypePolicy = "nothing"
+    """What is stored in bfloat16."""
+    in_bytes: bool = False
+    """Whether products with constant weights multiply bytes (`byte_products`); all others are as the other fields say."""
+
+    def operand_of(self, isa: Isa, root: Node | None) -> ProductOperand:
+        """How the operands of the product `root` are stored and multiplied: those of bytes that a graph gives always as such."""
+        if isinstance(root, (MatMul, Conv)) and root.dtype == "int32":
+            return given_bytes(isa, root)
+        right = multiplies_blocks(root)
+        if right is not None:
+            in_bytes = self.in_bytes or right.in_bytes
+            assert root is not None
+            many = block_tiles(isa, right.blocks, root.shape[-2]) if in_bytes else None
+            return many or block_operand(isa, right.blocks, in_bytes=in_bytes)
+        return byte_operand(isa) if self.in_bytes and multiplies_bytes(root) else self.operand(isa)
+
+    def operands(self, isa: Isa) -> tuple[ProductOperand, ...]:
+        """All that products may have."""
+        return (self.operand(isa), byte_operand(isa)) if self.in_bytes else (self.operand(isa),)
+
+    def operand(self, isa: Isa) -> ProductOperand:
+        """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
+        if not self.parts:
+            return SINGLES
+        return tiles(self.parts) if isa.matrix_unit else PAIRS
+
+    def flags(self, isa: Isa, *, of_bytes: bool = False) -> tuple[str, ...]:
+        """What the compiler must be told for these instructions, and for products of given bytes where there are any: older ones
+        do not know all of them."""
+        bfloat16 = isa.bfloat16_flags if self.parts else ()
+        return tuple(dict.fromkeys((*isa.flags, *bfloat16, *(isa.byte_flags if self.in_bytes or of_bytes else ()))))
+
+
+def multiplies_bytes(root: Node | None) -> bool:
+    """Whether a product may be one of bytes: its weights are constant float32, and so few along k that int32 holds every sum."""
+    weights = root.right if isinstance(root, MatMul) else root.weight if isinstance(root, Conv) else None
+    if not isinstance(weights, Constant) or weights.dtype != "float32":
+        return False
+    k = root.left.shape[-1] if isinstance(root, MatMul) else math.prod(weights.shape[1:])
+    return 0 < k <= LONGEST
+
+
+FLOAT32 = Arithmetic()

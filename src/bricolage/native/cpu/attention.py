@@ -1,0 +1,148 @@
+"""Attention as one kernel: a product, the softmax of its rows, and the product with that.
+
+A tile of rows goes through all three before the next, so that scores and probabilities never leave the thread's caches. Rows are
+whole, with no running maximum (unlike in FlashAttention, which cuts columns as well: Dao et al., NeurIPS 2022). They end with
+-infinity, whose exponential is 0, as far as the last vector goes: of 18 columns, two would be computed one by one otherwise, which
+takes longer than the 16. Both right sides are packed once for each head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bricolage.native.cpu.emit import VECTORISED, indented
+from bricolage.native.cpu.gemm import GemmCodegen
+from bricolage.native.cpu.implicit_gemm import product
+from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
+from bricolage.native.cpu.packing import Packing
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
+from bricolage.native.cpu.rows import SOFTMAX, exponentials, reductions
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.native.ir.tensors import MatMul, Softmax
+
+_ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
+"""All of k at once."""
+
+
+def attention(
+    kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, target: CpuTarget, operand: ProductOperand
+) -> Phase:
+    """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
+    second = kernel.root
+    assert isinstance(second, MatMul) and kernel.fused_producer is not None
+    first, softmax = kernel.fused_producer
+    assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
+    width = softmax.shape[-1]
+    memory = FunctionMemory(weights)
+    two = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
+    in_place = operand.dtype == "float32"
+    pitch = -(-width // target.lanes) * target.lanes
+    strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
+    scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
+    inner = PlannedKernel(softmax.source, scores, first)
+    one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
+    scratch = _Scratch()
+    rights, packing = _rights((one, two), scratch, memory)
+    lines, pack_left, first_product = _left(one, scratch, memory)
+    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
+    probabilities, apart = ("rows", pitch) if in_place else ("probabilities", two.packing.depth)
+    if not in_place:
+        at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
+        lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
+    work = [
+        "for (long first = low; first < high; first++) {",
+        *indented(
+            [
+                f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
+                *pack_left,
+                f"float *const {local(scores)} = rows - start * {pitch};",
+                *_ends(width, pitch, target.lanes),
+                "{",
+                *indented([rights[0], *first_product]),
+                "}",
+                "for (long r = 0; r < stop - start; r++) {",
+                *indented(_softened(two.packing, width, pitch, None if in_place else probabilities)),
+                "}",
+                "{",
+                *indented([rights[1], *two.over_panels("first", "last", probabilities, apart, "start")]),
+                "}",
+            ]
+        ),
+        "}",
+    ]
+    lines += two.sharing.over_batches(packing, work)
+    return Phase(
+        operand.with_tile_config(two.tile_rows, lines),
+        two.sharing.range(two.tiles if packing else 1),
+        memory.operands,
+        thread_scratch=scratch.bytes,
+        helpers={**reductions(target.lanes), **one.helpers, **two.helpers},
+    )
+
+
+def _left(writer: GemmCodegen, scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str], list[str]]:
+    """The left side of the first product: as a declaration, what packs it where it does not lie in rows, and the product."""
+    packing, element = writer.packing, writer.operand.element
+    if packing.direct is not None:
+        return [], [], writer.over_panels("first", "last", packing.direct.pointer(memory), packing.direct.lda, "0")
+    pack = packing.rows("start", "stop", "start", memory)
+    at = scratch.take(writer.tile_rows * packing.pitch * writer.operand.bytes)
+    declared = f"{element} *restrict block = ({element} *)(own + {at});"
+    return [declared], pack, writer.over_panels("first", "last", "block", packing.pitch, "start")
+
+
+def _rights(writers: Sequence[GemmCodegen], scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str]]:
+    """Where the right sides are, each as a declaration, and what packs those that are no constants."""
+    rights: list[str] = []
+    packing: list[str] = []
+    for writer in writers:
+        if callable(writer.p.right):
+            rights += writer.constant_right()
+        else:
+            rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
+            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
+    return rights, packing
+
+
+@dataclass
+class _Scratch:
+    """A thread's own memory, handed out from its start."""
+
+    bytes: int = 0
+
+    def take(self, size: int) -> int:
+        """Where the next `size` bytes begin: at a multiple of 64."""
+        start, self.bytes = self.bytes, self.bytes + -(-size // 64) * 64
+        return start
+
+
+def _ends(width: int, pitch: int, lanes: int) -> list[str]:
+    """Fills the last vector of all rows before there are scores: a load of a vector waits for stores of parts of it that are under
+    way."""
+    if width == pitch:
+        return []
+    fill = f"for (long i = {pitch - lanes}; i < {pitch}; i++) rows[r * {pitch} + i] = -__builtin_inff();"
+    return ["for (long r = 0; r < stop - start; r++) {", f"  {fill}", "}"]
+
+
+def _softened(packing: Packing, width: int, pitch: int, probabilities: str | None) -> list[str]:
+    """From row `r` of scores to a row of probabilities, packed as the second product reads it; in place where `probabilities` is
+    None."""
+    lines = [
+        f"float *const row = rows + r * {pitch};",
+        *exponentials(pitch),
+    ]
+    if probabilities is None:
+        return [*lines, VECTORISED, f"for (long i = 0; i < {pitch}; i++) row[i] = {SOFTMAX};"]
+    return [
+        *lines,
+        f"{packing.element} *const to = {probabilities} + r * {packing.depth};",
+        "#pragma GCC ivdep",
+        f"for (long i = 0; i < {width}; i++) {{",
+        *indented(packing.kept(SOFTMAX, "i", packing.part)),
+        "}",
+        *packing.zeros("to", width, packing.part),
+    ]

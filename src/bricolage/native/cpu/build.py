@@ -1,0 +1,116 @@
+"""From a region to a library in a folder: plan, C, compilation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bricolage.errors import Refused
+from bricolage.graph.inference import infer
+from bricolage.graph.region_model import RegionModel
+from bricolage.native.cpu import toolchain
+from bricolage.native.cpu.arithmetic import Arithmetic
+from bricolage.native.cpu.c_source import CSource
+from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.winograd_transform import choose
+from bricolage.native.fuse.channels_last import Layout
+from bricolage.native.fuse.fusion import operators_apart, plan
+from bricolage.native.fuse.kernel_plan import FusionPlan
+from bricolage.native.fuse.slice_pairs import in_slices
+from bricolage.native.fuse.strands import in_strands
+from bricolage.native.fuse.waves import in_waves
+from bricolage.native.ir.from_onnx import lower
+from bricolage.native.ir.lowerings import NoLowering
+from bricolage.native.ir.tensors import Conv, MatMul, Node
+
+TITLE = "bricolage native"
+LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"
+
+
+def planned(
+    region: RegionModel,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    origins: dict[Node, str],
+    fused: Sequence[int] | None = None,
+    *,
+    waves: bool = False,
+    strands: bool = True,
+    slices: bool = True,
+    layout: Layout = "channels last",
+) -> FusionPlan:
+    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
+    only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
+    they run at the same time where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
+    With `slices` threads go through a product and what reads it without meeting in between (`fuse.slices`).
+    `layout` says which images lie with their channels last.
+
+    Raises:
+        Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
+            such a number.
+    """
+    try:
+        infer(region.model)
+        inputs, outputs = lower(region.model, origins)
+    except NoLowering as reason:
+        raise Refused(backend=TITLE, reason=str(reason)) from reason
+    found = plan(inputs, outputs, target.fusion, arithmetic.stores, layout=layout)
+    if fused is not None:
+        if any(number >= len(found.kernels) for number in fused):
+            raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
+        blocks = operators_apart(found, origins, fused)
+        found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks, layout)
+    same = _changes_nothing(found, target, arithmetic)
+    if same is not None:
+        raise Refused(backend=TITLE, reason=same)
+    if waves:
+        return in_waves(found)
+    if strands:
+        found = in_strands(found, target.threads, target.l2_bytes)
+    panel = 2 * target.fusion.vector_lanes[1]
+    return in_slices(found, target.threads, panel, target.l2_bytes) if slices else found
+
+
+def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> str | None:
+    """Why an arithmetic computes a region as another one does that asks for less; None where it does not."""
+    isa, tile = target.isa, arithmetic.tile
+    roots = [kernel.root for kernel in found.kernels]
+    products = [one for one in roots if isinstance(one, MatMul) or (isinstance(one, Conv) and not one.depthwise)]
+    wider = replace(arithmetic, in_bytes=False)
+    if arithmetic.in_bytes and all(arithmetic.operand_of(isa, one) == wider.operand_of(isa, one) for one in products):
+        return "the region has no products with constant weights, which are what int8 is for"
+    stored = bool(products) and any(buffer.dtype == "bfloat16" for buffer in found.buffers.values())
+    rounded = any(arithmetic.operand_of(isa, one) == arithmetic.operand(isa) for one in products)
+    if arithmetic.parts and not stored and not rounded:
+        return "the region has no products of floats, which are what bfloat16 is for"
+    if arithmetic.stores == "everything" and not found.stores_more_than_operands:
+        return "what lies between its kernels is read by products alone, which is stored in bfloat16 anyway"
+    floats = [root for root in roots if isinstance(root, Conv) and root.dtype == "float32"]
+    chosen = [choose(root, found, target, arithmetic) for root in floats]
+    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
+        return f"no convolution gains from tiles of {tile}x{tile}"
+    return None
+
+
+def write(source: CSource, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
+    """Compiles the library; writes its constants and the sizes of its memory to the same folder.
+
+    Raises:
+        Refused: the C does not compile.
+    """
+    toolchain.build(source.text, arithmetic.flags(isa, of_bytes=source.plan.of_bytes), folder / LIBRARY, TITLE)
+    source.weights.tofile(folder / WEIGHTS)
+    write_sizes(source, folder)
+
+
+def write_sizes(source: CSource, folder: Path) -> None:
+    """The sizes of a library's memory, from its folder."""
+    sizes = {
+        "arena": source.arena_bytes,
+        "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
+        "shared_scratch": source.shared_scratch_bytes,
+    }
+    (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")

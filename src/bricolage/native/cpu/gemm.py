@@ -1,0 +1,199 @@
+"""Matrix products and convolutions as products of panels.
+
+Both become C[m, n] = Σ A[m, k] · B[k, n]: for convolutions m counts output pixels, n output channels, and k kernel taps and
+input channels (channels last, so that a tap is a run of memory). B is cut into panels of one or two vectors; weights are packed
+when the region is compiled. A tile of the product stays in registers for all of k; then the kernel's epilogue computes on it and
+stores. In bfloat16 both operands are rounded where they are packed; sums, and everything behind them, stay float32.
+
+A matrix unit is as fast as what feeds it: threads share rows or columns, whichever makes each read less from beyond its
+second-level cache. A tuner may cut k for it into pieces of a panel that stay in the first-level cache; sums are in memory then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bricolage.native.cpu.block_products import FEW_ROWS, BlockOperand
+from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.gemm_blocks import CHEAP_PANEL_TILES, PACKING_COST, GemmBlocks, TileRows
+from bricolage.native.cpu.gemm_tiles import TileCodegen
+from bricolage.native.cpu.implicit_gemm import product
+from bricolage.native.cpu.kernel_choice import GemmConfig
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
+from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.windowed_conv import windows
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES, Conv, MatMul
+
+_FEW_PACKED = 2048
+"""Elements that each thread packs for itself: even where they are computed, that takes about as long as a meeting."""
+
+
+def contraction(
+    kernel: PlannedKernel,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    operand: ProductOperand,
+    config: GemmConfig,
+) -> list[Phase]:
+    """The phases of a matrix product or convolution with its epilogue."""
+    root = kernel.root
+    assert isinstance(root, (MatMul, Conv))
+    memory = FunctionMemory(weights)
+    return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
+
+
+@dataclass
+class GemmCodegen(TileCodegen):
+    """C of one product."""
+
+    def phases(self) -> list[Phase]:
+        """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
+        p = self.p
+        many = self.packing.reads_less_by_columns(self.target) if self.operand.in_tiles else p.n > p.m
+        many = many and len(self.packing.columns) >= 2 * self.target.threads
+        wanted = many if self.config.parallel is None else self.config.parallel == "n"
+        if callable(p.right) and p.batch == 1 and wanted:
+            return self._by_columns()
+        if self.made is None and self.config.pack is None and (found := windows(self.kernel.root, p, self.operand)):  # type: ignore[arg-type]
+            return [replace(self, windows=found)._by_rows()]
+        return [self._by_rows()]
+
+    def _by_columns(self) -> list[Phase]:
+        """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
+        p, packing = self.p, self.packing
+        few = p.m <= FEW_ROWS if isinstance(self.operand, BlockOperand) else p.m * p.k <= _FEW_PACKED
+        if packing.direct is not None or few:
+            return [self.columns()]
+        packed = FunctionMemory(self.memory.weights)
+        pack = [
+            "const long b = 0;",
+            f"{packing.element} *restrict block = ({packing.element} *)shared;",
+            *packing.row_of_numbers(0),
+            *packing.rows("begin", "end", "0", packed),
+        ]
+        share = ParallelRange(p.m, PACKING_COST * packing.depth)
+        shared = p.m * packing.pitch * packing.bytes
+        left = f"(const {packing.element} *)shared"
+        return [
+            Phase(pack, share, packed.operands, thread_scratch=packing.row_bytes, shared_scratch=shared),
+            self._multiplied(left, packing.pitch, [], 0),
+        ]
+
+    def columns(self, parts: int = 1) -> Phase:
+        """Each thread packs all rows for itself, where they must be, and multiplies them with its panels: threads meet once less.
+        With `parts` the loop is over the panels of a part, and goes through those at the same place in all parts."""
+        p, packing, setup = self.p, self.packing, list[str]()
+        if packing.direct is not None:
+            return self._multiplied(packing.direct.pointer(self.memory), packing.direct.lda, setup, 0, parts)
+        own = -(-p.m * packing.pitch * packing.bytes // 64) * 64
+        setup += [f"{packing.element} *restrict block = ({packing.element} *)own;", *packing.row_of_numbers(own)]
+        setup += packing.rows("0", str(p.m), "0", self.memory)
+        return self._multiplied("block", packing.pitch, setup, own + packing.row_bytes, parts)
+
+    def _multiplied(self, left: str, lda: int, setup: Sequence[str], own: int, parts: int = 1) -> Phase:
+        """The phase that multiplies all rows in `left` with panels; a thread has used `own` bytes of its memory before."""
+        count = len(self.packing.columns) // parts
+        begin, end = ("begin", "end") if parts == 1 else (f"part * {count} + {each}" for each in ("begin", "end"))
+        right = self.constant_right()
+        over = f"panel = {begin}; panel < {end}; panel++"
+        if self.backwards:
+            over = f"panel = {end} - 1; panel >= {begin}; panel--"
+            self.prefetch = False
+        loop = [
+            f"for (long {over}) {{",
+            *indented(self._panel(TileRows("0", str(self.tiles), left, lda, "0"))),
+            "}",
+        ]
+        if parts > 1:
+            loop = [f"for (long part = 0; part < {parts}; part++) {{", *indented(loop), "}"]
+        loop = self.operand.with_tile_config(self.tile_rows, loop)
+        return Phase(
+            ["const long b = 0;", *setup, *right, *self._sums(own), *loop],
+            ParallelRange(count, parts * self.p.m * self.packing.depth * 2 * self.target.lanes),
+            self.memory.operands,
+            thread_scratch=own + self._sums_bytes(self.tiles),
+            helpers=self.helpers,
+        )
+
+    def _sums_bytes(self, tiles: int) -> int:
+        return tiles * self.tile_rows * 2 * self.target.lanes * 4 if self.k_blocks > 1 else 0
+
+    def _sums(self, offset: int) -> list[str]:
+        """Where the sums of a block of rows are, where they are in memory."""
+        kind = self.operand.sums
+        return [f"{kind} *restrict sums = ({kind} *)(own + {offset});"] if self.k_blocks > 1 else []
+
+    def _by_rows(self) -> Phase:
+        """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
+        p, tiles = self.p, self.tiles
+        own = 0
+        pack_right: list[str] = []
+        if callable(p.right):
+            right = self.constant_right()
+        else:
+            own, right, pack_right = (
+                self.packing.right_bytes,
+                [self.packing.packed_right(0)],
+                self.packing.right(self.memory),
+            )
+        lines: list[str] = []
+        block_tiles = tiles
+        if self.packing.direct is None or self.made is not None:
+            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.left.depth))
+            block_tiles = -(-tiles // -(-self.m // mc))
+        block_tiles = min(block_tiles, max(1, self.mc_rows // self.mr))
+        if self.made is not None:
+            made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
+            lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
+            elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
+            own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
+        if self.packing.direct is None:
+            left, lda, origin = "block", self.left.pitch, "start"
+            lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
+            own += ((block_tiles + 1) * self.mr + self._beyond) * self.left.pitch * self.packing.bytes
+            if self.packing.row_bytes:
+                own = -(-own // 64) * 64
+                lines += self.packing.row_of_numbers(own)
+                own += self.packing.row_bytes
+        else:
+            left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
+        if self.k_blocks > 1:
+            block_tiles = min(block_tiles, -(-GemmBlocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
+            lines += self._sums(own)
+            own += self._sums_bytes(block_tiles)
+        work = [
+            f"for (long first = low; first < high; first += {block_tiles}) {{",
+            f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
+        ]
+        if self.packing.direct is None or self.made is not None:
+            work.append(f"  const long start = {self.m}L * first / {tiles}, stop = {self.m}L * last / {tiles};")
+        if self.made is not None:
+            kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
+            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
+        if self.packing.direct is None:
+            stop = f"stop + {self._beyond}" if self._beyond else "stop"
+            work += indented(self.left.rows("start", stop, "start", self.memory))
+        work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
+        lines += self.sharing.over_batches([*right, *pack_right], work)
+        return Phase(
+            self.operand.with_tile_config(self.tile_rows, lines),
+            self.sharing.range(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
+            self.memory.operands,
+            thread_scratch=own,
+            helpers=self.helpers,
+        )
+
+    @property
+    def _beyond(self) -> int:
+        """Rows behind those of a block that it reads."""
+        return self.windows.beyond if self.windows else 0
+
+    def _few(self, packs: bool) -> int:
+        """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
+        side, and packs it where it must be."""
+        return self.tiles if packs or self.prefetch else CHEAP_PANEL_TILES

@@ -1,0 +1,386 @@
+"""One C library for a region: the fused kernels, one after another on persistent threads, behind three functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from bricolage.native.cpu import (
+    attention,
+    elementwise,
+    gemm,
+    group_norm,
+    grouped_conv,
+    reduction,
+    rows,
+    separable_conv,
+    winograd,
+    winograd_transform,
+)
+from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.native.cpu.c_source import HEAD, CSource
+from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.hazards import HazardTracker
+from bricolage.native.cpu.kernel_choice import DEFAULT, KernelChoice
+from bricolage.native.cpu.math_c import MATHS
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, MemoryOperand, Phase, tensor_operand
+from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.sliced import sliced
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.cpu.threads import RING, THREADS
+from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
+
+
+def generate(
+    plan: FusionPlan,
+    target: CpuTarget,
+    arithmetic: Arithmetic = FLOAT32,
+    choices: Mapping[int, KernelChoice] = MappingProxyType({}),
+    *,
+    timed: bool = False,
+    packed: dict[object, np.ndarray] | None = None,
+) -> CSource:
+    """The library of a plan. `choices` say how kernels, by number, are computed
+    if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one. `packed` takes what
+    was made of constants; libraries of the same plan, target and arithmetic may share it."""
+    weights = ConstantBlock(made={} if packed is None else packed)
+    order = _Order(plan, target, arithmetic, choices, weights, timed)
+    for step, section in enumerate(plan.sections):
+        strands, parts = plan.strands.get(step), plan.slices.get(step)
+        if strands is None and parts is None:
+            order.side_by_side(section)
+        elif timed:  # it tells what each kernel takes: threads share even those that one would run
+            for number in section:
+                order.side_by_side((number,))
+        elif strands is not None:
+            order.in_strands(step, strands)
+        else:
+            first, second = section
+            order.in_slices(first, second, plan.slices[step])
+    given = dict.fromkeys(arithmetic.operand_of(target.isa, kernel.root) for kernel in plan.kernels if kernel.of_bytes)
+    return CSource(
+        _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
+        order.helpers,
+        order.functions.texts,
+        _entry(order, target, len(plan.kernels) if timed else None),
+        _constants(weights),
+        plan.arena_bytes,
+        order.thread_scratch,
+        order.shared_scratch,
+        plan,
+        order.calls.count(_MEET),
+    )
+
+
+def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperand]) -> str:
+    """What functions need that comes before them."""
+    texts = (*order.helpers.values(), *order.functions.texts.values())
+    return "\n\n".join(
+        [
+            "#define _GNU_SOURCE",
+            *dict.fromkeys(text for one in operands for text in one.preamble(target.isa)),
+            HEAD.strip().replace("@LANES@", str(target.lanes)),
+            MATHS.strip(),
+            *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),
+            *([BYTE_RUNS.strip()] if any(RUNS_SUFFIX in each for each in texts) else []),
+            THREADS.strip(),
+        ]
+    )
+
+
+def _entry(order: _Order, target: CpuTarget, timed: int | None) -> str:
+    """What calls the functions in their order, and takes the times of a number of kernels, if any."""
+    return "\n\n".join(
+        [
+            *([] if timed is None else [_TIMED.strip().replace("@KERNELS@", str(max(1, timed)))]),
+            *order.strands,
+            "\n".join(
+                [
+                    "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
+                    " struct seat *at) {",
+                    *indented(order.calls),
+                    "}",
+                ]
+            ),
+            _ENTRY.strip().replace("@THREADS@", str(target.threads)),
+        ]
+    )
+
+
+def _constants(weights: ConstantBlock) -> np.ndarray:
+    """One block with all constants at their offsets."""
+    block = np.zeros(max(weights.size, 64), np.uint8)
+    for offset, array in weights.arrays:
+        assert isinstance(array, np.ndarray)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        block[offset : offset + raw.size] = raw
+    return block
+
+
+class _Order:
+    """The calls of a region's functions in their order, with the meetings of threads."""
+
+    def __init__(
+        self,
+        plan: FusionPlan,
+        target: CpuTarget,
+        arithmetic: Arithmetic,
+        choices: Mapping[int, KernelChoice],
+        weights: ConstantBlock,
+        timed: bool,
+    ) -> None:
+        self.calls: list[str] = []
+        self.strands: list[str] = []
+        """Functions of strands."""
+        self.helpers: dict[str, str] = {}
+        self.functions = _FunctionTable(plan, target.threads)
+        self.thread_scratch = self.shared_scratch = 0
+        """Bytes."""
+        self._plan, self._target, self._arithmetic = plan, target, arithmetic
+        self._choices, self._weights, self._timed = choices, weights, timed
+        self._hazards = HazardTracker(plan)
+        self._apart = 0
+        """Loops since threads last met."""
+
+    def side_by_side(self, section: Sequence[int]) -> None:
+        """Kernels whose loops threads share, all first phases before the second ones."""
+        made = {number: self._phases(number, self._target) for number in section}
+        scratch = self._placed({number: max(phase.shared_scratch for phase in made[number]) for number in section})
+        steps = [(part, number) for number in section for part in range(len(made[number]))]
+        for part, number in sorted(steps, key=lambda step: step[0]):
+            self._begin({number: scratch[number]})
+            call = self.functions.call(self._plan.kernels[number], made[number][part], scratch[number].start)
+            self.calls.append((f"TIMED({number}, {call})" if self._timed else call) + f"  /* kernel_{number} */")
+
+    def in_strands(self, step: int, rows: Sequence[Sequence[int]]) -> None:
+        """Rows of kernels, each of which a thread runs alone."""
+        alone = replace(self._target, threads=1)
+        made = {number: self._phases(number, alone) for row in rows for number in row}
+        scratch = self._placed(
+            {i: max(phase.shared_scratch for number in row for phase in made[number]) for i, row in enumerate(rows)}
+        )
+        self._begin({number: scratch[i] for i, row in enumerate(rows) for number in row})
+        cases = []
+        for i, row in enumerate(rows):
+            name, memory = f"strand_{step}_{i}", "char **io, char *arena, const char *weights, char *own, char *shared"
+            calls = [
+                self.functions.call(self._plan.kernels[number], phase, scratch[i].start, alone=True)
+                for number in row
+                for phase in made[number]
+            ]
+            head = f"static __attribute__((noinline)) void {name}({memory}, struct seat *at) {{"
+            self.strands.append("\n".join([head, *indented(calls), "}"]))
+            cases.append(f"case {i}: {name}(io, arena, weights, own, shared, at); break;")
+        self.calls += [f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{", *indented(cases), "}"]
+
+    def in_slices(self, first: int, second: int, parts: int) -> None:
+        """A product and what reads it, of which each thread has slices."""
+        product, behind = kernels = self._plan.kernels[first], self._plan.kernels[second]
+        operand = self._arithmetic.operand_of(self._target.isa, product.root)
+        choice = self._choices.get(first, DEFAULT)
+        phase = sliced(kernels, parts, self._plan, self._weights, self._target, operand, choice)
+        self._known(phase)
+        self._begin({first: range(0), second: range(0)})
+        both = replace(behind, root=product.root, secondary_outputs=(*product.stores, *behind.secondary_outputs))
+        self.calls.append(self.functions.call(both, phase) + f"  /* kernel_{first} and kernel_{second} */")
+
+    def _begin(self, scratch: Mapping[int, range]) -> None:
+        """Before a loop of these kernels: threads meet where they must."""
+        if self._target.threads == 1:
+            return
+        if self._apart == RING or any(self._hazards.conflicts(number, own) for number, own in scratch.items()):
+            self.calls.append(_MEET)
+            self._hazards.forget()
+            self._apart = 0
+        self._apart += 1
+        for number, own in scratch.items():
+            self._hazards.add(number, own)
+
+    def _phases(self, number: int, target: CpuTarget) -> list[Phase]:
+        found = _phases(
+            self._plan.kernels[number],
+            self._plan,
+            self._weights,
+            target,
+            self._arithmetic,
+            self._choices.get(number, DEFAULT),
+        )
+        for phase in found:
+            self._known(phase)
+        return found
+
+    def _known(self, phase: Phase) -> None:
+        self.helpers.update(phase.helpers)
+        self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
+
+    def _placed(self, bytes_: Mapping[int, int]) -> dict[int, range]:
+        """The scratch memory that threads share, for what runs side by side."""
+        found, start = {}, 0
+        for number, size in bytes_.items():
+            found[number] = range(start, start + size)
+            start += -(-size // 64) * 64
+        self.shared_scratch = max(self.shared_scratch, *(each.stop for each in found.values()))
+        return found
+
+
+def kernel_texts(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int, choice: KernelChoice = DEFAULT
+) -> tuple[str, ...]:
+    """The functions that one kernel becomes, without its memory and its constants: equal texts do equal work."""
+    functions, weights = _FunctionTable(plan, target.threads), ConstantBlock(dry=True)
+    kernel = plan.kernels[number]
+    phases = _phases(kernel, plan, weights, target, arithmetic, choice)
+    return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
+
+
+def kernel_shares(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
+) -> tuple[ParallelRange, ...]:
+    """How threads share the loops of a kernel, phase by phase, by rules of thumb."""
+    weights = ConstantBlock(dry=True)
+    return tuple(phase.share for phase in _phases(plan.kernels[number], plan, weights, target, arithmetic, DEFAULT))
+
+
+def _phases(
+    kernel: PlannedKernel,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    choice: KernelChoice,
+) -> list[Phase]:
+    if choice.pieces is not None:
+        usual = _phases(kernel, plan, weights, target, arithmetic, replace(choice, pieces=None))
+        return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
+    if choice.look_up is not None:
+        target = replace(target, isa=replace(target.isa, looks_up=choice.look_up))
+    operand, config = arithmetic.operand_of(target.isa, kernel.root), choice.gemm
+    match kernel.root:
+        case MatMul() if kernel.fused_producer is not None:
+            return [attention.attention(kernel, plan, weights, target, arithmetic.operand(target.isa))]
+        case Conv() if kernel.fused_producer is not None:
+            return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
+        case Conv() if (
+            transform := winograd_transform.choose(kernel.root, plan, target, arithmetic, choice.tile)
+        ) is not None:
+            operand = winograd_transform.transformed_operand(kernel.root, target.isa, arithmetic)
+            return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
+        case Conv() if (
+            phases := grouped_conv.grouped(kernel, plan, weights, target.isa, target.caches.l1_bytes)
+        ) is not None:
+            return phases
+        case Conv() | MatMul():
+            return gemm.contraction(kernel, plan, weights, target, operand, config)
+        case Normalise() if not kernel.root.in_rows:
+            return [group_norm.group_norm(kernel, plan, weights)]
+        case Softmax() | Normalise():
+            return [rows.rows(kernel, plan, weights, target.lanes)]
+        case Reduce():
+            return [reduction.reduction(kernel, plan, weights)]
+        case _:
+            return [elementwise.elementwise(kernel, plan, weights)]
+
+
+class _FunctionTable:
+    """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
+    compiling takes as long as the text is."""
+
+    def __init__(self, plan: FusionPlan, threads: int) -> None:
+        self.texts: dict[str, str] = {}
+        """By name."""
+        self._plan = plan
+        self._threads = threads
+        self._names: dict[tuple[str, str], str] = {}
+
+    def call(self, kernel: PlannedKernel, phase: Phase, shared: int = 0, *, alone: bool = False) -> str:
+        """C that carries out a phase; its function is written if there is none like it yet. Its shared scratch memory starts at
+        `shared` bytes. A thread does all of it `alone`, or they share it."""
+        key = parameters, lines = self.content(kernel, phase, alone=alone)
+        if key not in self._names:
+            name = self._names[key] = f"{kernel.kind}_{len(self._names)}"
+            head = f"static __attribute__((noinline)) void {name}({parameters}, struct seat *at) {{"
+            self.texts[name] = "\n".join([f"/* {_described(kernel)} */", head, lines, "}"])
+        arguments = ", ".join([argument for _, argument in self._arguments(kernel, phase)])
+        return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
+
+    def content(self, kernel: PlannedKernel, phase: Phase, *, alone: bool = False) -> tuple[str, str]:
+        """Parameters and lines of the function of a phase."""
+        declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(self._arguments(kernel, phase))]
+        parameters = ", ".join([*declared, "char *own", "char *shared"])
+        return parameters, "\n".join(indented(self._shared_out(phase, alone=alone)))
+
+    def _arguments(self, kernel: PlannedKernel, phase: Phase) -> list[tuple[str, str]]:
+        written = {tensor_operand(buffer) for buffer in kernel.targets}
+        return [self._argument(operand, operand in written) for operand in phase.operands]
+
+    def _shared_out(self, phase: Phase, *, alone: bool) -> list[str]:
+        """The loop of a phase, piece by piece."""
+        count = phase.share.count
+        if self._threads == 1 or alone:
+            return [f"const long begin = 0, end = {count}; (void)begin; (void)end;", *phase.lines]
+        pieces = phase.share.pieces(self._threads)
+        return [
+            f"for (long piece; (piece = take(at, {pieces})) >= 0;) {{",
+            f"  const long begin = {count}L * piece / {pieces}, end = {count}L * (piece + 1) / {pieces};",
+            "  (void)begin; (void)end;",
+            *indented(phase.lines),
+            "}",
+        ]
+
+    def _argument(self, operand: MemoryOperand, written: bool) -> tuple[str, str]:
+        """The C type of a piece of memory, and where it is."""
+        if isinstance(operand, ConstantOperand):
+            return "const char *", f"weights + {operand.offset}"
+        kind = f"{'' if written else 'const '}{STORED_TYPES[operand.dtype]} *"
+        storage, number = operand.storage
+        start = {
+            "input": f"io[{number}]",
+            "output": f"io[{len(self._plan.inputs) + number}]",
+            "arena": f"(arena + {self._plan.arena_offsets.get(number, 0)})",
+        }[storage]
+        return kind, f"({kind}){start} + {operand.offset}"
+
+
+def _described(kernel: PlannedKernel) -> str:
+    sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
+    return f"{kernel.kind} to {sizes}"
+
+
+_MEET = "meet(at);"
+_TIMED = r"""
+#include <time.h>
+static double spent[@KERNELS@];
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
+#define TIMED(n, call) { const double start = now(); call; if (at->team) meet(at); if (at->tid == 0) spent[n] += now() - start; }
+/* Milliseconds that each kernel has taken so far, all runs together. */
+double *region_spent(void) { return spent; }
+"""
+
+_ENTRY = r"""
+enum { THREADS = @THREADS@ };
+
+static void work(const uintptr_t *with, struct seat *at) {
+  char *scratch = (char *)with[3];
+  const size_t own = with[4];
+  region((char **)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * own, scratch + THREADS * own, at);
+}
+
+/* A team of at most so many threads. */
+void *region_team(long most) { return team_make(most); }
+void region_free(void *team) { team_free(team); }
+/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where
+   they may linger. */
+void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own, long lingers) {
+  struct run run = { work, { (uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch, own }, THREADS,
+                     lingers, floats_mode() };
+  struct seat alone = { 0 };
+  if (THREADS == 1) work(run.with, &alone);
+  else team_run(team, &run);
+}
+"""

@@ -1,0 +1,345 @@
+"""How both sides of a product lie for its micro-kernel: rows of A, where they lie or packed, and panels of B.
+
+Rows of A are read where they lie if they lie in rows; otherwise they are packed, which is where padding, strides and foreign
+layouts are dealt with. Where several bfloat16 numbers represent a float32, a packed row holds their first parts, then the
+second ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bricolage.native.cpu.emit import KEEP_SCALAR, Body, bounds_tests, conjunction, indented, nested, step_of, trace
+from bricolage.native.cpu.gemm_blocks import GemmBlocks
+from bricolage.native.cpu.implicit_gemm import Product
+from bricolage.native.cpu.isa import Isa
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import FunctionMemory
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan
+from bricolage.native.ir.index_expressions import ZERO, Index, constant, flatten, variable
+from bricolage.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
+
+_SHORT = 64
+"""Bytes of a run that is copied at once: compilers make a few moves of it that overlap; of a loop they make moves and single
+bytes."""
+_TOGETHER = 64
+"""Numbers that are computed before they are rounded."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Rows of A that are read where they lie."""
+
+    buffer: Buffer
+    origin: Index
+    """Of row 0 of a batch, in elements from the start of the buffer."""
+    lda: int
+    """Elements from one row to the next."""
+
+    def pointer(self, memory: FunctionMemory) -> str:
+        """Row 0 as C."""
+        return f"({memory.pointer(self.buffer)} + {self.origin.c()})"
+
+
+@dataclass
+class Packing:
+    """C that packs the sides of one product."""
+
+    plan: FusionPlan
+    isa: Isa
+    p: Product
+    operand: ProductOperand
+    packs: bool = False
+    """Whether rows are packed even where they could be read where they lie."""
+
+    def __post_init__(self) -> None:
+        p, lanes, operand = self.p, self.isa.lanes, self.operand
+        self.element, self.bytes = operand.element, operand.bytes
+        self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
+        self.part = operand.depth(p.k) // operand.splits
+        """Elements of a packed row's first parts."""
+        self.pitch = operand.pitch(p.k)
+        wide = 2 * lanes
+        self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
+        self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
+        self.direct = (
+            None if self.packs else self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        )
+        """Row 0 of A, and the distance of its rows in elements, if its elements lie in memory as rows."""
+
+    @property
+    def right_bytes(self) -> int:
+        """Of all panels of a batch."""
+        return -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+
+    def reads_less_by_columns(self, target: CpuTarget) -> bool:
+        """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
+        threads share columns."""
+        p, threads, stays = self.p, target.threads, GemmBlocks(target.l2_bytes).unit_rows
+        left, right = p.m * self.pitch * self.bytes, p.n * self.depth * self.bytes
+        panels = -(-len(self.columns) // threads)
+        by_columns = right // threads + (left if left <= stays else left * panels)
+        by_rows = right * -(-left // threads // stays)
+        return by_columns < by_rows
+
+    def packed_right(self, offset: int) -> str:
+        """Declares where a thread packs its panels: `offset` bytes from the start of its own memory."""
+        return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
+
+    def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
+        if self.operand.splits > 1 or self.operand.whole_rows or self.depth != self.p.k:
+            return None
+        return self._lies(self.operand.dtype, b, i, kk)
+
+    def _lies(self, dtype: str, b: Index, i: Index, kk: Index) -> Direct | None:
+        """Where the rows of A lie in memory as numbers of a type, if they do."""
+        node, coords, guards = self.p.left(b, i, kk)
+        if guards:
+            return None
+        found = trace(node, coords, self.plan)
+        if found is None:
+            return None
+        buffer, index = found
+        if buffer.dtype != dtype:
+            return None
+        m_step, k_step = (step_of(index, v) for v in (i, kk))
+        if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
+            return None
+        origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
+        return Direct(buffer, origin, m_step)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of numbers that a thread keeps before it packs them; none where each is packed by itself."""
+        return -(-self.p.k * 4 // 64) * 64 if self.operand.whole_rows and self.direct is None else 0
+
+    def row_of_numbers(self, offset: int) -> list[str]:
+        """Declares where a thread keeps that row: `offset` bytes from the start of its own memory."""
+        return [f"float *restrict numbers = (float *)(own + {offset});"] if self.row_bytes else []
+
+    def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
+        """Copies rows of A to `block`, row `origin` first."""
+        if self.operand.whole_rows:
+            return self._scaled_rows(start, stop, origin, memory)
+        p = self.p
+        m = variable("m", p.m)
+        taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
+        c = variable("c", p.runs[-1])
+        node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
+        body = Body(self.plan, memory)
+        run = f"block + (m - {origin}) * {self.pitch} + {flatten((*taps, ZERO), p.runs).c()}"
+        stored = trace(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
+        if (short := self._short_run(node, coords, c, memory)) is not None:
+            copy = [short]
+        elif self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
+            copy = self._narrowed(body, node, coords, p.runs[-1])
+        else:
+            copy = [
+                "#pragma GCC ivdep",
+                f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+                *indented(self._moved(body, node, coords, "c", self.part, memory)),
+                "}",
+            ]
+        tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
+        inner = [f"{self.element} *restrict to = {run};"]
+        if tests:
+            zero = self.zeros("to", 0, p.runs[-1], p.fill)
+            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+        else:
+            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        lines = nested("t", p.runs[:-1], inner)
+        lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
+        return self._over_rows(start, stop, lines)
+
+    def _short_run(self, node: Node, coords: Coords, c: Index, memory: FunctionMemory) -> str | None:
+        """C that copies a run of a few bytes that lie as they are packed; None of others."""
+        count = self.p.runs[-1]
+        found = trace(node, coords, self.plan) if self.operand.dtype == "uint8" and 1 < count < _SHORT else None
+        if found is None or found[0].dtype != "uint8" or step_of(found[1], c) != 1:
+            return None
+        start = found[1].substitute(dict.fromkeys(c.variables, ZERO))
+        return f"__builtin_memcpy(to, {memory.pointer(found[0])} + {start.c()}, {count});"
+
+    def _over_rows(self, start: str, stop: str, lines: list[str]) -> list[str]:
+        if self.p.m == 1:
+            return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
+        return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+
+    def _scaled_rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
+        """The same for bytes: the scale of a row depends on all of it, so that its numbers are found first, unless they lie in
+        memory as they are."""
+        p = self.p
+        to = f"block + (m - {origin}) * {self.pitch}"
+        whole = self._lies("float32", variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        if whole is not None:
+            at = f"{whole.pointer(memory)} + m * {whole.lda}"
+            return self._over_rows(start, stop, [self.operand.pack_row(at, to, p.k, self.part)])
+        taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
+        c = variable("c", p.runs[-1])
+        node, coords, guards = p.left(variable("b", p.batch), variable("m", p.m), flatten((*taps, c), p.runs))
+        body = Body(self.plan, memory)
+        value = body.value(node, coords)
+        copy = [
+            "#pragma GCC ivdep",
+            f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+            *indented([*body.lines, f"to[c] = {value};"]),
+            "}",
+        ]
+        inner = [f"float *restrict to = numbers + {flatten((*taps, ZERO), p.runs).c()};"]
+        if tests := [t for index, extent in guards for t in bounds_tests(index, extent)]:
+            zero = [f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"]
+            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+        else:
+            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        lines = [*nested("t", p.runs[:-1], inner), self.operand.pack_row("numbers", to, p.k, self.part)]
+        return self._over_rows(start, stop, lines)
+
+    def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
+        """Statements that compute `count` numbers, some at a time, and store them as operands: no compiler makes the instruction
+        that rounds out of the arithmetic of one number, which takes twice as long."""
+        value = body.value(node, coords)
+        lines: list[str] = []
+        whole = count - count % _TOGETHER
+        for start, stop in ((0, whole), (whole, count)):
+            if start == stop:
+                continue
+            some = min(_TOGETHER, stop - start)
+            lines += [
+                f"for (long from = {start}; from < {stop}; from += {some}) {{",
+                f"  float numbers[{_TOGETHER}] __attribute__((aligned(64)));",
+                "  #pragma GCC ivdep",
+                f"  for (long i = 0; i < {some}; i++) {{",
+                "    const long c = from + i;",
+                *indented([*body.lines, f"numbers[i] = {value};"], 2),
+                "  }",
+                f"  split_narrow(numbers, to + from, {self.part}, {self.operand.splits}, {some});",
+                "}",
+            ]
+        return lines
+
+    def zeros(self, at: str, start: int, stop: int, fill: int = 0) -> list[str]:
+        """Fills elements of a packed row, of each of its parts."""
+        if self.operand.dtype == "uint8" and 1 < stop - start < _SHORT:
+            return [f"__builtin_memset({at} + {start}, {fill}, {stop - start});"]
+        return [
+            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = {fill};"
+            for number in range(self.operand.splits if stop > start else 0)
+        ]
+
+    def kept(self, value: str, at: str, part: int) -> list[str]:
+        """Statements that store a float at `to[at]` as an operand, its parts `part` apart."""
+        if self.operand.splits == 1:
+            return [f"to[{at}] = nat_narrow({value});" if self.operand.dtype == "bfloat16" else f"to[{at}] = {value};"]
+        lines = [f"float rest = {value};"]
+        for number in range(self.operand.splits):
+            lines.append(f"const uint16_t part{number} = nat_narrow(rest);")
+            lines.append(f"to[{at} + {number * part}] = part{number};")
+            if number + 1 < self.operand.splits:
+                lines.append(f"rest -= nat_widen(part{number});")
+        return lines
+
+    def _moved(self, body: Body, node: Node, coords: Coords, at: str, part: int, memory: FunctionMemory) -> list[str]:
+        """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
+        it is."""
+        narrow = self.operand.dtype == "bfloat16"
+        found = trace(node, coords, self.plan) if narrow else None
+        if found is not None and found[0].dtype == "bfloat16":
+            return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
+        value = body.value(node, coords)
+        return [*body.lines, *self.kept(value, at, part)]
+
+    def right(self, memory: FunctionMemory) -> list[str]:
+        """Copies B of one batch to panels, padded with zeros."""
+        lanes, columns = self.isa.lanes, self.columns
+        full = sum(1 for _, width in columns if width == 2 * lanes)
+        groups = [(full, 2 * lanes, 2 * lanes)] if full else []
+        groups += [(1, columns[i][1], self.vectors[i] * lanes) for i in range(full, len(columns))]
+        lines: list[str] = []
+        start, offset = 0, 0
+        for count, width, padded in groups:
+            at = f"right + {offset} + q * {self.depth * padded}"
+            lines += [
+                f"for (long q = 0; q < {count}; q++) {{",
+                *indented(self._pack_panel(at, start, count, width, padded, memory)),
+                "}",
+            ]
+            start += count * width
+            offset += count * padded * self.depth
+        return lines
+
+    def _pack_panel(
+        self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
+    ) -> list[str]:
+        """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `ProductOperand.panels`."""
+        operand, k_pack = self.operand, self.operand.k_pack
+        in_step = operand.k_step // k_pack
+        row_size = padded * k_pack
+        offset = (
+            f"k * {row_size}"
+            if operand.splits == 1
+            else f"(k / {in_step} * {in_step * operand.splits} + k % {in_step}) * {row_size}"
+        )
+        to = f"{self.element} *restrict to = {at} + {offset};"
+        column = variable("q", count) * (2 * self.isa.lanes) + variable("j", width) + start
+
+        def row(first: Index, real: int) -> list[str]:
+            return self._pack_panel_row(to, first, real, column, width, padded, memory)
+
+        whole, rest = divmod(self.p.k, k_pack)
+        lines: list[str] = []
+        if whole:
+            k = variable("k", whole)
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * k_pack, k_pack)), "}"]
+        if rest:
+            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * k_pack), rest)), "}"]
+        packed, all_rows = whole + (rest > 0), self.steps * in_step
+        if packed < all_rows:
+            zeros = self._panel_zeros(0, row_size, in_step * row_size)
+            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented([to, *zeros]), "}"]
+        return lines
+
+    def _pack_panel_row(
+        self, to: str, first: Index, real: int, column: Index, width: int, padded: int, memory: FunctionMemory
+    ) -> list[str]:
+        """One row of a panel from index `first` along k, of which `real` neighbours are there; `to` declares where it lies."""
+        p, k_pack = self.p, self.operand.k_pack
+        assert not callable(p.right)
+        node, coords_of = p.right
+        row_size = padded * k_pack
+        apart = self.operand.k_step // k_pack * row_size
+        moves: list[str] = []
+        guarded = False
+        for neighbour in range(k_pack):
+            spot = f"j * {k_pack} + {neighbour}" if k_pack > 1 else "j"
+            if neighbour < real:
+                body = Body(self.plan, memory)
+                coords = coords_of(variable("b", p.batch), first + neighbour, column)
+                moves += ["{", *indented(self._moved(body, node, coords, spot, apart, memory)), "}"]
+                guarded |= body.guarded
+            else:
+                moves += [f"to[{spot} + {number * apart}] = 0;" for number in range(self.operand.splits)]
+        return [
+            *([KEEP_SCALAR] if guarded else []),
+            to,
+            "#pragma GCC ivdep",
+            f"for (long j = 0; j < {width}; j++) {{",
+            *indented(moves),
+            "}",
+            *(self._panel_zeros(width * k_pack, row_size, apart) if width < padded and real else []),
+        ]
+
+    def _panel_zeros(self, start: int, stop: int, apart: int) -> list[str]:
+        """Fills every part of a row with zeros; parts lie `apart`."""
+        return [
+            f"for (long j = {start}; j < {stop}; j++) to[j + {number * apart}] = 0;"
+            for number in range(self.operand.splits)
+        ]
+
+
+def constant_of(root: Node | None) -> int:
+    """What the right side of a product is made of, as a number: steps of a recurrence share it."""
+    assert isinstance(root, (MatMul, Conv))
+    right = root.right if isinstance(root, MatMul) else root.weight
+    assert isinstance(right, Constant)
+    return right.identity

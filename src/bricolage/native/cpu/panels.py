@@ -1,0 +1,319 @@
+"""The heart of every matrix product: a tile of rows times a panel of two vectors, which stays in registers for all of k.
+
+The right side is cut into panels, one after another in memory. How operands are stored and multiplied is a `ProductOperand`:
+float32 one by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`);
+bytes in fours, by either (`byte_products`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from bricolage.native.cpu.implicit_gemm import Product
+from bricolage.native.cpu.isa import Isa
+from bricolage.native.ir.tensors import STORED_BYTES, STORED_TYPES
+
+_NAMES = {1: "product", 2: "pairs", 4: "fours"}
+_CHAINS = 8
+"""Sums that are under way at a time, at least: a multiply-add takes four or five cycles, of which two begin in each."""
+
+
+@dataclass(frozen=True)
+class MicroTile:
+    """What a micro-kernel computes: `rows` rows that lie `lda` apart times a panel of `vectors` vectors of `lanes`."""
+
+    rows: int
+    vectors: int
+    lda: int
+    lanes: int
+    part: int = 0
+    """Elements from one part of a packed row to the next; an operand in vectors has one part."""
+    prefetch: bool = False
+    """It has two more parameters, an address and `stride`, and brings what lies there into the second-level cache, `stride` bytes
+    for each step of its own."""
+    adds: bool = False
+    """A last parameter says whether the tile starts from zero; otherwise the products are added to it."""
+    unroll: int = 1
+    """Steps that are written out where the operand is in vectors."""
+    run: int = 0
+    """Where the operand is in tiles: steps after which the rows go on elsewhere. The micro-kernel then counts runs, not steps, and
+    a last parameter gives how many elements from `a` on each of them begins. 0: rows lie in one piece."""
+
+
+@dataclass(frozen=True)
+class ProductOperand(ABC):
+    """How the operands of a product are stored and multiplied. Sums are float32."""
+
+    dtype: str
+    k_pack: int
+    """Neighbours along k that lie side by side in a panel."""
+    k_step: int
+    """Products along k that one step of the micro-kernel sums, a multiple of `k_pack`."""
+    cost: float
+    """Time of a product, that of a float32 being 1."""
+    splits: int = 1
+    """Numbers of `dtype` whose sum represents an element."""
+    sums: str = "float"
+    """C type of the sums in a tile."""
+    sum_vector: str = "vec"
+    """C type of a vector of them."""
+    ordered: bool = False
+    """Whether the steps of a panel have an order of its own: a micro-kernel has one more parameter for that, see `orders`."""
+    scaled: bool = False
+    """Whether rows and columns hold integers with scales, which lie behind them, see `byte_products`."""
+    whole_rows: bool = False
+    """Whether rows are packed by a function that is given all of a row (`pack_row`)."""
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether a matrix unit multiplies: all tiles of a product then have one number of rows."""
+        return False
+
+    @property
+    def element(self) -> str:
+        """C type of an element."""
+        return STORED_TYPES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element, of one part."""
+        return STORED_BYTES[self.dtype]
+
+    def steps(self, k: int) -> int:
+        """Steps of the micro-kernel for `k` products; what is missing from the last one is zeros."""
+        return -(-k // self.k_step)
+
+    def depth(self, k: int) -> int:
+        """Elements along k that are multiplied, of all parts."""
+        return self.steps(k) * self.k_step * self.splits
+
+    def row(self, k: int) -> int:
+        """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros, and what lies behind
+        them. A column of a panel has as many."""
+        return self.depth(k)
+
+    def pitch(self, k: int) -> int:
+        """Elements from one packed row to the next."""
+        return self.row(k)
+
+    @abstractmethod
+    def rows(self, isa: Isa) -> int:
+        """Rows of the largest tile."""
+
+    @abstractmethod
+    def preamble(self, isa: Isa) -> Sequence[str]:
+        """C that a file needs which multiplies such operands; it comes first."""
+
+    @abstractmethod
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """Name and C of a function `(steps, a, b, tile)`, with more parameters where the tile asks for them."""
+
+    def helpers(self, _isa: Isa) -> dict[str, str]:
+        """C by name that the functions of a product need."""
+        return {}
+
+    def pack_row(self, x: str, to: str, k: int, part: int) -> str:
+        """C that packs `k` float32 numbers, where rows are packed as a whole."""
+        raise NotImplementedError(f"{type(self).__name__} has its rows packed number by number")
+
+    def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
+        """`lines` between what must precede and follow a thread's calls of micro-kernels for that number of rows."""
+        return lines
+
+    def panels_of(self, p: Product, lanes: int) -> np.ndarray:
+        """The constant right side of a product as `panels`."""
+        assert callable(p.right)
+        return self.panels(p.right(), lanes)
+
+    def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two.
+
+        A panel holds, step by step and part by part, rows of `k_pack` neighbours along k, alternating.
+        """
+        batch, k, n = right.shape
+        if self.dtype == "float32":
+            return cut(right, lanes)
+        depth = self.steps(k) * self.k_step
+        rest = right
+        found = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
+        for part in range(self.splits):
+            found[:, part, :k] = rest
+            rest = rest - found[:, part, :k].astype(np.float32)
+        apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
+        return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
+
+    def orders(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """Of an operand that is ordered, for each batch and panel what the micro-kernel must know of its steps, int32."""
+        raise NotImplementedError(f"{type(self).__name__} takes steps as they come")
+
+
+@dataclass(frozen=True)
+class Vectors(ProductOperand):
+    """Operands in vectors: `k_pack` elements of the left side again and again, times a vector of the right side."""
+
+    vector: str = ""
+    """C type of a vector of operands."""
+    broadcast: str = ""
+    """C of a vector that holds `k_pack` elements of `a` again and again; {0} is where they are."""
+    load: str = ""
+    """C of a vector of `b`; {0} is where it is."""
+    multiply: str = ""
+    """C that adds to the vector {0} the products of {1} and {2}."""
+
+    @property
+    def name(self) -> str:
+        """Of micro-kernels."""
+        return _NAMES[self.k_pack]
+
+    def rows(self, isa: Isa) -> int:
+        """As many as the instruction set has registers for."""
+        return isa.rows
+
+    def preamble(self, _isa: Isa) -> Sequence[str]:
+        """Vectors of bfloat16 in memory, if there are any."""
+        return () if self.dtype == "float32" else (NARROW,)
+
+    def micro_kernel(self, tile: MicroTile) -> tuple[str, str]:
+        """See `ProductOperand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
+        assert not tile.adds, "vectors keep a tile in registers for all of k"
+        rows, vectors, lda, lanes, prefetch = tile.rows, tile.vectors, tile.lda, tile.lanes, tile.prefetch
+        unroll = tile.unroll
+        name = f"{self.name}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        sets = max(1, _CHAINS // (rows * vectors))
+        name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
+        kind = self.element
+        more = ", const char *ahead, long stride" if prefetch else ""
+        lines = [
+            # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
+            f"static __attribute__((noinline, noipa)) void {name}"
+            f"(long depth, const {kind} *a, const {kind} *b, {self.sums} *tile{more}) {{"
+        ]
+        lines += [
+            f"  {self.sum_vector} {', '.join(f'c{s}_{r}_{v} = {{0}}' for r in range(rows) for v in range(vectors))};"
+            for s in range(sets)
+        ]
+        if sets > 1:
+            lines += ["  long k = 0;", f"  for (; k + {sets} <= depth; k += {sets}) {{"]
+            for s in range(sets):
+                lines += self._step(s, rows, vectors, lda, lanes, prefetch)
+            lines += ["  }", "  for (; k < depth; k++) {", *self._step(0, rows, vectors, lda, lanes, prefetch), "  }"]
+        else:
+            lines += [f"#pragma GCC unroll {unroll}"] if unroll > 1 else []
+            lines += [
+                "  for (long k = 0; k < depth; k++) {",
+                *self._step(0, rows, vectors, lda, lanes, prefetch),
+                "  }",
+            ]
+        lines += [
+            f"  *({self.sum_vector} *)(tile + {(r * vectors + v) * lanes}) = {' + '.join(f'c{s}_{r}_{v}' for s in range(sets))};"
+            for r in range(rows)
+            for v in range(vectors)
+        ]
+        return name, "\n".join([*lines, "}"])
+
+    def _step(self, s: int, rows: int, vectors: int, lda: int, lanes: int, prefetch: bool) -> list[str]:
+        """One step along k, added to the sums of set `s`."""
+        wide = lanes * self.k_pack
+        lines = ["    { __builtin_prefetch(ahead, 0, 2); ahead += stride;" if prefetch else "    {"]
+        lines += [f"      const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]
+        for r in range(rows):
+            lines += [f"      {{ const {self.vector} x = {self.broadcast.format(r * lda)};"]
+            lines += [f"        {self.multiply.format(f'c{s}_{r}_{v}', 'x', f'b{v}')}" for v in range(vectors)]
+            lines += ["      }"]
+        return [*lines, f"      a += {self.k_pack}; b += {vectors * wide};", "    }"]
+
+
+NARROW = r"""
+#include <immintrin.h>
+#include <stdint.h>
+static inline __m512 load_narrow(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
+/* n numbers as sums of `parts` ones each, which lie `part` apart. */
+static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
+  for (long i = 0; i < n; i += 16) {
+    const __mmask16 some = n - i < 16 ? (1 << (n - i)) - 1 : 0xffff;
+    __m512 rest = _mm512_maskz_loadu_ps(some, numbers + i);
+    for (long p = 0; p < parts; p++) {
+      const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(rest);
+      _mm256_mask_storeu_epi16(to + i + p * part, some, narrow);
+      rest -= _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+    }
+  }
+}
+""".strip()
+"""Vectors of bfloat16 in memory, where there are products of them. What is subnormal becomes zero, as the instruction has it."""
+
+SPLIT_NARROW = r"""
+#include <stdint.h>
+typedef uint16_t narrow_numbers __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t wide_bits __attribute__((vector_size(64)));
+typedef float wide_numbers __attribute__((vector_size(64)));
+static inline wide_numbers load_narrow(const uint16_t *p) {
+  return (wide_numbers)(__builtin_convertvector(*(const narrow_numbers *)p, wide_bits) << 16);
+}
+static inline void store_narrow(uint16_t *p, wide_numbers v) {
+  const wide_bits bits = (wide_bits)v, size = bits & 0x7fffffff;
+  const wide_bits nearest = bits + 0x7fff + ((bits >> 16) & 1);
+  const wide_bits none = (wide_bits)(size > 0x7f800000), tiny = (wide_bits)(size < 0x00800000);
+  const wide_bits found = (none & (bits | 0x00400000)) | (~none & tiny & (bits & 0x80000000)) | (~none & ~tiny & nearest);
+  *(narrow_numbers *)p = __builtin_convertvector(found >> 16, narrow_numbers);
+}
+static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
+  for (long i = 0; i < n; i += 16) {
+    wide_numbers rest = { 0 };
+    uint16_t narrow[16];
+    const long some = n - i < 16 ? n - i : 16;
+    __builtin_memcpy(&rest, numbers + i, 4 * some);
+    for (long p = 0; p < parts; p++) {
+      store_narrow(narrow, rest);
+      __builtin_memcpy(to + i + p * part, narrow, 2 * some);
+      rest -= load_narrow(narrow);
+    }
+  }
+}
+""".strip()
+"""The same where vectors of 512 bits are split: to the nearest, ties to even; subnormals become zero, as the instruction has it."""
+
+SINGLES = Vectors(
+    "float32",
+    1,
+    1,
+    1.0,
+    vector="vec",
+    broadcast="a[{0}] - (vec){{0}}",
+    load="*(const vec *)(b + {0})",
+    multiply="{0} += {1} * {2};",
+)
+PAIRS = Vectors(
+    "bfloat16",
+    2,
+    2,
+    0.5,
+    vector="__m512bh",
+    broadcast="(__m512bh)_mm512_set1_epi32(*(const int *)(a + {0}))",
+    load="(__m512bh)_mm512_loadu_si512(b + {0})",
+    multiply="{0} = (vec)_mm512_dpbf16_ps((__m512){0}, {1}, {2});",
+)
+"""For vectors of 512 bits."""
+
+
+def cut(right: np.ndarray, lanes: int) -> np.ndarray:
+    """[batch, rows, columns] as panels of `2 * lanes` columns; a last one of up to `lanes` is half as wide."""
+    batch, k, n = right.shape
+    wide = 2 * lanes
+    full = n // wide
+    parts = [right[:, :, : full * wide].reshape(batch, k, full, wide).transpose(0, 2, 1, 3).reshape(batch, -1)]
+    rest = n - full * wide
+    if rest:
+        padded = lanes if rest <= lanes else wide
+        last = np.zeros((batch, k, padded), right.dtype)
+        last[:, :, :rest] = right[:, :, full * wide :]
+        parts.append(last.reshape(batch, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))

@@ -1,0 +1,60 @@
+"""A grouped convolution and a pointwise (1×1) one behind it as one kernel, as separable convolutions have them.
+
+A thread computes some spatial positions for all channels, which stay in its second-level cache, and multiplies them. In DNNFusion's
+words both are Many-to-Many, and never joined; tiles of rows do it without computing anything twice but a few positions at the ends
+of a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bricolage.native.cpu.emit import indented
+from bricolage.native.cpu.gemm import GemmCodegen
+from bricolage.native.cpu.gemm_blocks import ComputedRows
+from bricolage.native.cpu.grouped_conv import GroupedConvCodegen
+from bricolage.native.cpu.implicit_gemm import product
+from bricolage.native.cpu.kernel_choice import GemmConfig
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.native.ir.tensors import Conv, Node
+
+
+def separable(
+    kernel: PlannedKernel,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    operand: ProductOperand,
+    config: GemmConfig,
+) -> Phase:
+    """The phase of both, with their epilogues. Threads share rows."""
+    second = kernel.root
+    assert isinstance(second, Conv) and kernel.fused_producer is not None
+    first, between = kernel.fused_producer
+    assert isinstance(first, Conv)
+    rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.splits == 1 else "float32")
+    inner = PlannedKernel(between, rows, first)
+    memory = FunctionMemory(weights)
+    grouped = GroupedConvCodegen(inner, plan, memory, target.isa, target.caches.l1_bytes)
+    lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
+    made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
+    known = replace(plan, buffers={**plan.buffers, between: rows})
+    by_rows = replace(config, parallel="m")
+    found = GemmCodegen(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[
+        0
+    ]
+    found.helpers.update(grouped.tables)
+    return found
+
+
+def _rows(node: Node, dtype: str) -> Buffer:
+    """Spatial positions as rows, their channels last."""
+    _, channels, *sizes = node.shape
+    strides = [channels]
+    for extent in reversed(sizes):
+        strides.insert(0, strides[0] * extent)
+    image, *spatial = strides
+    return Buffer(("rows", 0), node.shape, dtype, (image, 1, *spatial))

@@ -1,0 +1,52 @@
+"""A product with the element-wise kernel behind it, slice by slice (`fuse.slices`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bricolage.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented
+from bricolage.native.cpu.gemm import GemmCodegen
+from bricolage.native.cpu.implicit_gemm import product
+from bricolage.native.cpu.kernel_choice import KernelChoice
+from bricolage.native.cpu.panels import ProductOperand
+from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
+from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
+from bricolage.native.fuse.slice_pairs import rows_and_units
+from bricolage.native.ir.tensors import MatMul
+
+
+def sliced(
+    kernels: tuple[PlannedKernel, PlannedKernel],
+    parts: int,
+    plan: FusionPlan,
+    weights: ConstantBlock,
+    target: CpuTarget,
+    operand: ProductOperand,
+    choice: KernelChoice,
+) -> Phase:
+    """The phase of both. The loop is over panels of the second kernel's units."""
+    first, second = kernels
+    root = first.root
+    assert isinstance(root, MatMul)
+    memory, panel = FunctionMemory(weights), 2 * target.lanes
+    p = product(root, target.lanes)
+    # The weights stay in a second-level cache from step to step, and what follows a slice is another thread's.
+    ahead = bool(choice.gemm.prefetch)
+    codegen = GemmCodegen(first, plan, memory, target, p, operand, replace(choice.gemm, prefetch=ahead))
+    phase = codegen.columns(parts)
+    _, _, coords = rows_and_units(second)
+    body = Body(plan, memory, second.targets)
+    lines = body.stored(second, coords)
+    loop = [
+        *([KEEP_SCALAR] if body.guarded else []),
+        VECTORISED,
+        f"for (long j = {panel} * begin; j < {panel} * end; j++) {{",
+        *indented(lines),
+        "}",
+    ]
+    rows = codegen.p.m
+    each = loop if rows == 1 else [f"for (long m = 0; m < {rows}; m++) {{", *indented(loop), "}"]
+    # What the loop before has written is read: a block of its own, so that names do not meet.
+    both = ["{", *indented(phase.lines), "}", *each]
+    return replace(phase, lines=both, operands=memory.operands, share=replace(phase.share, most=choice.pieces))

@@ -1,0 +1,139 @@
+"""Lowerings of operators that are made of others: their definitions are those of `lowering.operators`, carried out on nodes.
+
+Listed are those of which the engine makes good code. Where a kernel of its own computes an operator better (softmax, pooling,
+convolutions), it has a lowering of its own.
+"""
+
+from __future__ import annotations
+
+from bricolage.errors import InvalidGraph
+from bricolage.lowering import operators
+from bricolage.lowering.common import PORTABLE, HostValue, refusal, to_host
+from bricolage.native.ir.lowerings.arrays import NodeArrays
+from bricolage.native.ir.lowerings.lowering_context import NoLowering, OpContext, lowering
+from bricolage.native.ir.lowerings.reductions import axes_by_shape
+from bricolage.native.ir.lowerings.traced import TracedArray
+from bricolage.native.ir.tensors import Constant, Node
+
+_ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_NORMALISATIONS = ("LpNormalization", "MeanVarianceNormalization")
+_REDUCTIONS = (
+    "ReduceL1",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ArgMax",
+    "ArgMin",
+    "Hardmax",
+    "LogSoftmax",
+    "CumSum",
+    "CumProd",
+    "NegativeLogLikelihoodLoss",
+    "SoftmaxCrossEntropyLoss",
+)
+_TRIGONOMETRY = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan")
+_SCATTERING = ("ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool")
+_SIGNAL = ("HannWindow", "HammingWindow", "BlackmanWindow")
+_ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
+_ELEMENTWISE = (
+    "Sin",
+    "Cos",
+    "Sign",
+    "IsNaN",
+    "IsInf",
+    "Mod",
+    "Mean",
+    "Xor",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "BitwiseNot",
+    "BitShift",
+)
+_MOVEMENT = (
+    "Tile",
+    "SpaceToDepth",
+    "CenterCropPad",
+    "ReverseSequence",
+    "Trilu",
+    "EyeLike",
+    "Shape",
+    "Size",
+    "Range",
+    "ConstantOfShape",
+)
+_CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
+_PRODUCTS = ("Einsum", "Det", "CausalConvWithState")
+_POOLING = ("GlobalLpPool",)
+_SAMPLING = ("GridSample",)
+
+_REGISTERED = operators
+_ARRAYS = NodeArrays()
+
+
+@lowering(
+    *_ATTENTION,
+    *_RECURRENT,
+    *_NORMALISATIONS,
+    *_REDUCTIONS,
+    *_ACTIVATIONS,
+    *_ELEMENTWISE,
+    *_MOVEMENT,
+    *_CHOICE,
+    *_PRODUCTS,
+    *_SAMPLING,
+    *_TRIGONOMETRY,
+    *_SCATTERING,
+    *_SIGNAL,
+    *_POOLING,
+)
+def decomposed(op: OpContext) -> tuple[Node, ...]:
+    """The function of `lowering.operators`, carried out on nodes.
+
+    Raises:
+        NoLowering: there is none for this opset, it needs what nodes lack, or the graph is wrong.
+    """
+    entry, reason = PORTABLE.find("", op.op_type, op.opset), refusal(PORTABLE, op.node, op.opset)
+    if entry is None or reason is not None:
+        raise NoLowering(reason or f"no rule for {op.op_type}")
+    words = dict(op.attributes)
+    if "_outputs" in entry.internal:
+        words["_outputs"] = len(op.node.outputs)
+    if "_types" in entry.internal:
+        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in op.node.inputs)
+    arguments = []
+    for position, given in enumerate(op.inputs):
+        if given is None or not entry.is_host(position):
+            arguments.append(None if given is None else TracedArray(given))
+        else:
+            arguments.append(_on_host(op, entry.input_name(position), given))
+    try:
+        found = entry.function(_ARRAYS, *arguments, **words)
+    except NoLowering as missing:
+        raise NoLowering(f"{op.op_type} needs {missing}") from missing
+    except InvalidGraph as wrong:
+        raise NoLowering(str(wrong)) from wrong
+    return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))
+
+
+def _on_host(op: OpContext, name: str, given: Node) -> HostValue:
+    """A value that the definition must know: of a constant, or what follows from the shapes if it is computed.
+
+    Raises:
+        NoLowering: it is computed, and does not follow from them.
+    """
+    if isinstance(given, Constant):
+        return to_host(given.array.reshape(given.shape))
+    first = op.optional(0)
+    sizes = first.shape if first is not None else ()
+    if name in ("shape", "output_shape"):
+        return op.shape if not op.get("axes") else tuple(op.shape[axis] for axis in op.get("axes"))
+    if name == "repeats":
+        return tuple(after // size for after, size in zip(op.shape, sizes, strict=True))
+    if name in ("k", "depth") and op.op_type in ("TopK", "OneHot"):
+        return op.shape[op.get("axis", -1)]
+    if name == "size":
+        return op.shape[0]
+    if name == "axes" and op.op_type.startswith("Reduce"):
+        return tuple(axes_by_shape(sizes, op.shape, bool(op.get("keepdims", 1))))
+    raise NoLowering(f"{op.op_type} whose input '{name}' is computed")

@@ -1,0 +1,329 @@
+"""A float model in, a model in QDQ form out, with what that costs in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import NothingToQuantise
+from bricolage.graph.constant_folding import known
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import flops
+from bricolage.quantization.activation_statistics import ActivationStatistics, collected
+from bricolage.quantization.bias import biases_in_order, corrected_biases
+from bricolage.quantization.byte_weights import QuantisedWeights, quantised_weights
+from bricolage.quantization.calibration_samples import divided, doubts, inputs_of
+from bricolage.quantization.insertion import Scales, quantised_values, with_pairs
+from bricolage.quantization.judge import Judge, Judgement, SwitchedModel
+from bricolage.quantization.observers import AffineScale, Function, observed, unchanged
+from bricolage.quantization.outcome import QuantizationReport, QuantizedModel, weight_bytes
+from bricolage.quantization.outlier_migration import migrated
+from bricolage.quantization.outliers import apart, outlier_channels
+from bricolage.quantization.products import WeightedProduct, chosen, known_names, products, require_float
+from bricolage.quantization.quantization_options import QuantizationOptions
+from bricolage.quantization.sensitivity import KeptFloat, Sensitivity, nothing_left
+from bricolage.quantization.value_functions import functions_behind
+from bricolage.verify.held_back import Sample
+
+_USELESS = 0.25
+"""Relative error of the middle 99.9 % of an activation from which on bytes are no use for it."""
+_GONE = 0.9
+"""Share of an activation's numbers, other than zero, that bytes may make zero."""
+_COMPARED = 4
+"""Samples on which it is seen whether moving outliers, or biases in order, help. Their mean error decides: one answer that tips
+over says little."""
+_WORTH = 0.9
+"""What of the error is left at most where some channels are multiplied apart, or biases fitted to samples in order."""
+_DEFAULT = QuantizationOptions()
+
+
+def quantized(
+    graph: Graph,
+    samples: Sequence[Sample],
+    options: QuantizationOptions = _DEFAULT,
+    held_back: Sequence[Sample] | None = None,
+) -> QuantizedModel:
+    """Quantises what multiplies with constant weights: u8 activations with one scale each, s8 weights with one for each channel.
+
+    Args:
+        graph: simplified (see `bricolage.graph.prepare`), in opset 13 at least; its dimensions may be open. It is not changed.
+        samples: inputs by name, as the model will see them, and what else a measure of the user's reads.
+        held_back: samples to measure errors on; a share of `samples` where there are none.
+
+    Raises:
+        UnusableCalibration: samples are too few, constant or not finite.
+        AlreadyQuantised: the model holds quantised operators.
+        NothingToQuantise: it has no product with constant weights, or none within the error that is allowed.
+        UnknownOperatorName: there is no operator of a name that is to stay float.
+        NoReference: the model cannot be evaluated.
+        MissingFile, MetricFails, UnusableSamples: the measure that is asked for cannot be taken.
+    """
+    require_float(graph.model)
+    seen, held = divided(graph.model, samples, held_back, options.held_back)
+    able, refused = products(graph)
+    options = replace(options, keep_float=known_names(options.keep_float, able, refused))
+    if not list(chosen(able, options.keep_float)):
+        raise NothingToQuantise(
+            reason="it has no Conv, MatMul or Gemm with constant float32 weights that may take part",
+            advice="Keep fewer operators float, or leave the model as it is",
+        )
+    judge = Judge(graph.model, held, options)
+    best = _most_in_integers([_Form(graph, seen, judge, one) for one in _forms(graph, able, options)], judge)
+    told = doubts(seen, [inputs_of(graph.model, one) for one in held])
+    if best.options.float_results and options.float_results is None:
+        told.append(
+            "results in front of functions such as HardSwish stay float, which leaves more in integers: OpenVINO and bricolage "
+            "multiply bytes there, ONNX Runtime computes these convolutions in float32 (--no-float-results)"
+        )
+    weight_errors = {name: one.error for name, one in best.found.scales.weights.items()}
+    able, refused = products(best.graph)
+    report = QuantizationReport(
+        best.kept.outcomes(best.graph, able, refused, weight_errors, options.keep_float),
+        best.judged.largest,
+        best.judged.typical,
+        best.judged.agreement,
+        len(seen),
+        len(held),
+        (weight_bytes(graph.model), weight_bytes(best.model)),
+        tuple(told),
+        best.judged.reached,
+    )
+    return QuantizedModel(best.model, report)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A model in QDQ form that is accurate enough."""
+
+    graph: Graph
+    found: _Scaled
+    kept: KeptFloat
+    judged: Judgement
+    model: ir.Model
+    work: float
+    """Of the products in integers, in operations."""
+    options: QuantizationOptions
+
+
+class _Form:
+    """One way to place pairs. Its scales are found when it has its first turn."""
+
+    def __init__(self, graph: Graph, seen: Sequence[Sample], judge: Judge, options: QuantizationOptions) -> None:
+        self._seen, self._judge, self._options = seen, judge, options
+        self._given = graph
+
+    @cached_property
+    def _scales(self) -> tuple[Graph, _Scaled]:
+        return _better(self._given, self._seen, self._options)
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """The search for what stays float."""
+        (graph, found), form = self._scales, bool(self._options.float_results)
+        paired = with_pairs(graph.model, found.products, found.scales, float_results=form, switched=True)
+        work = _work(graph, found.products, self._options)
+        return Sensitivity(SwitchedModel(paired, found.products), found.products, self._judge, work, self._made)
+
+    def _made(self, taking: Sequence[WeightedProduct]) -> ir.Model:
+        graph, found = self._scales
+        scales = found.scales
+        if found.in_order and len(taking) < len(found.products):
+            scales = _in_order(graph, self._seen, replace(found, products=list(taking)), self._options)
+        return _with_pairs(graph, taking, scales, self._options)
+
+    def made(self, most_float: int | None, least: float) -> _Made | None:
+        """The model with as few products in float as the accuracy asked for needs; None where it needs more than `most_float`, or
+        leaves no more than `least` operations in integers.
+
+        Raises:
+            NothingToQuantise: no activation is of any use in bytes.
+        """
+        graph, found = self._scales
+        if not found.products:
+            raise NothingToQuantise(
+                reason=next(iter(found.useless.values())),
+                advice="Look at what computes it, or try --observer percentile",
+            )
+        sensitivity = self.sensitivity
+        result = sensitivity.kept_float(most_float, least, each=self._options.errors_by_operator)
+        if result is None:
+            return None
+        kept = KeptFloat({**found.useless, **result.kept.reasons}, result.kept.errors)
+        model = self._made(result.taking)
+        return _Made(graph, found, kept, result.judged, model, sensitivity.work_of(result.taking), self._options)
+
+
+def _most_in_integers(forms: Sequence[_Form], judge: Judge) -> _Made:
+    """With everything in integers in the first of the forms that bears it, unless a form before it leaves more work in integers
+    with some products in float.
+
+    Raises:
+        NothingToQuantise: no form bears any.
+    """
+    best: _Made | None = None
+    tried: list[_Form] = []
+    for form in forms:
+        tried.append(form)
+        if (best := form.made(0, 0.0)) is not None:
+            tried.pop()
+            break
+    for form in tried:
+        best = form.made(None, best.work if best is not None else 0.0) or best
+    if best is None:
+        raise nothing_left(judge, [form.sensitivity for form in tried])
+    return best
+
+
+def _forms(
+    graph: Graph, able: Sequence[WeightedProduct], options: QuantizationOptions
+) -> tuple[QuantizationOptions, ...]:
+    """With results of convolutions in bytes, and in float, in the order in which that is tried."""
+    taking = list(chosen(able, options.keep_float))
+    both = {form: quantised_values(graph.model, taking, options.sums, form) for form in (False, True)}
+    given = options.float_results
+    forms = ((False, True) if both[False] != both[True] else (False,)) if given is None else (given,)
+    return tuple(replace(options, float_results=form) for form in forms)
+
+
+def _work(graph: Graph, taking_part: Sequence[WeightedProduct], options: QuantizationOptions) -> dict[str, float]:
+    """Operations that integers speed up of each product, by what it computes; of open sizes as if they were one. Half of a
+    convolution's, where its result stays float: not every runtime then multiplies bytes."""
+    paired = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
+    part = {one.output: 1.0 if one.op_type != "Conv" or one.end in paired else 0.5 for one in taking_part}
+    return {
+        name: part[name] * flops(operator)
+        for operator in graph.operators
+        if (name := operator.outputs[0].name or "") in part
+    }
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Products with their scales."""
+
+    products: list[WeightedProduct]
+    scales: Scales
+    useless: dict[str, str]
+    """Why products whose activation is of no use in bytes stay float, by what they compute."""
+    outliers: dict[str, np.ndarray]
+    """Channels that would gain from a product of their own, by name of the activation."""
+    in_order: bool = False
+    """Whether biases were measured behind the integers in front of them."""
+
+
+def _with_pairs(
+    graph: Graph, taking: Sequence[WeightedProduct], scales: Scales, options: QuantizationOptions
+) -> ir.Model:
+    return with_pairs(graph.model, taking, scales, sums=options.sums, float_results=bool(options.float_results))
+
+
+def _in_order(graph: Graph, seen: Sequence[Sample], found: _Scaled, options: QuantizationOptions) -> Scales:
+    """The scales with biases that were measured behind the integers in front of them."""
+
+    def make(scales: Scales) -> ir.Model:
+        return _with_pairs(graph, found.products, scales, options)
+
+    biases = biases_in_order(graph, seen, found.products, found.scales, make)
+    return replace(found.scales, biases={**found.scales.biases, **biases})
+
+
+def _better(graph: Graph, seen: Sequence[Sample], options: QuantizationOptions) -> tuple[Graph, _Scaled]:
+    """The graph as it is, or with outliers moved into weights, or with some channels multiplied apart, and with biases measured
+    product by product or in order, whichever is nearest to float on samples that calibration sees. Products of their own must make
+    up for the time that they take."""
+    judge = Judge(graph.model, seen[:_COMPARED], replace(options, max_error=None, accuracy=None))
+
+    def able(of: Graph) -> list[WeightedProduct]:
+        return list(chosen(products(of)[0], options.keep_float))
+
+    def error(of: Graph, found: _Scaled) -> float:
+        return judge.of(_with_pairs(of, found.products, found.scales, options)).mean
+
+    best, found = graph, _scaled(graph, able(graph), seen, options)
+    lowest: float | None = None
+    other = migrated(graph, able(graph), seen, options) if options.smooth > 0 or options.equalise else graph
+    if other is not graph:
+        moved = _scaled(other, able(other), seen, options)
+        lowest, with_moves = error(graph, found), error(other, moved)
+        if len(moved.products) >= len(found.products) and with_moves < lowest:
+            best, found, lowest = other, moved, with_moves
+    if found.outliers and options.outliers:
+        other = apart(best, able(best), found.outliers)
+        split_up = _scaled(other, able(other), seen, options, found.outliers)
+        lowest = error(best, found) if lowest is None else lowest
+        if len(split_up.useless) <= len(found.useless) and (apart_error := error(other, split_up)) < _WORTH * lowest:
+            best, found, lowest = other, split_up, apart_error
+    if options.correct_bias and len(found.products) > 1:
+        lowest = error(best, found) if lowest is None else lowest
+        settled = replace(found, scales=_in_order(best, seen, found, options), in_order=True)
+        if error(best, settled) < _WORTH * lowest:
+            found = settled
+    return best, found
+
+
+def _scaled(
+    graph: Graph,
+    taking_part: Sequence[WeightedProduct],
+    seen: Sequence[Sample],
+    options: QuantizationOptions,
+    alone: Mapping[str, np.ndarray] | None = None,
+) -> _Scaled:
+    """`alone`: channels, by activation, that have products of their own."""
+    ranges = quantised_values(graph.model, taking_part, options.sums, bool(options.float_results))
+    channels = {one.activation: one.activation_axis for one in taking_part}
+    wanted = {**dict.fromkeys(ranges, 1), **channels}
+    statistics = collected(graph.model, seen, wanted, options.seed, alone)
+    functions = functions_behind(graph)
+    activations: dict[str, AffineScale] = {}
+    bad: dict[str, str] = {}
+    for name, source in ranges.items():
+        found = statistics[source]
+        reason = _unfit(found)
+        if not reason:
+            activations[name] = observed(found.values, options, functions.get(name))
+            reason = _useless(found, activations[name], functions.get(name, unchanged))
+        if reason:
+            bad[name] = reason
+    useless: dict[str, str] = {}
+    for one in taking_part:
+        for name in (one.activation, one.end if one.op_type == "Conv" else one.activation):
+            if name in bad:
+                useless[one.output] = f"'{name}' {bad[name]}"
+    fit = [one for one in taking_part if one.output not in useless]
+    weights: dict[str, QuantisedWeights] = {}
+    for one in fit:
+        array = known(graph.constants[one.weight])
+        bias = known(graph.constants[one.bias]) if one.bias is not None else None
+        assert array is not None
+        step = float(activations[one.activation].scale)
+        weights[one.output] = quantised_weights(one, array, bias, step, pair_safe=options.pair_safe)
+    scales = Scales(activations, weights)
+    if options.correct_bias:
+        scales = Scales(activations, weights, corrected_biases(graph, seen, fit, scales))
+    own = [one for one in taking_part if list(ranges.values()).count(one.activation) == 1]
+    outliers = {} if alone else outlier_channels(own, statistics)
+    return _Scaled(fit, scales, useless, outliers)
+
+
+def _unfit(found: ActivationStatistics) -> str:
+    if not found.finite:
+        return "holds NaN or infinite numbers"
+    return "" if found.parts else "holds no numbers"
+
+
+def _useless(found: ActivationStatistics, scale: AffineScale, function: Function) -> str:
+    """Why an activation is of no use in bytes, its outliers taking all steps; empty where it is. `function`: what reads it."""
+    numbers = found.values.astype(np.float64)
+    values, left = function(numbers), function(scale.rounded(numbers))
+    gone = float((left[values != 0] == 0).mean()) if values.any() else 0.0
+    middle = np.abs(values) <= np.quantile(np.abs(values), 0.999)
+    norm = float(np.linalg.norm(values[middle]))
+    error = float(np.linalg.norm((left - values)[middle])) / norm if norm else 0.0
+    if error <= _USELESS and gone <= _GONE:
+        return ""
+    told = f"makes {gone:.0%} of the rest zero" if gone > _GONE else f"leaves an error of {error:.0%} to the rest"
+    return f"has outliers up to {max(abs(found.low), abs(found.high)):.3g}: a scale of 8 bits {told}"

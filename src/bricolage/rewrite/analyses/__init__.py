@@ -1,0 +1,1 @@
+"""What rules ask of a graph beyond their pattern: factors, slices, where transposes stand."""

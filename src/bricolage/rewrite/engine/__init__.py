@@ -1,0 +1,1 @@
+"""Where rules match a graph, and what they make of it."""

@@ -1,0 +1,1 @@
+"""Tools of those who write rules: proofs, rules found by enumeration, and how far rules of other tools follow from ours."""

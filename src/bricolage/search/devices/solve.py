@@ -1,0 +1,72 @@
+"""The one interface to all searches for placements on devices: by name, each with its bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from bricolage.errors import BadOption
+from bricolage.search.devices.device_problem import DevicePlacementProblem, PlacedOperators, least_load, max_load
+from bricolage.search.devices.device_programme import integer_programme
+from bricolage.search.devices.downsets import antichains, contiguous, linearised, pipedream
+
+PlacementSearch = Callable[[DevicePlacementProblem, PlacedOperators | None, float], PlacedOperators]
+"""A problem, the best placement so far if there is one, and seconds."""
+
+SEARCHES: Mapping[str, PlacementSearch] = {
+    "pipedream": lambda problem, _known, _limit: pipedream(problem),
+    "pipedream-antichains": lambda problem, _known, limit: antichains(problem, limit_s=limit),
+    "order": lambda problem, _known, _limit: linearised(problem),
+    "dp": lambda problem, _known, limit: contiguous(problem, limit_s=limit),
+    "ip-convex": lambda problem, known, limit: integer_programme(problem, known, connected=True, limit_s=limit),
+    "ip": lambda problem, known, limit: integer_programme(problem, known, limit_s=limit),
+}
+"""By name; those that look for less are first."""
+
+
+def place(
+    problem: DevicePlacementProblem,
+    searches: Sequence[str] = ("pipedream", "order", "dp"),
+    *,
+    limit_s: float = 600.0,
+    more: Mapping[str, PlacementSearch] | None = None,
+) -> list[PlacedOperators]:
+    """What each search finds, in the order of their names here; those that start from another's placement have the best so far.
+
+    Args:
+        problem: the problem.
+        searches: names among `SEARCHES` and `more`.
+        limit_s: seconds for all; each has what is left.
+        more: searches by name that are not the core's, as those that learn (`search.devices.learned_placement.LEARNED`).
+
+    Raises:
+        BadOption: there is no such search.
+    """
+    able = {**SEARCHES, **(more or {})}
+    for name in searches:
+        if name not in able:
+            raise BadOption(option="search", value=name, advice=f"Use {', '.join(able)}")
+    deadline = time.monotonic() + limit_s
+    found: list[PlacedOperators] = []
+    for name in searches:
+        known = min((one for one in found if one.devices), key=lambda one: one.max_load, default=None)
+        found.append(able[name](problem, known, max(0.0, deadline - time.monotonic())))
+    return found
+
+
+def judged(problem: DevicePlacementProblem, devices: Sequence[int], method: str) -> PlacedOperators:
+    """A given placement, with the bound of all placements.
+
+    Raises:
+        ValueError: it does not give each operator one of the devices.
+    """
+    value = max_load(problem, devices)
+    return PlacedOperators(tuple(devices), method, value, min(least_load(problem), value))
+
+
+def together(found: Sequence[PlacedOperators]) -> PlacedOperators:
+    """The best placement, with the seconds of all. Its bound is that of its own search: others look among other placements."""
+    best = min(found, key=lambda one: (one.max_load, -one.bound))
+    return replace(best, seconds=math.fsum(one.seconds for one in found))

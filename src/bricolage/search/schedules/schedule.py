@@ -1,0 +1,101 @@
+"""A schedule as data, and whether it can be run."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from bricolage.search.schedules.scheduling_problem import ScheduleProblem
+
+SLACK = 1e-9
+"""Relative to the makespan: differences of sums of floats below it are none."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """When a task runs, in ms from the start, and on which cores (numbers from 0) of a device."""
+
+    device: str
+    lanes: tuple[int, ...]
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """For each task its interval; `method` says how it was found."""
+
+    intervals: tuple[Interval, ...]
+    method: str = ""
+
+    @property
+    def makespan_ms(self) -> float:
+        """From the start to the end of the last task."""
+        return max((one.end_ms for one in self.intervals), default=0.0)
+
+    def order(self) -> tuple[int, ...]:
+        """Tasks by their start; of those that start together, by number."""
+        return tuple(sorted(range(len(self.intervals)), key=lambda task: (self.intervals[task].start_ms, task)))
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a task needs of another is brought to its device, in ms from the start."""
+
+    source: int
+    target: int
+    from_device: str
+    to_device: str
+    start_ms: float
+    end_ms: float
+
+
+def moves(problem: ScheduleProblem, schedule: Schedule) -> tuple[Move, ...]:
+    """Those of a schedule that take time, each as soon as its source ends, by their start."""
+    found = []
+    for task, one in enumerate(schedule.intervals):
+        for source in problem.graph.predecessors[task]:
+            before = schedule.intervals[source]
+            delay = problem.delay(source, task, before.device, one.device)
+            if delay > 0.0:
+                found.append(Move(source, task, before.device, one.device, before.end_ms, before.end_ms + delay))
+    return tuple(sorted(found, key=lambda move: (move.start_ms, move.source, move.target)))
+
+
+def check(problem: ScheduleProblem, schedule: Schedule) -> None:
+    """Whether a schedule can be run as it stands.
+
+    Raises:
+        ValueError: a task is missing, runs on cores that are not there or for another time than it takes, two overlap on a
+            core, one starts before what it reads has arrived, or a device's memory does not hold its tasks. The message says which.
+    """
+    intervals, slack = schedule.intervals, SLACK * max(schedule.makespan_ms, 1e-300)
+    if len(intervals) != len(problem):
+        raise ValueError(f"{len(problem)} tasks, and intervals of {len(intervals)}")
+    lanes: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
+    for task, one in enumerate(intervals):
+        if one.device not in problem.times[task]:
+            raise ValueError(f"task {task} does not run on '{one.device}'")
+        if len(set(one.lanes)) != len(one.lanes) or not one.lanes:
+            raise ValueError(f"task {task} has no cores, or one twice")
+        if not all(0 <= lane < problem.cores[one.device] for lane in one.lanes):
+            raise ValueError(f"task {task} runs on cores that '{one.device}' does not have")
+        takes = problem.ms(task, one.device, len(one.lanes))
+        if one.start_ms < 0.0 or abs(one.end_ms - one.start_ms - takes) > slack:
+            raise ValueError(f"task {task} takes {takes} ms, not from {one.start_ms} to {one.end_ms}")
+        for source in problem.graph.predecessors[task]:
+            before = intervals[source]
+            arrived = before.end_ms + problem.delay(source, task, before.device, one.device)
+            if one.start_ms < arrived - slack:
+                raise ValueError(f"task {task} starts at {one.start_ms}, before the results of task {source} have come")
+        for lane in one.lanes:
+            lanes.setdefault((one.device, lane), []).append((one.start_ms, one.end_ms, task))
+    for device, most in problem.memory.items():
+        taken = sum(size for size, one in zip(problem.task_bytes, intervals, strict=False) if one.device == device)
+        if taken > most:
+            raise ValueError(f"tasks on '{device}' take {taken} bytes, and it has {most}")
+    for (device, lane), busy in lanes.items():
+        busy.sort()
+        for (_, end, first), (start, _, second) in itertools.pairwise(busy):
+            if start < end - slack:
+                raise ValueError(f"tasks {first} and {second} overlap on core {lane} of '{device}'")

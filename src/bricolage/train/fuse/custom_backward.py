@@ -1,0 +1,227 @@
+"""The user's functions with a backward of their own (`torch.autograd.Function`), carried into a lane's graph.
+
+The exporter runs the forward of such a function and forgets its backward. So while a lane is traced, each application of one
+becomes an operator of its own, which the program of all lanes computes by the function itself: once for each lane, or through
+`torch.vmap` where the function says how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from bricolage.train.step.step import calling_line
+
+if TYPE_CHECKING:
+    import torch
+
+OPERATOR = "bricolage::autograd_function"
+"""What represents an application in a graph: of its tensors, and a number by which `application` knows the rest."""
+Apply: TypeAlias = Callable[..., object]
+Kind: TypeAlias = "type[torch.autograd.Function]"
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """The place of a tensor among arguments or results."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """A function with those of its arguments that are no tensors."""
+
+    function: Kind
+    given: tuple[object, ...]
+    """Its arguments, with `_Tensor` where tensors are."""
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> object:
+        """What it returns for these tensors, with its own backward."""
+        return _original()(self.function, *_several(_filled(self.given, tensors)))
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of its results that are tensors."""
+        import torch
+
+        return [one for one in _several(self(tensors)) if isinstance(one, torch.Tensor)]
+
+    @property
+    def batches(self) -> bool:
+        """Whether it says how `torch.vmap` computes it."""
+        import torch
+
+        return bool(self.function.generate_vmap_rule) or self.function.vmap is not torch.autograd.Function.vmap
+
+
+_known: list[OwnFunction] = []
+_numbers: dict[tuple[Kind, str], int] = {}
+_shapes: dict[int, object] = {}
+"""By application: what it returns, with `_Tensor` where tensors are."""
+
+
+def application(number: int) -> OwnFunction:
+    """The application that has this number in graphs of this process."""
+    return _known[number]
+
+
+@dataclass
+class Applied:
+    """What was applied in a step."""
+
+    refused: dict[Kind, str] = field(default_factory=dict)
+    """By function, why a graph does not carry it."""
+    carried: set[Kind] = field(default_factory=set)
+
+    def reason(self, function: Kind) -> str:
+        """Why a graph does not carry it; empty if it does."""
+        return "" if function in self.carried - set(self.refused) else self.refused.get(function, "it was not seen")
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[Applied]:
+    """Notes which functions are applied, and which of them a graph can carry."""
+    found = Applied()
+
+    def apply(function: Kind, *given: object) -> object:
+        places, tensors = _parted(given)
+        versions = [one._version for one in tensors]
+        made = _original()(function, *given)
+        reason = _unlike_data(places) or _holding(function) or _unlike_tensors(made)
+        if not reason and [one._version for one in tensors] != versions:
+            reason = "it writes to its argument"
+        if reason:
+            found.refused.setdefault(function, f"{reason}; {calling_line()}")
+        found.carried.add(function)
+        return made
+
+    with _applying(apply):
+        yield found
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Each application becomes an operator of its own meanwhile."""
+
+    def apply(function: Kind, *given: object) -> object:
+        places, tensors = _parted(given)
+        if _unlike_data(places):
+            return _original()(function, *given)
+        number = _numbers.setdefault((function, repr(places)), len(_known))
+        if number == len(_known):
+            _known.append(OwnFunction(function, places))
+        results = _operator()(tensors, number)
+        return _filled(_shapes[number], results)
+
+    with _applying(apply):
+        yield
+
+
+@cache
+def _operator() -> Callable[[list[torch.Tensor], int], list[torch.Tensor]]:
+    import torch
+
+    library = torch.library.Library("bricolage", "FRAGMENT")
+    name = OPERATOR.partition("::")[2]
+    library.define(f"{name}(Tensor[] tensors, int number) -> Tensor[]")
+
+    def compute(tensors: Sequence[torch.Tensor], number: int) -> list[torch.Tensor]:
+        with torch.no_grad():
+            made = application(number)(tensors)
+        places, results = _parted(_several(made))
+        _shapes[number] = places if isinstance(made, tuple) else places[0]
+        return [one.clone() for one in results]  # an operator's results are no memory of its arguments
+
+    library.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(OPERATOR, compute, lib=library)
+    _libraries.append(library)
+    found: Callable[[list[torch.Tensor], int], list[torch.Tensor]] = getattr(torch.ops.bricolage, name)
+    return found
+
+
+_libraries: list[object] = []
+"""Operators are gone with their library."""
+
+
+@contextlib.contextmanager
+def _applying(apply: Apply) -> Iterator[None]:
+    """`apply` is called in the place of `torch.autograd.Function.apply`, of functions of any kind."""
+    import torch
+
+    _original()
+    before = torch.autograd.Function.__dict__["apply"]
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = before  # type: ignore[method-assign]
+
+
+@cache
+def _original() -> Apply:
+    """`torch.autograd.Function.apply` as PyTorch has it, of a function that is given first."""
+    import torch
+
+    found: Apply = torch.autograd.Function.__dict__["apply"].__func__
+    return found
+
+
+def _parted(given: Sequence[object]) -> tuple[tuple[object, ...], list[torch.Tensor]]:
+    """Values with `_Tensor` where tensors are, and the tensors."""
+    import torch
+
+    tensors: list[torch.Tensor] = []
+    places: list[object] = []
+    for one in given:
+        if isinstance(one, torch.Tensor):
+            places.append(_Tensor(len(tensors)))
+            tensors.append(one)
+        else:
+            places.append(one)
+    return tuple(places), tensors
+
+
+def _filled(places: object, tensors: Sequence[torch.Tensor]) -> object:
+    if isinstance(places, tuple):
+        return tuple(_filled(one, tensors) if isinstance(one, _Tensor) else one for one in places)
+    return tensors[places.number] if isinstance(places, _Tensor) else places
+
+
+def _several(found: object) -> tuple[object, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _unlike_data(given: Sequence[object]) -> str:
+    """Why lanes cannot share those of its arguments that are no tensors."""
+    import torch
+
+    plain = bool | int | float | complex | str | None | _Tensor | torch.dtype | torch.Size
+    for one in given:
+        if not all(isinstance(value, plain) for value in _several(one)):
+            return f"it is given a {type(one).__name__}, which may be of one lane"
+    return ""
+
+
+def _unlike_tensors(made: object) -> str:
+    import torch
+
+    for one in _several(made):
+        if not isinstance(one, torch.Tensor | None):
+            return f"it returns a {type(one).__name__}"
+    return ""
+
+
+def _holding(function: Kind) -> str:
+    """Whether its code holds a tensor or a module of one lane, as that of a function inside of another may."""
+    import torch
+
+    for part in (function.forward, function.backward):
+        for cell in inspect.unwrap(part).__closure__ or ():
+            with contextlib.suppress(ValueError):  # a name that has no value yet
+                if isinstance(cell.cell_contents, torch.nn.Module | torch.Tensor):
+                    return f"its code holds a {type(cell.cell_contents).__name__} from outside"
+    return ""

@@ -1,1 +1,0 @@
-"""Plans of training steps made from a spec, and run on several devices by `torch.distributed`."""

@@ -1,0 +1,231 @@
+"""PipeMare: a pipeline that never waits, with one version of the weights, which change between a micro-batch's two passes.
+
+Yang et al., "PipeMare: Asynchronous pipeline parallel DNN training", MLSys 2021. A forward pass and its backward pass use the
+weights that are there, so that gradients are τ updates late: at the first stage of D as many as D - 1. Two of its techniques
+keep that stable. T1 divides the learning rate of a stage by τ^(1 - min(k / K, 1)) at update k. T2 takes for the backward pass the
+weights less τ times the mean of their changes, an estimate of what the forward pass saw; the mean fades by d^(1 / τ), d = e⁻². T3,
+which begins with synchronous steps, is not there.
+
+The weights that autograd reads in the backward pass are those that lie in the tensors of the forward pass by then: they are written
+over in place, where autograd does not look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.func import functional_call
+
+from bricolage.train.pipeline.module_stages import ModuleStage, batch_names, divide_module
+from bricolage.train.pipeline.pipeline_problem import PipelinePlan
+from bricolage.train.pipeline.schedule_loop import MicroBatches, ScheduleLoop, Weights
+from bricolage.train.run.rank import Rank
+from bricolage.train.step.spec import StepSpec
+from bricolage.train.step.step import TrainingStep, build, call_batch, make_optimiser
+from bricolage.work.pipeline.csv import from_text
+from bricolage.work.pipeline.table import Pass, PipelineSchedule
+
+_FADING = math.exp(-2.0)
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What is done against delays."""
+
+    anneal: int = 0
+    """K of T1, updates after which the learning rate is whole; 0: it is not rescheduled."""
+    corrected: bool = True
+    """Whether backward passes take corrected weights (T2)."""
+
+    def rate(self, delay: int, update: int) -> float:
+        """The factor of a stage's learning rate at an update, from 0."""
+        if not self.anneal or delay < 2:
+            return 1.0
+        return float(delay ** -(1.0 - min(update / self.anneal, 1.0)))
+
+
+def delays(schedule: PipelineSchedule) -> dict[int, int]:
+    """By stage the most updates between the two passes of a micro-batch."""
+    seen: dict[tuple[int, int], int] = {}
+    found: dict[int, int] = {}
+    for one in (one for row in schedule.rows for one in row):
+        if one.kind == "F":
+            seen[one.stage, one.micro_batch] = one.version
+        elif one.kind == "B":
+            found[one.stage] = max(found.get(one.stage, 0), one.version - seen[one.stage, one.micro_batch])
+    return found
+
+
+class DelayedWeights:
+    """The weights of a device's stages from batch to batch (`KeptWeights`)."""
+
+    def __init__(
+        self,
+        stages: Mapping[int, ModuleStage],
+        schedule: PipelineSchedule,
+        makes: Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer],
+        remedies: Remedies,
+    ) -> None:
+        """`makes`: an optimiser of weights; every stage has its own."""
+        self._stages, self._remedies, self._delays = stages, remedies, delays(schedule)
+        self._optimisers = {number: makes(list(one.parameters())) for number, one in stages.items()}
+        self._live: dict[int, Weights] = {
+            number: {
+                name: own.detach().clone().requires_grad_(own.requires_grad) for name, own in one.named_parameters()
+            }
+            for number, one in stages.items()
+        }
+        self._drift: dict[int, Weights] = {
+            number: {name: torch.zeros_like(own) for name, own in one.named_parameters()}
+            for number, one in stages.items()
+        }
+        self._updates = dict.fromkeys(stages, 0)
+        self._scale = schedule.micro_batches
+
+    def of(self, one: Pass) -> Weights:
+        """The weights that a forward pass uses: those that are there."""
+        return self._live[one.stage]
+
+    def back(self, one: Pass, version: int) -> None:
+        """Puts the weights in place that a backward pass uses, whose forward pass used a version of this batch."""
+        delay = one.version - version
+        if self._remedies.corrected and delay > 0:
+            for name, own in self._stages[one.stage].named_parameters():
+                self._live[one.stage][name].data.copy_(own.data - delay * self._drift[one.stage][name])
+
+    def add(self, stage: int, _version: int) -> None:
+        """Takes the gradients of a backward pass, and updates."""
+        live, module = self._live[stage], self._stages[stage]
+        for name, own in module.named_parameters():
+            grad = live[name].grad
+            own.grad = None if grad is None else grad * self._scale
+            live[name].grad = None
+        fading = _FADING ** (1.0 / max(1, self._delays.get(stage, 0)))
+        rate = self._remedies.rate(self._delays.get(stage, 0), self._updates[stage])
+        before = {name: own.detach().clone() for name, own in module.named_parameters()}
+        step_at(self._optimisers[stage], rate)
+        for name, own in module.named_parameters():
+            self._drift[stage][name].mul_(fading).add_(own.detach() - before[name], alpha=1.0 - fading)
+            live[name].data.copy_(own.data)
+        self._updates[stage] += 1
+
+
+def step_at(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """An update at a part of the learning rate."""
+    kept = [group["lr"] for group in optimiser.param_groups]
+    for group in optimiser.param_groups:
+        group["lr"] *= rate
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    for group, lr in zip(optimiser.param_groups, kept, strict=True):
+        group["lr"] = lr
+
+
+def delayed_changes(
+    step: TrainingStep, plan: PipelinePlan, schedule: PipelineSchedule, begins: Sequence[str], remedies: Remedies
+) -> Weights:
+    """What a batch changes in the weights, in one process: micro-batches one after another, each with the weights that the table
+    names for both of its passes. All weights that there were are kept."""
+    batches = MicroBatches.of(step.inputs, step.targets, plan.micro_batches)
+    stages = divide_module(step, begins, batches.inputs[0]).stages
+    version = {(one.stage, one.micro_batch, one.kind): one.version for row in schedule.rows for one in row}
+    late = delays(schedule)
+    history = [[{name: one.detach().clone() for name, one in stage.named_parameters()}] for stage in stages]
+    optimisers = [make_optimiser(step.optimiser, list(stage.parameters())) for stage in stages]
+    for micro, (inputs, targets) in enumerate(zip(batches.inputs, batches.targets, strict=True)):
+        used: list[Weights] = []
+        made: torch.Tensor | tuple[torch.Tensor, ...] = ()
+        for number, stage in enumerate(stages):
+            weights = {
+                name: one.clone().requires_grad_(True)
+                for name, one in history[number][version[number, micro, "F"]].items()
+            }
+            used.append(weights)
+            made = functional_call(stage, weights, made if isinstance(made, tuple) else (made,), batch_names(inputs))
+        loss = step.loss(made, *targets)
+        for number in range(len(stages)):
+            seen, now = version[number, micro, "F"], version[number, micro, "B"]
+            drift = _mean_change(history[number][: now + 1], late[number]) if remedies.corrected else {}
+            for name, one in used[number].items():
+                one.data.copy_(history[number][now][name] - (now - seen) * drift.get(name, torch.zeros_like(one)))
+        loss.backward()
+        for number, stage in enumerate(stages):
+            for name, one in stage.named_parameters():
+                one.grad = used[number][name].grad
+            step_at(optimisers[number], remedies.rate(late[number], micro))
+            history[number].append({name: one.detach().clone() for name, one in stage.named_parameters()})
+    prefix = len("inner.")
+    return {name[prefix:]: one - some[0][name] for some in history for name, one in some[-1].items()}
+
+
+def _mean_change(history: Sequence[Weights], delay: int) -> Weights:
+    """Of weights from update to update, fading."""
+    fading = _FADING ** (1.0 / max(1, delay))
+    count = len(history) - 1
+    return {
+        name: sum(
+            (
+                (1.0 - fading) * fading ** (count - 1 - at) * (history[at + 1][name] - history[at][name])
+                for at in range(count)
+            ),
+            torch.zeros_like(history[0][name]),
+        )
+        for name in history[0]
+    }
+
+
+# --- training for several batches ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DelayedJob:
+    """Of each process."""
+
+    spec: StepSpec
+    plan: PipelinePlan
+    begins: tuple[str, ...]
+    table: str
+    batches: int
+    remedies: Remedies
+
+
+@dataclass(frozen=True)
+class DelayedAnswer:
+    """Losses by batch, in the process that has the last stage; empty in others."""
+
+    losses: tuple[float, ...]
+
+
+def train_delayed(job: DelayedJob, rank: Rank) -> DelayedAnswer:
+    """Trains for some batches, each from a seed of its own; between two batches the pipeline runs empty."""
+    torch.set_num_threads(1)
+    step = build(job.spec)
+    batches = MicroBatches.of(step.inputs, step.targets, job.plan.micro_batches)
+    schedule = from_text("pipemare", job.table, 1, synchronous=False)
+    division = divide_module(step, job.begins, batches.inputs[0])
+    loop = ScheduleLoop(division, schedule, rank.number, range(rank.size), batches, step.loss)
+    weights = DelayedWeights(loop.stages, schedule, lambda some: make_optimiser(step.optimiser, some), job.remedies)
+    losses = []
+    for number in range(job.batches):
+        loop.batches = MicroBatches.of(*call_batch(job.spec, number), job.plan.micro_batches)
+        loop.run(weights)
+        losses.append(float(sum(loop.losses)) if loop.losses else 0.0)
+    return DelayedAnswer(tuple(losses) if loop.losses else ())
+
+
+def train_in_turn(spec: StepSpec, micro_batches: int, batches: int) -> tuple[float, ...]:
+    """Losses of the same micro-batches in one process, one after another, each with all updates before it: what asynchronous
+    training is to come close to."""
+    step = build(spec)
+    optimiser = step.make_optimiser()
+    losses = []
+    for number in range(batches):
+        some = MicroBatches.of(*call_batch(spec, number), micro_batches)
+        total = 0.0
+        for inputs, targets in zip(some.inputs, some.targets, strict=True):
+            total += float(replace(step, inputs=inputs, targets=targets).run(optimiser))
+        losses.append(total / micro_batches)
+    return tuple(losses)

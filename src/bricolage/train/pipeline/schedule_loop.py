@@ -1,0 +1,215 @@
+"""A schedule run by a loop of ours: passes in the order of the table, messages by `isend` and `irecv`.
+
+It runs what `torch.distributed.pipelining` cannot express: a stage on several devices (Chimera), updates between micro-batches with
+versions of the weights (PipeDream, 2BW), and values without gradients that stages hand on. Messages are asked for ahead, so that
+they move while this device computes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch.func import functional_call
+
+from bricolage.train.pipeline.module_stages import Division, ModuleStage, batch_names
+from bricolage.train.step.step import LossFunction, Tensors
+from bricolage.work.pipeline.table import Pass, PipelineSchedule
+
+if TYPE_CHECKING:
+    from torch.distributed import Work
+
+_AHEAD = 2
+"""Passes whose messages are asked for before it is their turn."""
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """A batch in equal parts."""
+
+    inputs: Sequence[Tensors]
+    targets: Sequence[Tensors]
+
+    @staticmethod
+    def of(inputs: Tensors, targets: Tensors, parts: int) -> MicroBatches:
+        """Chunks of each tensor along its first dimension, which `parts` divides."""
+        return MicroBatches(
+            *(list(zip(*(one.chunk(parts) for one in some), strict=True)) for some in (inputs, targets))
+        )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass
+class _Running:
+    """A micro-batch on a stage, between its passes."""
+
+    given: tuple[torch.Tensor, ...]
+    made: tuple[torch.Tensor, ...]
+    version: int
+
+
+@dataclass
+class TimedPasses:
+    """When passes ran, seconds of this process's clock."""
+
+    passes: list[tuple[Pass, float, float]] = field(default_factory=list)
+
+
+class KeptWeights(Protocol):
+    """Versions of weights, where they are updated between micro-batches."""
+
+    def of(self, one: Pass) -> Weights:
+        """The weights that a forward pass uses."""
+
+    def back(self, one: Pass, version: int) -> None:
+        """Before a backward pass, whose forward pass used a version."""
+
+    def add(self, stage: int, version: int) -> None:
+        """Takes the gradients of a backward pass whose forward pass used a version, and updates where it is time."""
+
+
+class ScheduleLoop:
+    """The passes of one device. Gradients are sums over micro-batches, each of a loss divided by their number."""
+
+    def __init__(
+        self,
+        division: Division,
+        schedule: PipelineSchedule,
+        device: int,
+        ranks: Sequence[int],
+        batches: MicroBatches,
+        loss: LossFunction,
+    ) -> None:
+        """`ranks`: of the schedule's devices."""
+        self._division, self._schedule, self._device, self._ranks = division, schedule, device, tuple(ranks)
+        self.batches = batches
+        """Of the next step."""
+        self._loss = loss
+        row = schedule.rows[device]
+        self.stages: dict[int, ModuleStage] = {
+            number: division.stages[number] for number in sorted({one.stage for one in row})
+        }
+        self.row = row
+        self._last = schedule.stages - 1
+
+    def __len__(self) -> int:
+        """Micro-batches of a step."""
+        return len(self.batches)
+
+    def run(self, versions: KeptWeights | None = None) -> TimedPasses:
+        """All passes of a step. With `versions`, weights are updated as these say; else gradients are left in the stages."""
+        self._running: dict[tuple[int, int], _Running] = {}
+        self._handed: dict[tuple[str, int, int], tuple[torch.Tensor, ...]] = {}
+        self._asked: dict[int, tuple[list[torch.Tensor], list[Work]]] = {}
+        self._sent: list[tuple[torch.Tensor, Work]] = []
+        self.losses: list[torch.Tensor] = []
+        timed = TimedPasses()
+        for place, one in enumerate(self.row):
+            for ahead in range(place, min(place + _AHEAD + 1, len(self.row))):
+                self._ask(ahead)
+            came = self._received(place)
+            begun = time.perf_counter()
+            if one.kind == "F":
+                self._forward(one, came, versions)
+            elif one.kind in "BI":
+                self._backward(one, came, versions)
+            timed.passes.append((one, begun, time.perf_counter()))
+        for _, work in self._sent:
+            work.wait()
+        return timed
+
+    def _forward(self, one: Pass, given: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
+        stage = self.stages[one.stage]
+        batch = batch_names(self.batches.inputs[one.micro_batch])
+        weights = None if versions is None else versions.of(one)
+        made = stage(*given, **batch) if weights is None else functional_call(stage, weights, given, batch)
+        if one.stage == self._last:
+            made = self._loss(made, *self.batches.targets[one.micro_batch]) / len(self.batches)
+            self.losses.append(made.detach())
+        several = made if isinstance(made, tuple) else (made,)
+        self._running[one.stage, one.micro_batch] = _Running(given, several, one.version)
+        if one.stage < self._last:
+            self._hand("F", one.stage + 1, one.micro_batch, tuple(some.detach() for some in several))
+
+    def _backward(self, one: Pass, gradients: tuple[torch.Tensor, ...], versions: KeptWeights | None) -> None:
+        running = self._running.pop((one.stage, one.micro_batch))
+        made = running.made
+        if one.stage < self._last:
+            made = tuple(
+                some for some, kind in zip(made, self._division.handed[one.stage], strict=True) if kind.gradient
+            )
+        if versions is not None:
+            versions.back(one, running.version)
+        torch.autograd.backward(made, gradients if one.stage < self._last else None)
+        if one.stage:
+            found = [some for some in running.given if some.requires_grad]
+            back = tuple(torch.zeros_like(some) if some.grad is None else some.grad for some in found)
+            self._hand("B", one.stage - 1, one.micro_batch, back)
+        if versions is not None:
+            versions.add(one.stage, running.version)
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def _source(self, one: Pass) -> tuple[str, int] | None:
+        """What a pass is given: "F" or "B", and the stage from which it comes; None where it needs nothing."""
+        if one.kind == "F":
+            return ("F", one.stage - 1) if one.stage else None
+        return ("B", one.stage + 1) if one.kind in "BI" and one.stage < self._last else None
+
+    def _ask(self, place: int) -> None:
+        """Asks for the messages of a pass, if they come from another device."""
+        one = self.row[place]
+        source = self._source(one)
+        if source is None or place in self._asked:
+            return
+        home = self._schedule.device[source[1], one.micro_batch]
+        if home == self._device:
+            return
+        boundary = min(one.stage, source[1])
+        kinds = [kind for kind in self._division.handed[boundary] if source[0] == "F" or kind.gradient]
+        buffers = [kind.empty(self.batches.inputs[0][0].device) for kind in kinds]
+        tag = self._tag(source[0], one.stage, one.micro_batch)
+        dist = torch.distributed
+        works = [dist.irecv(some, self._ranks[home], tag=tag + number) for number, some in enumerate(buffers)]
+        self._asked[place] = buffers, works  # type: ignore[assignment]
+
+    def _received(self, place: int) -> tuple[torch.Tensor, ...]:
+        """What a pass is given."""
+        one = self.row[place]
+        source = self._source(one)
+        if source is None:
+            return ()
+        if place in self._asked:
+            buffers, works = self._asked.pop(place)
+            for work in works:
+                work.wait()
+        else:
+            buffers = list(self._handed.pop((source[0], one.stage, one.micro_batch)))
+        if source[0] == "B":
+            return tuple(buffers)
+        kinds = self._division.handed[one.stage - 1]
+        return tuple(some.requires_grad_(kind.gradient) for some, kind in zip(buffers, kinds, strict=True))
+
+    def _hand(self, kind: str, stage: int, micro: int, tensors: tuple[torch.Tensor, ...]) -> None:
+        """To the device of a stage: a message, unless that is this one."""
+        home = self._schedule.device[stage, micro]
+        if home == self._device:
+            self._handed[kind, stage, micro] = tensors
+            return
+        tag = self._tag(kind, stage, micro)
+        for number, one in enumerate(tensors):
+            whole = one.contiguous()
+            work = torch.distributed.isend(whole, self._ranks[home], tag=tag + number)
+            assert work is not None
+            self._sent.append((whole, work))
+
+    def _tag(self, kind: str, stage: int, micro: int) -> int:
+        """The first of a pass's messages, apart from those of all other passes."""
+        most = max(map(len, self._division.handed), default=1)
+        return (((kind == "B") * self._schedule.stages + stage) * len(self.batches) + micro) * most

@@ -1,0 +1,390 @@
+"""The best pipeline for a row of layers: stages, replicas, schedule, micro-batches and recomputation, all tried, each simulated.
+
+PipeDream, DAPPLE and 2BW plan by formulas of their one schedule; here every choice is a table on the simulator (`work/pipeline`),
+so that transfers, unequal stages and what is left of a bubble count as they fall. For a number of stages they are cut so that the
+slowest is fastest (`search.placement.contiguous_partition`). A choice is left out without being simulated when a bound of it is as
+long as the best plan of its shape takes, or a quarter longer than the best plan of all; and when its memory does not suffice.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from bricolage.errors import NoPipelinePlan
+from bricolage.search.placement.contiguous_partition import partitions
+from bricolage.train.pipeline.layers import even_blocks, in_blocks
+from bricolage.train.pipeline.pipeline_problem import DIVIDABLE, PipelinePlan, PipelineProblem, PlannedLayer, divisors
+from bricolage.train.sharded.fsdp import DividedStages
+from bricolage.work.liveness import Lifetime, curve
+from bricolage.work.pipeline.generators import SCHEDULES
+from bricolage.work.pipeline.table import Pass, PipelineSchedule, PipelineTimes, StageTimes, run_times
+
+ASYNCHRONOUS = ("pipedream", "2bw", "pipemare")
+"""Schedules that update weights between micro-batches: other training, so only where they are asked for."""
+PLANNED = ("1f1b", "dapple", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera")
+"""Schedules with one update a step, those that keep least first."""
+_RUNNER_UP = 1.25
+"""Times the best plan: slower ones are not looked for, but for those on one device a replica."""
+_BLOCKS, _ALL_DEVICES, _FEW_DEVICES = 128, 64, 16
+"""Layers in a row, and devices, of which all choices are tried; and devices of a replica where there are more."""
+_TWO_STAGES = frozenset({"interleaved", "zb-v", "dualpipe-v"})
+
+
+def best_plans(
+    problem: PipelineProblem, schedules: Sequence[str] = PLANNED, *, count: int = 5, max_micro_batches: int = 64
+) -> list[PipelinePlan]:
+    """The fastest plans, each of another shape (schedule and replicas), the fastest first; and plain data parallelism, and the
+    fastest on one device, where they fit.
+
+    Of more than 128 layers, stages begin between 128 blocks of them that are as even as can be. On more than 64 devices a replica
+    has at most 16, or a power of two, or a divisor of their number. The bound is that of all plans all the same.
+
+    Raises:
+        NoPipelinePlan: none fits into the devices' memory.
+    """
+    blocks = even_blocks(problem.layer_ms, _BLOCKS)
+    if len(blocks) < len(problem.layers):
+        rough = replace(problem, layers=in_blocks(problem.layers, blocks))
+        found = best_plans(rough, schedules, count=count, max_micro_batches=max_micro_batches)
+        begins = [begin for begin, _ in blocks]
+        return [
+            replace(one, begins=tuple(begins[stage] for stage in one.begins), bound_ms=problem.bound_ms)
+            for one in found
+        ]
+    best: dict[tuple[str, bool, int], PipelinePlan] = {}
+    least = math.inf
+    choices = [(choice.least_ms, choice) for choice in _choices(problem, schedules, max_micro_batches)]
+    for bound, choice in sorted(choices, key=lambda one: one[0]):
+        key = (choice.name, choice.devices > 1, choice.replicas)
+        known = best.get(key)
+        if known is not None and bound >= known.step_ms:
+            continue
+        if bound > (_RUNNER_UP if count > 1 else 1.0) * least and choice.devices > 1:
+            continue
+        plan = choice.plan()
+        if plan is not None and (known is None or plan.step_ms < known.step_ms):
+            best[key] = plan
+            least = min(least, plan.step_ms)
+    if not best:
+        raise NoPipelinePlan(devices=problem.devices, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
+    found = sorted(best.values(), key=lambda one: (one.step_ms, one.peak_bytes))
+    plain = [one for one in found if one.is_data_parallel]
+    return found[:count] + [
+        one
+        for one in found[count:]
+        if one in (plain[:1] + [other for other in plain if other.replicas in (1, problem.devices)])
+    ]
+
+
+def simulated(problem: PipelineProblem, plan: PipelinePlan) -> tuple[PipelineTimes, list[list[tuple[float, int]]]]:
+    """When the passes of a plan's first replica run, and by device the bytes that it holds from a moment on, milliseconds."""
+    cuts = [*plan.begins, len(problem.layers)]
+    parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
+    name = plan.schedule if plan.devices > 1 else "1f1b"
+    choice = _Choice(
+        problem, name, plan.devices, plan.replicas, plan.micro_batches, _Cut(plan.begins, parts, plan.recompute)
+    ).with_divided(frozenset(plan.divided))
+    schedule = SCHEDULES[name](plan.devices, plan.micro_batches)
+    times = choice.times(schedule)
+    held: list[list[Lifetime]] = [
+        [Lifetime(int(choice.lasting(stage)), 0.0) for stage in _held(row)] for row in schedule.rows
+    ]
+    begun: dict[tuple[int, int, int], float] = {}
+    for device, one, start, end in times.passes:
+        full, kept = choice.kept(one.stage)
+        key = device, one.stage, one.micro_batch
+        if one.kind == "F":
+            begun[key] = start
+        if one.kind in "BW":
+            held[device].append(Lifetime(int(kept), begun.pop(key), end))
+        held[device].append(Lifetime(int(full - kept + choice.gathered(one.stage)), start, end))
+    return times, [curve(some) for some in held]
+
+
+def _choices(problem: PipelineProblem, schedules: Sequence[str], most: int) -> Iterator[_Choice]:
+    most_stages = min(len(problem.layers), 2 * problem.devices)
+    cuts = {recompute: _Cut.all(problem, most_stages, recompute=recompute) for recompute in (False, True)}
+    for replicas in range(1, problem.devices + 1):
+        if problem.batch % replicas:
+            continue
+        for devices in _counts(problem.devices, problem.devices // replicas):
+            for name in schedules if devices > 1 else ("1f1b",):
+                stages = devices * 2 if name in _TWO_STAGES else devices
+                if stages > len(problem.layers):
+                    continue
+                for recompute in (False, True):
+                    cut = cuts[recompute][stages - 1]
+                    for micro in divisors(problem.batch // replicas):
+                        if micro <= most:
+                            yield _Choice(problem, name, devices, replicas, micro, cut)
+
+
+def _counts(devices: int, most: int) -> Sequence[int]:
+    """Devices that a replica may have."""
+    if devices <= _ALL_DEVICES:
+        return range(1, most + 1)
+    some = {*range(1, _FEW_DEVICES + 1), *divisors(devices), *(1 << power for power in range(most.bit_length()))}
+    return sorted(one for one in some if one <= most)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Stages, with what they take for one sample."""
+
+    begins: tuple[int, ...]
+    stages: tuple[tuple[PlannedLayer, ...], ...]
+    recompute: bool
+
+    @classmethod
+    def all(cls, problem: PipelineProblem, stages: int, *, recompute: bool) -> list[_Cut]:
+        """Into 1, 2, ... stages."""
+        weights = list(problem.layer_ms)
+        if recompute:
+            weights = [ms + one.forward_ms for ms, one in zip(weights, problem.layers, strict=True)]
+        found = []
+        for some in partitions(weights, stages):
+            cuts = [0, *some, len(problem.layers)]
+            parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
+            found.append(cls(tuple(cuts[:-1]), parts, recompute))
+        return found
+
+    def times(self, problem: PipelineProblem, samples: int, divided: DividedStages | None = None) -> StageTimes:
+        """Of micro-batches of so many samples; `divided`: stages whose weights each pass gathers."""
+        start, sums = problem.start_ms, self.sums
+        forward = [
+            samples * each + once for each, once in zip(sums["forward_ms"], sums["forward_start_ms"], strict=True)
+        ]
+        again = forward if self.recompute else [0.0] * len(forward)
+        backward = zip(sums["input_gradient_ms"], sums["backward_start_ms"], again, strict=True)
+        in_two = zip(sums["divided_ms"], sums["divided_start_ms"], strict=True)
+        into, back = ([0.0] * len(forward),) * 2 if divided is None else divided.passes_ms(len(forward))
+        return StageTimes(
+            [ms + start + more for ms, more in zip(forward, into, strict=True)],
+            [
+                samples * each + once + more + start + some
+                for (each, once, more), some in zip(backward, back, strict=True)
+            ],
+            [samples * each for each in sums["weight_gradient_ms"]],
+            [problem.link.ms(samples * part[-1].sent_bytes) for part in self.stages[:-1]],
+            [samples * each + once for each, once in in_two],
+        )
+
+    @cached_property
+    def units(self) -> list[tuple[int, float, float]]:
+        """By stage, layers with weights, their bytes, and those of the largest."""
+        sizes = [[one.gradient_bytes for one in part if one.gradient_bytes] for part in self.stages]
+        return [(len(some), math.fsum(some), max(some, default=0.0)) for some in sizes]
+
+    @cached_property
+    def sums(self) -> dict[str, list[float]]:
+        """By field of a layer its sum in each stage."""
+        names = [name for name in vars(self.stages[0][0]) if name != "name"]
+        return {name: [math.fsum(getattr(one, name) for one in part) for part in self.stages] for name in names}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    problem: PipelineProblem
+    name: str
+    devices: int
+    replicas: int
+    micro_batches: int
+    cut: _Cut
+    divided: frozenset[int] = frozenset()
+    """Stages whose weights lie divided among replicas."""
+
+    @property
+    def samples(self) -> int:
+        """Of a micro-batch."""
+        return self.problem.batch // self.replicas // self.micro_batches
+
+    @property
+    def cores(self) -> float:
+        """That a replica has."""
+        return self.problem.cores / self.replicas
+
+    @property
+    def least_ms(self) -> float:
+        """What the simulator cannot fall below: the mean of what devices are busy for; and for each stage its way in, its passes,
+        and then either its exchange and update, or the way back."""
+        times = self.cut.times(self.problem, self.samples)
+        forward, inner, weight = times.forward, times.input_gradient, times.weight_gradient
+        at_once = min(self.devices, self.cores)
+        best = self.micro_batches * (sum(forward) + sum(inner) + sum(weight)) / at_once
+        both = self.name == "chimera"
+        micro = self.micro_batches // 2 if both else self.micro_batches
+        way_in = way_back = 0.0
+        for stage in range(len(self.cut.stages)):
+            exchange = self._exchange_ms(stage, self.replicas * (2 if both else 1))
+            update, weights = self.cut.sums["update_ms"][stage], micro * weight[stage]
+            after = max(weights + exchange + update, way_back)
+            if self.can_divide:
+                moving = micro * sum(self.dividing.moving_ms(stage))
+                after = min(after, moving + max(weights + update / self.replicas, way_back))
+            best = max(best, way_in + micro * (forward[stage] + inner[stage]) + after)
+            way_in, way_back = way_in + forward[stage], way_back + inner[stage]
+        return best
+
+    def plan(self) -> PipelinePlan | None:
+        """What the simulator says; None where the schedule does not take so many micro-batches, or memory does not suffice."""
+        parts = self.replicas if self.can_divide else 1
+        if math.fsum(self.cut.sums["lasting_bytes"]) > parts * self.devices * self.problem.memory_bytes:
+            return None
+        try:
+            schedule = _table(self.name, self.devices, self.micro_batches)
+        except ValueError:
+            return None
+        needed = self._needed(schedule)
+        if needed is None:
+            return None
+        plan = self.with_divided(needed)._simulated(schedule)
+        gaining = needed | {stage for stage in range(len(self.cut.stages)) if self.can_divide and self._gains(stage)}
+        if plan is None or gaining == needed:
+            return plan
+        other = self.with_divided(gaining)
+        if max(other._peak(row) for row in schedule.rows) > self.problem.memory_bytes:
+            return plan
+        return min(plan, other._simulated(schedule) or plan, key=lambda one: one.step_ms)
+
+    def _gains(self, stage: int) -> bool:
+        """Whether dividing a stage spares more of the exchange and the update behind its passes than it adds to these."""
+        update = self.crowd * self.cut.sums["update_ms"][stage] * (1.0 - 1.0 / self.replicas)
+        moving = self.micro_batches * sum(self.dividing.moving_ms(stage))
+        return self._exchange_ms(stage, self.replicas) + update > moving
+
+    def _needed(self, schedule: PipelineSchedule) -> frozenset[int] | None:
+        """Stages that are divided among replicas: of each device that cannot hold its stages whole as many as it takes, those first
+        that keep most. None where that does not suffice."""
+        found: frozenset[int] = frozenset()
+        for row in schedule.rows:
+            waiting = sorted(_held(row), key=lambda one: self.cut.sums["lasting_bytes"][one])
+            while self.with_divided(found)._peak(row) > self.problem.memory_bytes:
+                if not self.can_divide or not waiting:
+                    return None
+                found |= {waiting.pop()}
+        return found
+
+    @property
+    def can_divide(self) -> bool:
+        """Whether stages may lie divided among replicas."""
+        return self.devices > 1 and self.replicas > 1 and self.name in DIVIDABLE
+
+    def with_divided(self, stages: frozenset[int]) -> _Choice:
+        """The same with these stages divided."""
+        return self if stages == self.divided else replace(self, divided=stages)
+
+    @cached_property
+    def dividing(self) -> DividedStages:
+        """What dividing stages takes and spares."""
+        return DividedStages(self.cut.units, self.divided, self.problem.ring_among(self.replicas))
+
+    @property
+    def crowd(self) -> float:
+        """The factor by which what all devices do at once takes longer, since they share cores."""
+        return max(1.0, min(self.devices * self.replicas / self.problem.cores, self.devices * self.replicas))
+
+    def _simulated(self, schedule: PipelineSchedule) -> PipelinePlan | None:
+        peak = max(self._peak(row) for row in schedule.rows)
+        found = self.times(schedule)
+        ends = [0.0] * self.devices
+        for one in found.passes:
+            ends[one.device] = max(ends[one.device], one.end_ms)
+        if not schedule.synchronous and self.replicas > 1:
+            return None  # replicas would exchange gradients at every update
+        exchanges = self._exchanges(schedule)
+        updates = [
+            self.crowd * math.fsum(self.cut.sums["update_ms"][stage] / self._parts(stage) for stage in _held(row))
+            for row in schedule.rows
+        ]
+        step = max(map(sum, zip(ends, exchanges, updates, strict=True)))
+        return PipelinePlan(
+            self.name if self.devices > 1 else "data parallel" if self.replicas > 1 else "one device",
+            len(self.cut.stages),
+            self.devices,
+            self.replicas,
+            self.micro_batches,
+            self.cut.recompute,
+            self.cut.begins,
+            step,
+            found.bubble,
+            max(exchanges),
+            peak,
+            self.problem.bound_ms,
+            tuple(sorted(self.divided)),
+        )
+
+    def _exchanges(self, schedule: PipelineSchedule) -> list[float]:
+        """By device the all-reduces of its gradients behind its last pass, in a ring: 2 (p - 1) messages of a pth of the bytes."""
+        holders: dict[int, int] = {}
+        for row in schedule.rows:
+            for stage in _held(row):
+                holders[stage] = holders.get(stage, 0) + 1
+        return [
+            sum(
+                self._exchange_ms(stage, holders[stage] * self.replicas)
+                for stage in _held(row)
+                if stage not in self.divided
+            )
+            for row in schedule.rows
+        ]
+
+    def times(self, schedule: PipelineSchedule) -> PipelineTimes:
+        """When the passes of one replica run."""
+        stages = self.cut.times(self.problem, self.samples, self.dividing)
+        return run_times(schedule, stages, cores=self.cores, prefetch=self.problem.prefetch)
+
+    def _exchange_ms(self, stage: int, workers: int) -> float:
+        return self.problem.all_reduce_ms(self.cut.sums["gradient_bytes"][stage], workers)
+
+    def _parts(self, stage: int) -> int:
+        """Into which a stage's weights are divided."""
+        return self.replicas if stage in self.divided else 1
+
+    def lasting(self, stage: int) -> float:
+        """Bytes of a stage's weights, gradients and optimiser's state on each device that has it."""
+        return self.cut.sums["lasting_bytes"][stage] / self._parts(stage)
+
+    def gathered(self, stage: int) -> float:
+        """Bytes of weights and gradients that a pass of a divided stage holds whole at once."""
+        return self.dividing.gathered_bytes(stage) if stage in self.divided else 0.0
+
+    def kept(self, stage: int) -> tuple[float, float]:
+        """Bytes of a micro-batch's activations, and what of them is kept until its backward pass."""
+        stages = self.cut.stages
+        full = self.samples * self.cut.sums["kept_bytes"][stage]
+        if not self.cut.recompute:
+            return full, full
+        kept = self.samples * stages[stage - 1][-1].sent_bytes if stage else 0.0
+        return max(full, kept), kept
+
+    def _peak(self, row: Sequence[Pass]) -> float:
+        """Bytes of a device: what lasts, and what passes keep; a recomputed stage keeps its input, and all while it goes back."""
+        held = most = 0.0
+        for one in row:
+            full, kept = self.kept(one.stage)
+            if one.kind == "F":
+                held += kept
+            most = max(most, held + (full - kept if self.cut.recompute else 0.0) + self.gathered(one.stage))
+            if one.kind in "BW":
+                held -= kept
+        # The first device of PipeDream keeps a version for each device; PipeMare what passes read, and the mean of changes.
+        versions = {"pipedream": self.devices, "2bw": 2, "pipemare": 3}.get(self.name, 1)
+        held_stages = _held(row)
+        most += (versions - 1) * math.fsum(self.cut.sums["gradient_bytes"][stage] for stage in held_stages)
+        return most + math.fsum(self.lasting(stage) for stage in held_stages)
+
+
+@functools.lru_cache(maxsize=512)
+def _table(name: str, devices: int, micro_batches: int) -> PipelineSchedule:
+    """Of that name, made once."""
+    return SCHEDULES[name](devices, micro_batches)
+
+
+def _held(row: Sequence[Pass]) -> list[int]:
+    """The stages of a device."""
+    return sorted({one.stage for one in row})

@@ -1,0 +1,275 @@
+"""What the parts of a training step take, timed here: operators in their places, and parts as stages run them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from bricolage.base.options import available_cores
+from bricolage.base.progress import Progress
+from bricolage.costs.models.described import Scaled
+from bricolage.device.collective import Ring
+from bricolage.device.description import DescribedDevices
+from bricolage.device.device import Device
+from bricolage.device.host import host
+from bricolage.errors import BadDevices, BadPlan
+from bricolage.frontends.torch_training import Lasting, trace_step
+from bricolage.frontends.traced_step import TracedStep
+from bricolage.train.pipeline.layers import PartTimes, joined, planned_layers
+from bricolage.train.pipeline.module_stages import Division, batch_names, divide_module
+from bricolage.train.pipeline.pipeline_problem import PipelineProblem, PlannedLayer, divisors
+from bricolage.train.predict.exchange import buckets, overlapped
+from bricolage.train.predict.operator_costs import QUANTILE, OperatorTimings, goes_on, profile
+from bricolage.train.predict.predicted_pipeline import StepRow
+from bricolage.train.predict.step_cost_model import StepCost, StepCostModel
+from bricolage.train.predict.variant import Variant
+from bricolage.train.predict.variant_step import Running, blocks, prepared
+from bricolage.train.step.spec import StepSpec
+from bricolage.train.step.step import Tensors, TrainingStep, users_code
+from bricolage.work.cost import CostModel, Setting
+
+_BUCKET_MB = 25.0
+"""DistributedDataParallel's own default."""
+_FEW_DEVICES, _PARTS = 4, 8
+"""On more devices than these the largest micro-batch that is timed is such a part of the batch."""
+_ROUNDS = (3, 40)
+"""Of a step, and of its stages, at least and at most."""
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A step as one process runs it: milliseconds of each operator here, and on the devices that are planned for."""
+
+    graph: TracedStep
+    here: tuple[float, ...]
+    ms: tuple[float, ...]
+
+
+class StepTimings:
+    """Steps of one spec, traced and timed."""
+
+    def __init__(self, spec: StepSpec, devices: int, described: DescribedDevices | None, seconds: float) -> None:
+        self.spec, self.devices, self.described, self.seconds = spec, devices, described, seconds
+        self.cores = available_cores()
+        self.threads = max(1, self.cores // devices) if described is None else self._described_threads(described)
+        """Of each process."""
+        # Many devices run small parts of the batch: large ones need not be timed.
+        most = max(1, spec.batch_size // (2 if devices <= _FEW_DEVICES else _PARTS))
+        chosen = {one for one in divisors(spec.batch_size) if one <= most} or {1}
+        self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - most / 4))})
+        """Samples of the micro-batches that are timed."""
+        self.crowding = 1.0
+        """A factor of all times where processes run at once, beyond that they share cores."""
+        self._rows: dict[int, StepRow] = {}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of each device; 0 where that is not known."""
+        if self.described is None:
+            return host().memory_bytes // self.devices
+        return min(one.memory_bytes for one in self.described.machine.devices)
+
+    def _described_threads(self, described: DescribedDevices) -> int:
+        counts = [one.threads for one in described.machine.devices if one.kind == "cpu"]
+        return min([*counts, self.cores])
+
+    def _timed(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
+        """A step that is run here, on numbers of threads."""
+        step = prepared(self.spec, variant)
+
+        def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, Lasting]:
+            running = Running(module, tensors, step, variant)
+            return running, running.lasting
+
+        tensors = [*step.inputs, *step.targets]
+        graph = trace_step(step.module, tensors, start)
+        running = Running(step.module, tensors, step, variant)
+        found = []
+        for threads in counts:
+            seen = profile(running, graph, threads, self.seconds, _ROUNDS[0])
+            # All operators were seen in their places: none has to be timed alone.
+            model: CostModel = StepCostModel(graph, seen, OperatorTimings(threads, dict.fromkeys(graph.signatures)))
+            here = StepCost.of(graph, model, Setting(host(), threads)).operators
+            found.append(_Timed(graph, here, self._there(graph, model, threads) or here))
+        return found
+
+    def _there(self, graph: TracedStep, model: CostModel, threads: int) -> tuple[float, ...] | None:
+        """Of the slowest described device."""
+        if self.described is None:
+            return None
+        scaled = Scaled(model, self.described.times, host(), (threads,))
+        try:
+            costs = [
+                StepCost.of(graph, scaled, Setting(one, min(threads, one.threads))).operators
+                for one in _unlike(self.described)
+            ]
+        except ValueError as error:
+            raise BadDevices(path=self.spec.folder, reason=error) from error
+        return max(costs, key=sum)
+
+    def alone(self) -> tuple[float, int]:
+        """Milliseconds of the step in one process, and at how many threads: all, unless fewer are faster.
+
+        It is run, but for described devices: there it is what its parts take (`layers`) for all samples, as for all other plans.
+        """
+        if self.described is not None:
+            return self.passes_ms(self.spec.batch_size) + sum(one.update_ms for one in self.whole), self.threads
+        counts = sorted({self.cores, self.threads})
+        found = self._timed(Variant(), counts)
+        return min((sum(one.ms), count) for one, count in zip(found, counts, strict=True))
+
+    def layers(self, shown: Progress) -> tuple[tuple[PlannedLayer, ...], tuple[str, ...]]:
+        """The parts of the module, as stages run them, with what could not be divided."""
+        names = blocks(prepared(self.spec, Variant()).module)
+        factors: dict[int, list[PartTimes]] = {}
+        division: Division | None = None
+        refused = ""
+        for size in self.sizes:
+            (one,) = self._timed(Variant(batch_size=2 * size, micro_batches=2), [self.threads])
+            self._rows[size] = row = StepRow(one.graph, one.ms, names, 2)
+            here = StepRow(one.graph, one.here, names, 2)
+            if not refused:
+                try:
+                    division, parts = self._parts(row.names[1:], size)
+                except BadPlan as error:
+                    refused = f"no pipelines: {error.facts['reason']}"
+                    factors = {}
+                else:
+                    factors[size] = [_by(*some) for some in zip(parts, here.forward, here.backward, strict=True)]
+            shown.advance(1)
+        if refused or division is None:
+            layers = planned_layers(self._rows)
+            return joined(layers, 0, len(layers)), (refused,)
+        size = self.sizes[-1]
+        handed = [sum(one.bytes for one in some) / size for some in division.handed]
+        layers = planned_layers(self._rows, handed, factors)
+        if division.shared is None:
+            return layers, ()
+        name, begin, end = division.shared
+        return joined(layers, begin, end + 1), (f"no stage begins between two uses of the weights '{name}'",)
+
+    def _parts(self, begins: Sequence[str], size: int) -> tuple[Division, list[PartTimes]]:
+        """The module in as many stages as can be, and what each takes for a micro-batch."""
+        step = prepared(self.spec, Variant())
+        inputs, targets = (tuple(one[:size] for one in some) for some in (step.inputs, step.targets))
+        found = divide_module(step, begins, inputs, sharing=True)
+        torch.set_num_threads(self.threads)
+        return found, _stage_times(found, step, inputs, targets, self.seconds)
+
+    @cached_property
+    def whole(self) -> tuple[PlannedLayer, ...]:
+        """The parts of the module as PyTorch runs it whole, not in stages; after `layers`, which times them."""
+        return planned_layers(self._rows)
+
+    def passes_ms(self, samples: int) -> float:
+        """Milliseconds of forward and backward pass of the whole module, in one process that no other slows."""
+        return sum(
+            samples * (one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms)
+            + one.forward_start_ms
+            + one.backward_start_ms
+            for one in self.whole
+        )
+
+    def crowd(self, problem: PipelineProblem) -> float:
+        """The factor by which computing takes longer because all processes run at once."""
+        return self.crowding * max(1.0, problem.devices / problem.cores)
+
+    def data_parallel_ms(self, problem: PipelineProblem) -> float | None:
+        """By DistributedDataParallel on all devices: buckets are exchanged while gradients are computed."""
+        workers = problem.devices
+        if workers < 2 or self.spec.batch_size % workers:
+            return None
+        samples = self.spec.batch_size // workers
+        size = min(self.sizes, key=lambda one: abs(one - samples))
+        graph, ms, numbers = self._rows[size].second
+        crowd = self.crowd(problem)
+        scale = crowd * self.passes_ms(samples) / (sum(ms[number] for number in numbers) or 1.0)
+        ring = problem.ring if problem.ring is not None else _ring_of(problem)
+        place = {number: index for index, number in enumerate(numbers)}
+        ready = [replace(one, ready=place.get(one.ready, len(numbers) - 1)) for one in graph.gradients]
+        sending = buckets(ready, _BUCKET_MB)
+        ends, sent = overlapped([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
+        arrived = max([ends[-1] if ends else 0.0, *(some.end_ms for some in sent)])
+        arrived += 2 * ring.copy_ms_per_byte * sum(some.bytes for some in sending)
+        return arrived + crowd * sum(one.update_ms for one in self.whole)
+
+
+def _by(part: PartTimes, forward: float, backward: float) -> PartTimes:
+    """What a part took as a stage by what its operators took; 1 where it has none."""
+    return PartTimes(
+        part.forward / forward if forward > 0.0 else 1.0,
+        part.backward / backward if backward > 0.0 else 1.0,
+        part.divided,
+    )
+
+
+def _stage_times(
+    division: Division, step: TrainingStep, inputs: Tensors, targets: Tensors, seconds: float
+) -> list[PartTimes]:
+    """Milliseconds of the passes of each stage, one after another in this process."""
+    times: list[list[tuple[float, float, float]]] = []
+    end = time.perf_counter() + seconds
+    with users_code("the module, divided into stages"):
+        while len(times) < 2 or goes_on(len(times) - 1, end, seconds, _ROUNDS):
+            forward, backward = _one_round(division, step, inputs, targets, divided=False)
+            _, divided = _one_round(division, step, inputs, targets, divided=True)
+            times.append(list(zip(forward, backward, divided, strict=True)))
+    table = np.quantile(np.array(times[1:]), QUANTILE, axis=0)
+    return [
+        PartTimes(float(forward), float(backward), max(1.0, float(both / max(backward, 1e-6))))
+        for forward, backward, both in table
+    ]
+
+
+def _one_round(
+    division: Division, step: TrainingStep, inputs: Tensors, targets: Tensors, *, divided: bool
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of the forward and backward passes; `divided`: the gradients of inputs first, then those of weights, by what
+    PyTorch's runtime computes them with."""
+    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+
+    given: tuple[torch.Tensor, ...] = ()
+    kept: list[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = []
+    forward: list[float] = []
+    for stage in division.stages:
+        begun = time.perf_counter()
+        made = stage(*given, **batch_names(inputs))
+        if stage is division.stages[-1]:
+            made = step.loss(made, *targets)
+        several = made if isinstance(made, tuple) else (made,)
+        forward.append((time.perf_counter() - begun) * 1e3)
+        kept.append((given, several))
+        given = tuple(one.detach().requires_grad_(one.requires_grad) for one in several)
+    backward: list[float] = []
+    gradients: list[torch.Tensor] | None = None
+    for stage, (came, several) in zip(reversed(division.stages), reversed(kept), strict=True):
+        roots = [one for one in several if one.requires_grad]
+        wanted = [one for one in came if one.requires_grad]
+        begun = time.perf_counter()
+        if divided and wanted:
+            found, left = stage_backward_input(roots, gradients, wanted, stage.parameters())
+            stage_backward_weight(stage.parameters(), left)
+            gradients = [torch.zeros_like(one) if own is None else own for one, own in zip(wanted, found, strict=True)]
+        else:
+            torch.autograd.backward(roots, gradients)
+            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in wanted]
+        backward.append((time.perf_counter() - begun) * 1e3)
+    return forward, backward[::-1]
+
+
+def _ring_of(problem: PipelineProblem) -> Ring:
+    """A ring of the described links."""
+    workers, link = problem.devices, problem.link
+    each = problem.all_reduce_ms(1e6, workers) - problem.all_reduce_ms(0.0, workers)
+    return Ring(workers, link, problem.all_reduce_ms(0.0, workers), each / 1e6)
+
+
+def _unlike(described: DescribedDevices) -> Sequence[Device]:
+    """One of each kind of device."""
+    kinds = {str((replace(one, name=""), described.times[one.name])): one for one in described.machine.devices}
+    return list(kinds.values())

@@ -1,1 +1,0 @@
-"""Placements on devices that a network learns to propose, next to those that searches prove."""

@@ -1,0 +1,326 @@
+"""What each process does with a plan: its stages, the check of gradients, and its turns in the race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+
+from bricolage.errors import BadPlan, NotShardable
+from bricolage.measure.turns import take_turns
+from bricolage.train.pipeline.pipeline_problem import PipelinePlan
+from bricolage.train.pipeline.weight_versions import VersionedPipeline, changes_one_by_one
+from bricolage.train.run.document import table_of
+from bricolage.train.run.executors import DataParallel, Pipeline, SingleProcess, StepExecutor
+from bricolage.train.run.rank import Rank
+from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.sharded_executors import FullyShardedStep, ShardedOperators
+from bricolage.train.step.spec import StepSpec
+from bricolage.train.step.step import TrainingStep, build, on_device
+from bricolage.work.pipeline.csv import from_text
+from bricolage.work.pipeline.table import PipelineSchedule
+
+SINGLE, SHARDED, FULLY_SHARDED = "single process", "sharded", "fully sharded"
+BOUND = 1e-6
+"""Relative error of gradients that is accepted; or four times what rounding (float32) does to those of one process."""
+_OF_ITSELF = 4.0
+_ROUNDS = (3, 40)
+_TURN = 2
+"""Steps of a turn, after one that does not count."""
+
+
+@dataclass(frozen=True)
+class PipelineJob:
+    """A plan that divides the module."""
+
+    plan: PipelinePlan
+    begins: tuple[str, ...]
+    """Paths of the modules with which stages begin, but for the first."""
+    table: str
+    """Its schedule."""
+    units: tuple[str, ...] = ()
+    """Paths of modules whose weights a divided stage gathers together."""
+
+    @property
+    def schedule(self) -> PipelineSchedule:
+        """The table."""
+        wanted = table_of(self.plan)
+        return from_text(wanted.name, self.table, max(wanted.weight_copies), synchronous=wanted.synchronous)
+
+
+@dataclass(frozen=True)
+class ParallelJob:
+    """What all processes are given."""
+
+    spec: StepSpec
+    pipelines: Mapping[str, PipelineJob]
+    """By the name under which they take part."""
+    data_parallel: bool
+    seconds: float
+    """For the race."""
+    timeout_s: float
+    """For which a process waits for another."""
+    threads: int
+    """Of each process, but for one that runs alone."""
+    single_threads: int
+    """Of that one."""
+    layouts: LayoutPlan | None = None
+    """Of divided operators, where they take part."""
+    fully_sharded: bool = False
+    """Whether FSDP2 takes part."""
+
+
+@dataclass(frozen=True)
+class MeasuredPass:
+    """A pass as it was run: milliseconds from the begin of the step."""
+
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """Relative errors of gradients, of one step, all weights together."""
+
+    error: float
+    own_error: float
+    """Of the single process in float32."""
+    worst: float
+    """Of the weight with the largest error."""
+    worst_name: str
+
+    @property
+    def limit(self) -> float:
+        """What is accepted."""
+        return max(BOUND, _OF_ITSELF * self.own_error)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the gradients are those of the single process."""
+        return self.error <= self.limit and self.worst <= 10.0 * self.limit
+
+
+@dataclass(frozen=True)
+class ParallelAnswer:
+    """What a process found."""
+
+    rounds: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+    """Milliseconds of steps by the way that was run, of the slowest process."""
+    checks: Mapping[str, GradientCheck] = field(default_factory=dict)
+    passes: Mapping[str, tuple[MeasuredPass, ...]] = field(default_factory=dict)
+    """Of each pipeline's last step, on this process."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """What runs each pipeline here: "torch" (torch.distributed.pipelining), "loop" (ours), "none"."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Ways that were refused, and why."""
+
+
+def work(job: ParallelJob, rank: Rank) -> ParallelAnswer:
+    """Checks gradients, then races."""
+    torch.set_num_threads(job.threads)
+    executors, failures = _made(job, rank)
+    checks = _checks(job, rank, executors)
+    engines = {name: one.engine for name, one in executors.items() if isinstance(one, Pipeline | VersionedPipeline)}
+    for one, check in checks.items():
+        if not check.accepted:
+            failures[one] = f"its gradients differ from the single process's by {check.error:.1e} ({check.worst_name})"
+            executors.pop(one, None)
+    rounds, passes = _race(executors, job.seconds, rank)
+    return ParallelAnswer(rounds, checks, passes, engines, failures)
+
+
+def _made(job: ParallelJob, rank: Rank) -> tuple[dict[str, StepExecutor], dict[str, str]]:
+    """All ways to run the step, and why others cannot be; all processes agree."""
+    found: dict[str, StepExecutor] = {}
+    failures: dict[str, str] = {}
+    for name, one in job.pipelines.items():
+        schedule = one.schedule
+        reason = ""
+        try:
+            if schedule.synchronous:
+                found[name] = Pipeline(
+                    on_device(build(job.spec), rank.device),
+                    one.plan,
+                    schedule,
+                    one.begins,
+                    rank.number,
+                    job.timeout_s,
+                    one.units,
+                )
+            else:
+                found[name] = VersionedPipeline(
+                    on_device(build(job.spec), rank.device), one.plan, schedule, one.begins, rank.number
+                )
+        except BadPlan as error:
+            reason = str(error.facts["reason"])
+        if _any(bool(reason), rank):
+            failures[name] = reason or "another process cannot divide the module"
+            found.pop(name, None)
+    for name, make in _divided(job, rank).items():
+        reason = ""
+        try:
+            found[name] = make()
+        except NotShardable as error:
+            reason = str(error.facts["reason"])
+        if _any(bool(reason), rank):
+            failures[name] = reason or "another process cannot divide the step"
+            found.pop(name, None)
+    if job.data_parallel:
+        found["data parallel"] = DataParallel(on_device(build(job.spec), rank.device), rank.number, rank.size)
+    found[SINGLE] = SingleProcess(job.spec, job.single_threads, takes_part=rank.number == 0, device=rank.device)
+    return found, failures
+
+
+def _divided(job: ParallelJob, rank: Rank) -> dict[str, Callable[[], StepExecutor]]:
+    """Ways with divided operators or weights that take part."""
+    found: dict[str, Callable[[], StepExecutor]] = {}
+    if job.layouts is not None:
+        found[SHARDED] = partial(ShardedOperators, on_device(build(job.spec), rank.device), job.layouts)
+    if job.fully_sharded:
+        found[FULLY_SHARDED] = partial(FullyShardedStep, on_device(build(job.spec), rank.device))
+    return found
+
+
+def _any(one: bool, rank: Rank) -> bool:
+    """Whether it is so in any process."""
+    found = torch.tensor([int(one)])
+    rank.dist.all_reduce(found, op=rank.dist.ReduceOp.MAX)
+    return bool(int(found))
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor]) -> dict[str, GradientCheck]:
+    """Of each way to run the step on several processes; all processes see the same."""
+    names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
+    exact, own = reference(job.spec, rank, names)
+    found = {}
+    for kind, executor in executors.items():
+        if kind == SINGLE:
+            continue
+        if isinstance(executor, VersionedPipeline):
+            executor.learn()
+            changes = shared_reference(
+                partial(_changes_of, job.spec, job.pipelines[kind], names), names, job.spec, rank
+            )
+            found[kind] = compared(names, *changes, executor.gradients(), rank)
+            continue
+        executor.run()
+        found[kind] = compared(names, exact, own, executor.gradients(), rank)
+    return found
+
+
+def reference(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
+    """Gradients of the single process in float64, and the relative error of its own in float32; from the first process."""
+    return shared_reference(partial(_gradients_of, spec, names), names, spec, rank)
+
+
+def shared_reference(
+    compute: Callable[[torch.dtype], torch.Tensor], names: Sequence[str], spec: StepSpec, rank: Rank
+) -> tuple[Mapping[str, torch.Tensor], float]:
+    """What the first process computes in float64, by weight, and the relative error of the same in float32."""
+    shapes = {name: one.shape for name, one in build(spec).module.named_parameters()}
+    flat = torch.zeros(sum(shapes[name].numel() for name in names) + 1, dtype=torch.float64)
+    if rank.number == 0:
+        single, double = compute(torch.float32).double(), compute(torch.float64)
+        error = (single - double).norm() / double.norm().clamp_min(1e-300)
+        flat = torch.cat([double, error.reshape(1)])
+    rank.dist.broadcast(flat, 0)
+    parts = flat[:-1].split([shapes[name].numel() for name in names])
+    return dict(zip(names, parts, strict=True)), float(flat[-1])
+
+
+def _in(kind: torch.dtype, spec: StepSpec) -> TrainingStep:
+    """The step with weights and batch of a type."""
+    step = build(spec)
+
+    def like(one: torch.Tensor) -> torch.Tensor:
+        return one.to(kind) if one.is_floating_point() else one
+
+    return replace(
+        step, module=step.module.to(kind), inputs=tuple(map(like, step.inputs)), targets=tuple(map(like, step.targets))
+    )
+
+
+def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+    step = _in(kind, spec)
+    step.loss(step.module(*step.inputs), *step.targets).backward()
+    found = dict(step.module.named_parameters())
+    grads = [found[name].grad for name in names]
+    zeros = [torch.zeros_like(found[name]) if one is None else one for name, one in zip(names, grads, strict=True)]
+    return torch.cat([one.reshape(-1) for one in zeros])
+
+
+def _changes_of(spec: StepSpec, job: PipelineJob, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:
+    found = changes_one_by_one(_in(kind, spec), job.plan, job.schedule, job.begins)
+    return torch.cat([found[name].reshape(-1) for name in names])
+
+
+def compared(
+    names: Sequence[str],
+    exact: Mapping[str, torch.Tensor],
+    own: float,
+    here: Mapping[str, torch.Tensor],
+    rank: Rank,
+) -> GradientCheck:
+    """The largest difference that any process sees in each weight."""
+    errors = torch.full((len(names),), -1.0, dtype=torch.float64)
+    for place, name in enumerate(names):
+        if name in here:
+            difference = (here[name].detach().cpu().double().reshape(-1) - exact[name]).norm()
+            errors[place] = difference if difference.isfinite() else float("inf")
+    rank.dist.all_reduce(errors, op=rank.dist.ReduceOp.MAX)
+    sizes = torch.stack([exact[name].norm() for name in names])
+    whole = float(sizes.norm()) or 1.0
+    # A weight that no process has, is one whose gradient is missing.
+    errors = torch.where(errors < 0.0, sizes, errors)
+    relative = errors / sizes.clamp_min(1e-3 * whole)
+    worst = int(relative.argmax())
+    return GradientCheck(float(errors.norm()) / whole, own, float(relative[worst]), names[worst])
+
+
+# --- the race ------------------------------------------------------------------------------------------------------------
+
+
+def _race(
+    executors: Mapping[str, StepExecutor], seconds: float, rank: Rank
+) -> tuple[tuple[Mapping[str, tuple[float, ...]], ...], Mapping[str, tuple[MeasuredPass, ...]]]:
+    """Rounds of turns: in each, every way runs some steps; a step takes what its slowest process takes."""
+    rounds: list[dict[str, tuple[float, ...]]] = []
+    last: dict[str, tuple[MeasuredPass, ...]] = {}
+    begun = time.perf_counter()
+
+    def turn(name: str) -> None:
+        executors[name].run()
+        times = []
+        for _ in range(_TURN):
+            rank.dist.barrier()
+            at = time.perf_counter()
+            passes = executors[name].run()
+            if rank.device != "cpu":
+                torch.cuda.synchronize(rank.device)
+            times.append((time.perf_counter() - at) * 1e3)
+            last[name] = tuple(
+                MeasuredPass(str(one), (start - at) * 1e3, (end - at) * 1e3) for one, start, end in passes.passes
+            )
+        slowest = torch.tensor(times, dtype=torch.float64)
+        rank.dist.all_reduce(slowest, op=rank.dist.ReduceOp.MAX)
+        rounds[-1][name] = tuple(slowest.tolist())
+
+    def remaining(number: int, running: list[str]) -> Sequence[str]:
+        # All processes have to agree: the first one's clock counts.
+        over = torch.tensor([int(number >= _ROUNDS[0] and time.perf_counter() - begun > seconds)])
+        rank.dist.broadcast(over, 0)
+        if int(over) or number >= _ROUNDS[1]:
+            return ()
+        rounds.append({})
+        return running
+
+    if seconds > 0.0 and executors:
+        take_turns(list(executors), turn, remaining)
+    return tuple(rounds), {name: some for name, some in last.items() if some}

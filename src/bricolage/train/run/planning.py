@@ -1,0 +1,254 @@
+"""Makes a plan of a training step: traces and times it, measures what links are here, and searches (`train/pipeline/search.py`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from bricolage._version import __version__
+from bricolage.base.progress import Progress, Silent
+from bricolage.device.collective import Ring
+from bricolage.device.description import DescribedDevices
+from bricolage.device.device import Link
+from bricolage.device.host import host
+from bricolage.errors import BadTrainingSpec, NoPipelinePlan
+from bricolage.train.pipeline.pass_starts import measure_start
+from bricolage.train.pipeline.pipeline_problem import PipelinePlan, PipelineProblem, PlannedLayer
+from bricolage.train.pipeline.search import PLANNED, best_plans
+from bricolage.train.pipeline.timings import StepTimings
+from bricolage.train.predict.workers import measure_ring
+from bricolage.train.run.document import FORMAT, PlanChange, PlanDevices, PlanOrigin, TrainingPlan
+from bricolage.train.sharded.sharded_plans import DividedPlans, divided_plans, fits_whole
+from bricolage.train.step.spec import StepSpec
+
+
+def plan_step(
+    spec: StepSpec,
+    *,
+    schedules: Sequence[str] = PLANNED,
+    seconds: float = 2.0,
+    count: int = 5,
+    progress: Progress | None = None,
+) -> TrainingPlan:
+    """The best plan of a training step on the devices of its spec.
+
+    The step runs in this process at a few sizes of a micro-batch, to time its operators; nothing is run on several devices but what
+    measures the links between processes of this machine.
+
+    Args:
+        spec: the step, with its devices.
+        schedules: that are tried.
+        seconds: for each timing.
+        count: plans that are kept.
+        progress: told about timings.
+
+    Raises:
+        MissingLibrary, BadTrainingCode, NotTraceable: as `predict_step` does.
+        BadTrainingSpec: it names no devices, or a link between two of them is missing.
+        BadDevices: a described device does not run an operator.
+        NoPipelinePlan: it fits on no device, however it is divided.
+        TrainingWorkerFailed: a process that takes part in a measurement ends.
+    """
+    if spec.devices is None:
+        reason = "it names no devices: `[devices]` with `here = 4`, or tables of them"
+        raise BadTrainingSpec(path=spec.folder, reason=reason)
+    shown = progress if progress is not None else Silent()
+    described = spec.devices.described() if spec.devices.here is None else None
+    number = spec.devices.here or len(described.machine.devices if described else ())
+    link = None if described is None else slowest_link(described, spec)
+    work = StepTimings(spec, number, described, seconds)
+    shown.start("timing the parts of the step", len(work.sizes))
+    threads = torch.get_num_threads()
+    try:
+        layers, notes = work.layers(shown)
+        shown.start("timing the step in one process")
+        alone = work.alone()
+        shown.start("measuring what joins the devices")
+        problem = _problem_here(spec, work, layers) if link is None else _problem_there(spec, work, layers, link)
+    finally:
+        torch.set_num_threads(threads)
+    shown.start("dividing the step into stages")
+    try:
+        found, refused = best_plans(problem, schedules, count=count), None
+    except NoPipelinePlan as error:
+        found, refused = [], error
+    shown.start("dividing its operators")
+    divided = divided_plans(work, problem, min((one.step_ms for one in found), default=math.inf))
+    if refused is not None and divided.layouts is None and divided.fully_sharded is None:
+        raise refused
+    shown.start("planning for other devices")
+    made = _document(spec, work, problem, found, alone, divided, notes)
+    shown.finish()
+    return made
+
+
+def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
+    """Processes of this machine: they slow each other, and their links are measured."""
+    number = work.devices
+    ring, together = measure_ring(spec, number, work.threads, work.seconds) if number > 1 else (None, 1.0)
+    # What running at once costs beyond that processes share cores.
+    work.crowding = max(1.0, together * min(1.0, work.cores / number))
+    assert spec.devices is not None
+    measured = ring.link if ring is not None and len(layers) > 1 else None
+    if ring is not None and spec.devices.gbytes is not None:
+        ring = _held(ring, spec.devices.gbytes)
+    # Where links are held to less than was measured, the pipeline that is measured is not.
+    start = measure_start(number, work.threads, work.cores, measured, work.seconds) if measured is not None else 0.0
+    return PipelineProblem(
+        tuple(_slower(one, work.crowding) for one in layers),
+        number,
+        spec.batch_size,
+        ring.link if ring is not None else Link(("0", "1"), 1e3),
+        work.memory,
+        start,
+        cores=work.cores,
+        prefetch=True,
+        ring=ring,
+    )
+
+
+def _problem_there(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...], link: Link) -> PipelineProblem:
+    """Described devices: each by itself."""
+    return PipelineProblem(layers, work.devices, spec.batch_size, link, work.memory or math.inf, prefetch=True)
+
+
+def _document(
+    spec: StepSpec,
+    work: StepTimings,
+    problem: PipelineProblem,
+    found: Sequence[PipelinePlan],
+    alone: tuple[float, int],
+    divided: DividedPlans,
+    notes: tuple[str, ...],
+) -> TrainingPlan:
+    devices = PlanDevices(
+        problem.devices,
+        work.described is None,
+        "cpu" if work.described is None else work.described.machine.devices[0].kind,
+        tuple(f"rank {one}" for one in range(problem.devices))
+        if work.described is None
+        else tuple(one.name for one in work.described.machine.devices),
+        problem.link,
+        int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
+        0 if math.isinf(problem.cores) else int(problem.cores),
+    )
+    here = host()
+    single, single_threads = alone
+    parallel = work.data_parallel_ms(problem) if fits_whole(work, problem) else None
+    # What one process and DistributedDataParallel take was found from steps of their own; that of the planner is rougher.
+    bound = min(problem.bound_ms, replace(problem, layers=work.whole).bound_ms, single)
+    if divided.layouts is not None:
+        bound = min(bound, divided.layouts.bound_ms)
+    priced = [replace(_priced(one, problem, single, parallel), bound_ms=bound) for one in found]
+    priced.sort(key=lambda one: (one.step_ms, one.peak_bytes))
+    rough = TrainingPlan(
+        FORMAT,
+        PlanOrigin(__version__, str(torch.__version__), str(here), here.fingerprint(), work.threads),
+        spec,
+        devices,
+        problem.layers,
+        problem.ring,
+        problem.prefetch,
+        priced[0] if priced else None,
+        "single process",
+        tuple(priced[1:]),
+        single,
+        single_threads,
+        parallel,
+        _changes(problem, work, single),
+        (*notes, *divided.notes),
+        divided.layouts,
+        divided.fully_sharded,
+        bound,
+        problem.start_ms,
+    )
+    ways = rough.ways_ms
+    if not any(one.devices == one.replicas == 1 for one in priced) and len(ways) > 1:
+        del ways["single process"]  # it does not fit on one device
+    return replace(rough, way=min(ways, key=lambda one: ways[one]))
+
+
+def _priced(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
+    if one.devices > 1:
+        return one
+    if one.replicas == 1:
+        return replace(one, step_ms=single, micro_batches=1, recompute=False, exchange_ms=0.0)
+    whole = one.replicas == problem.devices and parallel is not None and not one.recompute
+    return replace(one, step_ms=parallel, micro_batches=1) if whole and parallel is not None else one
+
+
+def _changes(problem: PipelineProblem, work: StepTimings, single: float) -> tuple[PlanChange, ...]:
+    """The best plans with other links and devices."""
+    asked = [
+        (
+            "links of ten times the bandwidth",
+            replace(problem, link=_faster(problem.link, 10.0), ring=_ring(problem, 10.0)),
+        )
+    ]
+    asked.append(
+        (
+            "links of a tenth of the bandwidth",
+            replace(problem, link=_faster(problem.link, 0.1), ring=_ring(problem, 0.1)),
+        )
+    )
+    asked.append(("twice the devices", replace(problem, devices=2 * problem.devices)))
+    if math.isfinite(problem.cores):
+        asked.append(("a core for each process", replace(problem, cores=math.inf)))
+    if problem.devices > 1:
+        asked.append(("half the devices", replace(problem, devices=problem.devices // 2)))
+    if math.isfinite(problem.memory_bytes):
+        asked.append(("twice the memory", replace(problem, memory_bytes=2 * problem.memory_bytes)))
+    found = []
+    for name, one in asked:
+        try:
+            plans = best_plans(one, count=1)
+        except NoPipelinePlan:
+            continue
+        parallel = work.data_parallel_ms(one)
+        best = min((_priced(plan, one, single, parallel) for plan in plans), key=lambda plan: plan.step_ms)
+        found.append(PlanChange(name, best.step_ms, best))
+    return tuple(found)
+
+
+def _faster(link: Link, times: float) -> Link:
+    return replace(link, gbytes=link.gbytes * times)
+
+
+def _held(ring: Ring, gbytes: float) -> Ring:
+    """The ring where links have less bandwidth than was measured: what takes time then is the slower of both."""
+    held = ring.among(ring.workers, gbytes)
+    link = replace(ring.link, gbytes=min(ring.link.gbytes, gbytes))
+    return replace(held, link=link, ms_per_byte=max(ring.ms_per_byte, held.ms_per_byte))
+
+
+def _ring(problem: PipelineProblem, times: float) -> Ring | None:
+    ring = problem.ring
+    return None if ring is None else replace(ring, ms_per_byte=ring.ms_per_byte / times)
+
+
+def _slower(layer: PlannedLayer, times: float) -> PlannedLayer:
+    names = [name for name in vars(layer) if name.endswith("_ms")]
+    return replace(layer, **{name: times * getattr(layer, name) for name in names})
+
+
+def slowest_link(described: DescribedDevices, spec: StepSpec) -> Link:
+    """The lowest bandwidth and highest latency between any two devices.
+
+    Raises:
+        BadTrainingSpec: two of them have no link.
+    """
+    devices, links = described.machine.devices, described.machine.links
+    if len(devices) < 2:
+        return Link(("0", "1"), 1e3)
+    joined_ = {frozenset(one.between) for one in links}
+    if len(joined_) < len(devices) * (len(devices) - 1) // 2:
+        names = [one.name for one in devices]
+        missing = next((a, b) for a in names for b in names if a < b and frozenset((a, b)) not in joined_)
+        raise BadTrainingSpec(
+            path=spec.folder,
+            reason=f"devices '{missing[0]}' and '{missing[1]}' have no link, and gradients go everywhere",
+        )
+    return Link(("0", "1"), min(one.gbytes for one in links), max(one.latency_us for one in links))

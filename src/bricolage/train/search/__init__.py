@@ -1,1 +1,0 @@
-"""Hyper-parameters found by search, whose trials are trained as one."""

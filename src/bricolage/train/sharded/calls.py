@@ -1,0 +1,183 @@
+"""What DTensor takes but for computing and sending: measured once on processes of this machine, all at the same time.
+
+A call of an operator passes DTensor's propagation in Python, a conversion also a collective with its wait. With small tensors that
+is all there is; with larger ones the line through their times is that of gloo's own algorithm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bricolage.device.collective import CallTimes, Ring
+from bricolage.search.sharding.layouts import REPLICATED
+from bricolage.train.pipeline.layers import line
+from bricolage.train.run.process_group import run_group
+from bricolage.train.run.rank import Rank
+from bricolage.train.sharded.planned_layouts import LayoutPlan, OperatorLayouts
+from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.step.spec import Optimiser
+from bricolage.train.step.step import TrainingStep, make_optimiser
+
+_LONGEST_S = 120.0
+_SIZES = (1 << 12, 1 << 16, 1 << 19, 1 << 22)
+"""Bytes of the whole tensors that are converted."""
+_COUNTS = (5, 200)
+"""Calls that are timed, at least and at most."""
+_CONVERSIONS = {"reduce": ("P", "R"), "gather": ("S(0)", "R"), "scatter": ("P", "S(0)"), "exchange": ("S(0)", "S(1)")}
+_LAYERS, _WIDTH = 6, 8
+
+
+@dataclass(frozen=True)
+class CallsJob:
+    """Of each process."""
+
+    optimiser: Optimiser
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CallsAnswer:
+    """What a process saw, milliseconds."""
+
+    operator_ms: float
+    update_ms: float
+    conversions: Mapping[str, tuple[tuple[int, float], ...]]
+    """By kind, bytes of the whole tensor and milliseconds."""
+
+
+@dataclass(frozen=True)
+class DispatchTimes:
+    """What calls take among processes that all run; milliseconds."""
+
+    operator_ms: float
+    """Of each operator, until it runs."""
+    update_ms: float
+    """Of the update of each parameter."""
+    conversions: Mapping[str, CallTimes]
+    """By kind: "reduce", "gather", "scatter", "exchange"."""
+
+    def on(self, ring: Ring) -> Ring:
+        """A ring of these workers with collectives as they were measured."""
+        reduce = self.conversions["reduce"]
+        return replace(
+            ring,
+            latency_ms=reduce.start_ms,
+            ms_per_byte=max(reduce.ms_per_byte, ring.ms_per_byte),
+            gather=self.conversions["gather"],
+            scatter=self.conversions["scatter"],
+            exchange=self.conversions["exchange"],
+        )
+
+    def held(self, workers: int, gbytes: float) -> DispatchTimes:
+        """The same where links have less bandwidth than was measured."""
+        other = (workers - 1) / workers
+        shares = {"reduce": 2 * other, "gather": other, "scatter": other, "exchange": other / workers}
+        return replace(
+            self,
+            conversions={
+                kind: replace(one, ms_per_byte=max(one.ms_per_byte, shares[kind] / gbytes / 1e6))
+                for kind, one in self.conversions.items()
+            },
+        )
+
+
+def measure_calls(workers: int, threads: int, optimiser: Optimiser, seconds: float) -> DispatchTimes:
+    """On a number of processes of this machine.
+
+    Args:
+        workers: at least 2.
+        threads: of each.
+        optimiser: whose updates are timed.
+        seconds: for all of it, but for starting the processes.
+
+    Raises:
+        TrainingWorkerFailed: one of them ends, or does not answer.
+    """
+    found = run_group(work, [CallsJob(optimiser, seconds)] * workers, CallsAnswer, threads, _LONGEST_S + 10 * seconds)
+    lines = {}
+    for kind in _CONVERSIONS:
+        sizes = [size for size, _ in found[0].conversions[kind]]
+        seen = {size: max(dict(one.conversions[kind])[size] for one in found) for size in sizes}
+        per_byte, start = line(seen)
+        lines[kind] = CallTimes(start, per_byte)
+    return DispatchTimes(max(one.operator_ms for one in found), max(one.update_ms for one in found), lines)
+
+
+def work(job: CallsJob, rank: Rank) -> CallsAnswer:
+    """What each process does."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    from bricolage.train.sharded.dtensor_step import distribute, run_sharded
+    from bricolage.train.sharded.signatures import to_placement
+
+    mesh = init_device_mesh("cpu", (rank.size,))
+    share = job.seconds / (len(_CONVERSIONS) * len(_SIZES) + 2)
+    step = _small(job.optimiser)
+    joint = trace_joint(step)
+    nodes = [one for one in joint.graph.graph.nodes if one.name in set(joint.calls)]
+    plan = _whole(joint.parameters, [(one.name, len(one.all_input_nodes), one) for one in nodes], rank.size)
+    given = distribute(joint, plan, dict(step.module.named_parameters()), [*step.inputs, *step.targets], mesh)
+    parameters = [torch.nn.Parameter(one) for one in given[: len(joint.parameters)]]
+    optimiser = make_optimiser(replace(job.optimiser, lr=0.0), parameters)
+    now = [*parameters, *given[len(parameters) :]]
+    gradients = run_sharded(joint, plan, now).gradients  # type: ignore[arg-type]
+    for parameter, name in zip(parameters, joint.parameters, strict=True):
+        parameter.grad = gradients[name]
+    operators = _median(lambda: run_sharded(joint, plan, now), share, rank) / len(nodes)  # type: ignore[arg-type]
+    updates = _median(optimiser.step, share, rank) / len(parameters)
+    conversions: dict[str, tuple[tuple[int, float], ...]] = {}
+    for kind, (source, target) in _CONVERSIONS.items():
+        seen = []
+        for size in _SIZES:
+            rows = 4 * rank.size
+            whole = torch.zeros(rows, max(rank.size, size // 4 // rows // rank.size * rank.size))
+            placed = distribute_tensor(whole, mesh, [to_placement(source)])
+            ms = _median(partial(placed.redistribute, placements=[to_placement(target)]), share, rank)
+            seen.append((whole.numel() * 4, ms))
+        conversions[kind] = tuple(seen)
+    return CallsAnswer(operators, updates, conversions)
+
+
+def _small(optimiser: Optimiser) -> TrainingStep:
+    """Operators that take next to nothing by themselves."""
+    import torch
+
+    torch.manual_seed(0)
+    layers = [one for _ in range(_LAYERS) for one in (torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU())]
+    batch = torch.zeros(2, _WIDTH)
+    return TrainingStep(torch.nn.Sequential(*layers), torch.nn.functional.mse_loss, (batch,), (batch,), optimiser)
+
+
+def _whole(parameters: tuple[str, ...], nodes: list[tuple[str, int, object]], workers: int) -> LayoutPlan:
+    """All whole on each process."""
+    from bricolage.train.sharded.step_graph import tensor_arguments
+
+    operators = tuple(
+        OperatorLayouts(name, (REPLICATED,) * len(tensor_arguments(one)), (REPLICATED,))  # type: ignore[arg-type]
+        for name, _, one in nodes
+    )
+    lying = dict.fromkeys(parameters, REPLICATED)
+    facts = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    return LayoutPlan(workers, lying, {}, (REPLICATED, REPLICATED), operators, {}, *facts, "whole")
+
+
+def _median(act: Callable[[], object], seconds: float, rank: Rank) -> float:
+    """Milliseconds of a call that all processes make, as often in each."""
+    import torch
+
+    act()
+    begun = time.perf_counter()
+    act()
+    count = torch.tensor([seconds / max(time.perf_counter() - begun, 1e-6)])
+    rank.dist.all_reduce(count, op=rank.dist.ReduceOp.MIN)
+    times = []
+    for _ in range(int(min(max(float(count), _COUNTS[0]), _COUNTS[1]))):
+        begun = time.perf_counter()
+        act()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return sorted(times)[len(times) // 2]

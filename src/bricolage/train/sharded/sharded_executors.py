@@ -1,0 +1,104 @@
+"""Ways to run a training step with divided operators or weights: layouts by DTensor, and FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from bricolage.errors import NotShardable
+from bricolage.train.pipeline.module_stages import ModuleStage
+from bricolage.train.pipeline.schedule_loop import TimedPasses
+from bricolage.train.sharded.dtensor_step import FullySharded, distribute, run_sharded
+from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.step.step import TrainingStep, make_optimiser
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class ShardedOperators:
+    """The step's traced graph on all processes, each operator in its planned layouts."""
+
+    def __init__(self, step: TrainingStep, plan: LayoutPlan) -> None:
+        """All processes of the default group make it.
+
+        Raises:
+            NotShardable: the plan is for another number of processes, or for another step.
+        """
+        self._joint, self._plan = trace_joint(step), plan
+        known = {one.name for one in plan.operators}
+        unknown = next((one for one in self._joint.calls if one not in known), None)
+        if unknown is not None:
+            raise NotShardable(reason=f"its plan does not know '{unknown}'")
+        mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
+        state = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
+        given = distribute(self._joint, plan, state, [*step.inputs, *step.targets], mesh)
+        count = len(self._joint.parameters)
+        self._parameters = [torch.nn.Parameter(one) for one in given[:count]]
+        self._given: list[DTensor] = [*self._parameters, *given[count:]]  # type: ignore[list-item]
+        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), self._parameters)
+        self._gradients: Mapping[str, DTensor | None] = {}
+
+    def run(self) -> TimedPasses:
+        """See `StepExecutor`."""
+        self._gradients = run_sharded(self._joint, self._plan, self._given).gradients
+        for parameter, name in zip(self._parameters, self._joint.parameters, strict=True):
+            parameter.grad = self._gradients[name]
+        self._optimiser.step()
+        return TimedPasses()
+
+    def gradients(self) -> Mapping[str, torch.Tensor]:
+        """See `StepExecutor`. Whole, on each process: all have to ask."""
+        return {name: one.full_tensor() for name, one in self._gradients.items() if one is not None}
+
+
+class FullyShardedStep:
+    """FSDP2: samples divided, weights divided and gathered for each module that reads them."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        """All processes of the default group make it.
+
+        Raises:
+            NotShardable: the processes do not divide the samples.
+        """
+        mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
+        self._runs = FullySharded(step, mesh)
+        trained = [one for one in step.module.parameters() if one.requires_grad]
+        self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained)
+
+    def run(self) -> TimedPasses:
+        """See `StepExecutor`."""
+        self._optimiser.zero_grad(set_to_none=True)
+        self._runs.backward()
+        self._optimiser.step()
+        return TimedPasses()
+
+    def gradients(self) -> Mapping[str, torch.Tensor]:
+        """See `StepExecutor`. Whole, on each process: all have to ask."""
+        return {name: one.full_tensor() for name, one in self._runs.gradients.items() if one is not None}
+
+
+def divide_weights(stage: ModuleStage, units: Sequence[str], group: ProcessGroup | None) -> None:
+    """Divides the weights of a pipeline's stage among the processes that have it, by FSDP2: each pass gathers them, a backward pass
+    adds up gradients and leaves each process its part.
+
+    Args:
+        stage: which is changed.
+        units: paths of modules that are gathered by themselves, as far as the stage has them; the rest is gathered together.
+        group: of these processes.
+    """
+    assert group is not None
+    device = next((one.device.type for one in stage.parameters()), None)
+    if device is None:  # it has no weights
+        return
+    mesh = DeviceMesh.from_group(group, device)
+    modules = dict(stage.inner.named_modules())
+    for one in (*(modules[name] for name in units if name in modules), stage.inner):
+        fully_shard(one, mesh=mesh, reshard_after_forward=True)

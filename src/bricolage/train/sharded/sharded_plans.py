@@ -1,0 +1,115 @@
+"""Plans of a step that divide its operators or its weights: layouts for all devices as one group, and FSDP2."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from bricolage.device.collective import Ring
+from bricolage.device.host import host
+from bricolage.errors import NoShardingPlan, NotShardable
+from bricolage.train.pipeline.pipeline_problem import PipelineProblem
+from bricolage.train.pipeline.timings import StepTimings
+from bricolage.train.run.document import FullyShardedPlan
+from bricolage.train.sharded.calls import DispatchTimes, measure_calls
+from bricolage.train.sharded.dtensor_step import sharded_modules
+from bricolage.train.sharded.layout_plan import DeviceGroup, plan_layouts, share_of_peaks, slowdown_of
+from bricolage.train.sharded.planned_layouts import LayoutPlan
+from bricolage.train.sharded.step_graph import trace_joint
+from bricolage.train.step.step import build
+
+_PROGRAMME_S = 10.0
+"""For the integer programme, where memory is short."""
+
+
+@dataclass(frozen=True)
+class DividedPlans:
+    """What was found, and why something was not."""
+
+    layouts: LayoutPlan | None = None
+    fully_sharded: FullyShardedPlan | None = None
+    notes: tuple[str, ...] = ()
+
+
+def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float = math.inf) -> DividedPlans:
+    """Layouts of a step on the devices of a problem; and FSDP2, where plain data parallelism does not fit.
+
+    Args:
+        work: the step, timed in parts.
+        problem: the devices, and what links take.
+        known_ms: of the best other plan. Layouts are not looked for where calling the operators alone takes as long.
+
+    Raises:
+        TrainingWorkerFailed: a process that takes part in measuring ends.
+    """
+    if problem.devices < 2:
+        return DividedPlans()
+    try:
+        joint = trace_joint(build(work.spec))
+    except NotShardable as error:
+        return _with_weights(work, problem, None, f"no divided operators: {error.facts['reason']}")
+    here = work.described is None
+    # Described devices have links of their own; what Python takes is measured on two processes here.
+    calls = measure_calls(problem.devices if here else 2, work.threads, work.spec.optimiser, work.seconds)
+    if here and work.spec.devices is not None and work.spec.devices.gbytes is not None:
+        calls = calls.held(problem.devices, work.spec.devices.gbytes)
+    least = calls.operator_ms * len(joint.calls)
+    if least >= known_ms:
+        told = f"calling {len(joint.calls)} operators by DTensor takes {least:.3g} ms, and another plan less in all"
+        return _with_weights(work, problem, calls, f"no divided operators: {told}")
+    ring = calls.on(problem.ring) if problem.ring is not None else Ring.described(problem.devices, problem.link)
+    peaks = share_of_peaks(host(), work.threads)
+    group = DeviceGroup(
+        problem.devices,
+        ring,
+        peaks,
+        problem.memory_bytes,
+        calls.operator_ms,
+        slowdown_of(joint, peaks, work.crowd(problem) * work.passes_ms(work.spec.batch_size)),
+        calls.update_ms,
+    )
+    try:
+        found = plan_layouts(joint, work.spec.optimiser, group, limit_s=_PROGRAMME_S)
+    except NoShardingPlan as error:
+        return _with_weights(work, problem, calls, f"no divided operators: {error}")
+    if not found.divides:
+        return _with_weights(work, problem, calls, "no divided operators: what devices would exchange takes longer")
+    return replace(_with_weights(work, problem, calls), layouts=found)
+
+
+def _with_weights(
+    work: StepTimings, problem: PipelineProblem, calls: DispatchTimes | None, *notes: str
+) -> DividedPlans:
+    """FSDP2, where it is needed, and may be had."""
+    whole, workers = work.whole, problem.devices
+    samples, rest = divmod(work.spec.batch_size, workers)
+    if rest or fits_whole(work, problem):
+        return DividedPlans(notes=notes)
+    modules = sharded_modules(build(work.spec).module)
+    seen: set[int] = set()
+    units = []
+    for one in modules:
+        own = [some for some in one.parameters() if id(some) not in seen]
+        seen.update(map(id, own))
+        units.append(sum(some.numel() * some.element_size() for some in own))
+    peak = sum(one.lasting_bytes / workers + samples * one.kept_bytes for one in whole) + 2 * max(units)
+    if peak > problem.memory_bytes:
+        told = f"weights divided by FSDP2 need {peak / 1e9:.3g} GB of each device, which has {problem.memory_bytes / 1e9:.3g}"
+        return DividedPlans(notes=(*notes, told))
+    ring = problem.ring or Ring.described(workers, problem.link)
+    if calls is not None and problem.ring is not None:
+        ring = calls.on(ring)
+    # A module's weights are gathered for each pass, and its gradients added up behind the second.
+    moving = sum(2 * ring.all_gather_ms(size) + ring.reduce_scatter_ms(size) for size in units if size)
+    crowd = work.crowd(problem)
+    update = sum(one.update_ms for one in whole) / workers + (calls.update_ms * len(seen) if calls is not None else 0.0)
+    return DividedPlans(
+        None, FullyShardedPlan(crowd * (work.passes_ms(samples) + update) + moving, moving, peak), notes
+    )
+
+
+def fits_whole(work: StepTimings, problem: PipelineProblem) -> bool:
+    """Whether each device can hold all weights and its part of the batch, as plain data parallelism needs."""
+    samples = work.spec.batch_size // problem.devices
+    held = sum(one.lasting_bytes + samples * one.kept_bytes for one in work.whole)
+    return held <= problem.memory_bytes

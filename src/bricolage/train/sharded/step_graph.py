@@ -1,0 +1,147 @@
+"""A training step as one graph without side effects: parameters and batch in, loss and gradients out.
+
+`frontends.torch_training` follows a step as it runs, in place and by storages, for its time and memory. What is to be divided has
+to be run again operator by operator on other tensors, so here PyTorch's own tracer writes down forward and backward phase as a
+graph of `torch.fx`, on tensors without memory.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bricolage.errors import NotShardable
+from bricolage.frontends.torch_operators import mutated
+from bricolage.train.step.step import TrainingStep, users_code
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class JointStep:
+    """Placeholders of the graph are parameters, buffers and the batch, in this order; its outputs the loss and a gradient for each
+    parameter (None for one that the loss does not need)."""
+
+    graph: torch.fx.GraphModule
+    parameters: tuple[str, ...]
+    """That want a gradient."""
+    buffers: tuple[str, ...]
+    """And parameters that want none."""
+    batch: int
+    """Tensors of inputs and targets."""
+
+    @property
+    def calls(self) -> list[str]:
+        """Names of its operators, in their order, as plans of layouts have them."""
+        return [
+            one.name
+            for one in self.graph.graph.nodes
+            if one.op == "call_function" and one.target is not operator.getitem
+        ]
+
+
+def trace_joint(step: TrainingStep) -> JointStep:
+    """The graph of a step's loss and gradients.
+
+    Raises:
+        NotShardable: it writes what lasts, as batch normalisation does, draws random numbers, or rests on values of tensors.
+        BadTrainingCode: the module or the loss fails.
+    """
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    trained: dict[str, torch.Tensor] = {name: one for name, one in step.module.named_parameters() if one.requires_grad}
+    fixed: dict[str, torch.Tensor] = {
+        name: one for name, one in step.module.named_parameters() if not one.requires_grad
+    }
+    fixed.update(step.module.named_buffers())
+    inputs, targets = len(step.inputs), len(step.targets)
+
+    def run(*given: torch.Tensor) -> list[torch.Tensor | None]:
+        state = dict(zip([*trained, *fixed], given, strict=False))
+        batch = given[len(state) :]
+        out = torch.func.functional_call(step.module, state, tuple(batch[:inputs]))
+        loss = step.loss(out, *batch[inputs:])
+        return [loss, *torch.autograd.grad(loss, list(given[: len(trained)]), allow_unused=True)]
+
+    own = [one.detach().requires_grad_() for one in trained.values()]
+    given = [*own, *fixed.values(), *step.inputs, *step.targets]
+    with users_code("the training step"):
+        try:
+            graph = make_fx(run, decomposition_table=_means(), tracing_mode="fake")(*given)
+        except torch._subclasses.fake_tensor.DataDependentOutputException as error:
+            raise NotShardable(reason=f"a decision rests on the value of a tensor ({error.func})") from error
+    graph.graph.eliminate_dead_code()
+    for node in graph.graph.nodes:
+        _check(node)
+    graph.recompile()
+    return JointStep(graph, tuple(trained), tuple(fixed), inputs + targets)
+
+
+def _means() -> dict[torch._ops.OpOverload, Callable[..., object]]:
+    """Gradients of losses that are means, in operators of which each part knows over how many elements the mean is: computed on a
+    part, they would divide by the part's."""
+    import torch
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    some = [
+        aten.mse_loss_backward,
+        aten.smooth_l1_loss_backward,
+        aten.huber_loss_backward,
+        aten.binary_cross_entropy_backward,
+    ]
+    return get_decompositions(some)  # type: ignore[return-value]
+
+
+def _check(node: torch.fx.Node) -> None:
+    import torch
+
+    function = node.target
+    if not isinstance(function, torch._ops.OpOverload):
+        return
+    names = [one.name for one in function._schema.arguments]
+    defaults = {one.name: one.default_value for one in function._schema.arguments}
+    drops = {**defaults, **dict(zip(names, node.args, strict=False))}
+    if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
+        raise NotShardable(reason=f"{function} draws random numbers; train without dropout")
+    if mutated(function, *called_with(node, lambda one: one.meta.get("val"))):
+        raise NotShardable(
+            reason=f"{function} writes in place, as normalisation over a batch does with what it has seen"
+        )
+
+
+def tensor_arguments(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
+    """What a node reads, in the order of its arguments, each as often as it stands there."""
+    found: list[torch.fx.Node] = []
+
+    def see(one: torch.fx.Node) -> torch.fx.Node:
+        found.append(one)
+        return one
+
+    called_with(node, see)
+    return found
+
+
+def called_with(
+    node: torch.fx.Node, value: Callable[[torch.fx.Node], object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """The arguments of a node with something in the place of each node that it reads. Lists and dictionaries are Python's own."""
+    from torch.fx.node import map_arg
+
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), value)  # type: ignore[arg-type]
+    return tuple(plain(one) for one in args), {name: plain(one) for name, one in kwargs.items()}
+
+
+def plain(value: object) -> object:
+    """Lists and tuples of their own kind, as DTensor's schema wants them: `torch.fx` has immutable ones."""
+    if isinstance(value, tuple):
+        return tuple(plain(one) for one in value) if type(value).__name__ in ("tuple", "immutable_tuple") else value
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return value

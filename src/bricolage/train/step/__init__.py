@@ -1,0 +1,1 @@
+"""A training step: the file that describes it, its data, and the module made ready."""

@@ -1,0 +1,167 @@
+"""A program with some of its changes in force: the steps that run it. What is not in force, the float64 reference stands in for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import onnx_ir as ir
+
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.reference import REFERENCE
+from bricolage.errors import EndlessRewriting
+from bricolage.graph.graph import Graph, Region
+from bricolage.graph.identity import Identities
+from bricolage.graph.store import Store
+from bricolage.plan.program_step import Step
+from bricolage.rewrite.engine.retrace import Retraced
+from bricolage.trust.changes import Change, Subject, list_changes
+from bricolage.trust.isolate import Subset
+from bricolage.work import bits
+from bricolage.work.implementation import Implementation, KernelConfig
+
+
+class Impossible(Exception):
+    """A subset of the changes cannot be in force without the others."""
+
+
+class SubjectProgram:
+    """The variations of one subject. Numbers of changes are those of the list."""
+
+    def __init__(self, subject: Subject, store: Store, resources: Resources) -> None:
+        """`store` holds the graph as it came."""
+        self.subject, self._store = subject, store
+        retraced = subject.retrace.made() if subject.retrace is not None else None
+        self.graph = subject.graph if retraced is None else self._written(retraced.model)
+        """With all rewrites."""
+        self._regions = [Region(self.graph, one.region) for one in subject.placement]
+        identities = Identities(self.graph)
+        models = {i: RegionModel(store.region(one, identities.key(one))) for i, one in enumerate(self._regions)}
+        self.models = models
+        """The files of the regions."""
+        self.changes = list_changes(retraced, self.graph, subject.placement, models, resources)
+        self.everything: Subset = frozenset(change.number for change in self.changes)
+        self.outputs = tuple(info.name for info in self.graph.outputs)
+        self._rewrites = self._of("rewrite")
+        self._graphs: dict[Subset, Graph] = {frozenset(one.number for one in self._rewrites): self.graph}
+        self._owner = {
+            value.name: i for i, one in enumerate(self._regions) for op in one.operators for value in op.outputs
+        }
+
+    def change(self, number: int) -> Change:
+        """The change of a number."""
+        return self.changes[number - 1]
+
+    def steps(self, in_force: Subset, partly: tuple[int, Subset] | None = None) -> tuple[Step, ...]:
+        """The program with these changes alone. With `partly`, a region by its index and numbers of operators of the rewritten
+        graph, only these of the region's operators run on its backend, apart from what else is in force.
+
+        Raises:
+            Impossible: they need others.
+        """
+        graph = self._graph(in_force)
+        if partly is not None and graph is not self.graph:
+            raise Impossible
+        found: list[Step] = []
+        identities = Identities(graph)
+        for region, implementation in self._placed(graph, in_force, partly):
+            found.append(Step(implementation, self._store.region(region, identities.key(region))))
+        return tuple(found)
+
+    def before(self, change: Change) -> Graph | None:
+        """The graph to which a rewrite was applied."""
+        retrace = self.subject.retrace
+        return None if retrace is None else self._graph(frozenset(range(1, change.number)))
+
+    def _placed(
+        self, graph: Graph, in_force: Subset, partly: tuple[int, Subset] | None
+    ) -> Iterator[tuple[Region, Implementation]]:
+        if graph is not self.graph:
+            chosen = {i: self._implementation(i, in_force, whole=False) for i in range(len(self._regions))}
+            for numbers, one in _runs(range(len(graph)), [chosen[i] for i in self._owners(graph)]):
+                yield Region(graph, bits.of(numbers)), one
+            return
+        for i, region in enumerate(self._regions):
+            if partly is not None and partly[0] == i:
+                own = self._configured(i, self.subject.placement[i].implementation, in_force, fused=())
+                sides = [own if number in partly[1] else REFERENCE for number in region.numbers]
+                for numbers, one in _runs(region.numbers, sides):
+                    yield Region(graph, bits.of(numbers)), one
+            else:
+                yield region, self._implementation(i, in_force, whole=True)
+
+    def _implementation(self, i: int, in_force: Subset, *, whole: bool) -> Implementation:
+        """Who runs a region; where it is not there as a `whole`, its kernels are fused all or not at all."""
+        own = next((one for one in self._of("region") if one.region == i), None)
+        if own is None or own.number not in in_force:
+            return REFERENCE
+        implementation = self.subject.placement[i].implementation
+        kernels = [one for one in self._of("kernel") if one.region == i]
+        if all(one.number in in_force for one in kernels):
+            return self._configured(i, implementation, in_force, fused=None)
+        kept = [one.kernel for one in kernels if one.kernel is not None and one.number in in_force] if whole else []
+        return self._configured(i, implementation, in_force, fused=kept)
+
+    def _configured(
+        self, i: int, implementation: Implementation, in_force: Subset, *, fused: Sequence[int] | None
+    ) -> Implementation:
+        """With the parameters in force; `fused` kernels alone where given, which leaves no parameters."""
+        config = implementation.config
+        if fused is not None and any(one.region == i for one in self._of("kernel")):
+            apart = registry.get(implementation.backend).fusing(config, fused)
+            return replace(implementation, config=apart)
+        kept = {one.parameter for one in self._of("parameter") if one.region == i and one.number in in_force}
+        parameters = tuple((name, value) for name, value in config.parameters if name in kept)
+        return replace(implementation, config=KernelConfig(config.name, parameters))
+
+    def _graph(self, in_force: Subset) -> Graph:
+        """With the rewrites in force.
+
+        Raises:
+            Impossible: some cannot be left out.
+        """
+        kept = frozenset(one.number for one in self._rewrites if one.number in in_force)
+        if kept not in self._graphs:
+            self._graphs[kept] = self._written(self._retraced(kept).model)
+        return self._graphs[kept]
+
+    def _retraced(self, kept: Subset) -> Retraced:
+        retrace = self.subject.retrace
+        assert retrace is not None
+        try:
+            if kept == frozenset(range(1, len(kept) + 1)):
+                return retrace.made(len(kept))
+            out = [one.site for one in self._rewrites if one.number not in kept and one.site is not None]
+            found = retrace.made(None, out)
+        except EndlessRewriting as error:
+            raise Impossible from error
+        if not found.exact:
+            raise Impossible
+        return found
+
+    def _written(self, model: ir.Model) -> Graph:
+        """A graph whose large constants are in the store."""
+        graph = Graph(model)
+        self._store.share([model], f"weights-again-{Identities(graph).key(graph.everything)[:16]}.data")
+        return graph
+
+    def _owners(self, graph: Graph) -> list[int]:
+        """The region of each operator of a graph that was rewritten less: its own by the names of what it computes, else the one
+        of an operator that reads it."""
+        found = [0] * len(graph)
+        for operator in reversed(graph.operators):
+            own = [self._owner[value.name] for value in operator.outputs if value.name in self._owner]
+            own += [found[reader] for value in operator.outputs for reader in graph.readers(value)]
+            found[operator.number] = own[0] if own else 0
+        return found
+
+    def _of(self, kind: str) -> list[Change]:
+        return [change for change in self.changes if change.kind == kind]
+
+
+def _runs(numbers: Sequence[int], sides: Sequence[Implementation]) -> Iterator[tuple[tuple[int, ...], Implementation]]:
+    """Consecutive numbers with the same implementation: what lies between two numbers of operators is convex."""
+    for one, members in groupby(zip(numbers, sides, strict=True), key=lambda pair: pair[1]):
+        yield tuple(number for number, _ in members), one
