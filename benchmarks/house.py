@@ -26,10 +26,15 @@ SOURCE = ROOT / "src" / "bricolage"
 HELD = ROOT / "tests" / "benchmarks" / "house.json"
 LONG_FUNCTION = 60
 LONG_FILE = 400
+MANY_PARAMETERS = 7
+"""More are too many for a reader to hold; a call with more positional arguments cannot be read at all."""
+_GIVEN_SIGNATURES = ("operator", "contributed", "emitter", "guarded", "app.command")
+"""Decorators of functions whose parameters are given from outside: what an ONNX operator takes, or options of a command."""
 _LISTS_CHANGES = 3
 """A definition that names so many of the changes that can be asked about is a place that a new one has to touch."""
 _JOBS = "cluster/engines"
 """It starts what users submit, commands as they stand. They are no workers of ours, which are a system."""
+_BROAD = ("Exception", "BaseException")
 _SIMULATOR = re.compile(r"simulat(e|or|ion)", re.IGNORECASE)
 _RACE = re.compile(r"_?(race|turns|take_turns)")
 WORDS: Mapping[str, re.Pattern[str]] = {
@@ -62,6 +67,12 @@ class Module:
     classes: list[str] = field(default_factory=list)
     functions: list[tuple[str, int, int]] = field(default_factory=list)
     """(name, first line, number of lines)."""
+    public_functions: list[str] = field(default_factory=list)
+    many_parameters: list[str] = field(default_factory=list)
+    """Functions with more than `MANY_PARAMETERS`."""
+    many_positional: list[str] = field(default_factory=list)
+    """Calls with more positional arguments than that."""
+    broad_excepts: list[str] = field(default_factory=list)
     anys: int = 0
     processes: bool = False
     """Whether it starts processes that it goes on speaking to."""
@@ -97,14 +108,41 @@ def _module(path: Path, source: Path) -> Module:
                 found.classes.append(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found.functions.append((name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1))
+                if not _is_given(node) and (count := _count_parameters(node)) > MANY_PARAMETERS:
+                    found.many_parameters.append(f"{found.path}:{node.lineno} {name} {count}")
+            case ast.Call(args=arguments) if len(arguments) > MANY_PARAMETERS and not _is_row(arguments):
+                found.many_positional.append(f"{found.path}:{node.lineno} {len(arguments)}")
+            case ast.ExceptHandler(type=caught) if caught is None or ast.unparse(caught) in _BROAD:
+                found.broad_excepts.append(f"{found.path}:{node.lineno}")
             case ast.Import(names=names):
                 found.imports += [(one.name, ()) for one in names]
             case ast.ImportFrom(module=str(name), names=names, level=0):
                 found.imports.append((name, tuple(one.name for one in names)))
             case _:
                 pass
+    found.public_functions = [
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
     found.processes |= any(name.partition(".")[0] == "multiprocessing" for name, _ in found.imports)
     return found
+
+
+def _is_given(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether its signature is not ours to choose."""
+    names = (ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
+    return any(name == given or name.endswith(f".{given}") for name in names for given in _GIVEN_SIGNATURES)
+
+
+def _count_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Without `self` and `cls`."""
+    given = node.args
+    named = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs) if one.arg not in ("self", "cls")]
+    return len(named) + (given.vararg is not None) + (given.kwarg is not None)
+
+
+def _is_row(arguments: Sequence[ast.expr]) -> bool:
+    """Whether they are a row of values of one kind, as names are, whose places mean nothing."""
+    return all(isinstance(one, ast.Starred) or isinstance(getattr(one, "value", None), str) for one in arguments[1:])
 
 
 def arrows(modules: Sequence[Module]) -> dict[str, set[str]]:
@@ -249,6 +287,12 @@ def survey(modules: Sequence[Module], prose: Iterable[Path] = ()) -> House:
             f"{one.path} {one.lines}" for one in sorted(modules, key=lambda one: -one.lines) if one.lines > LONG_FILE
         ],
         "what_if_places": what_if_places(modules),
+        "rooms": _rooms(modules),
+        "double_file_names": _doubled((Path(one.path).name, one.path) for one in modules if not one.package),
+        "double_function_names": _doubled((name, one.path) for one in modules for name in one.public_functions),
+        "many_parameters": [where for one in modules for where in one.many_parameters],
+        "many_positional_arguments": [where for one in modules for where in one.many_positional],
+        "broad_excepts": [where for one in modules for where in one.broad_excepts],
     }
     return House(
         len(modules),
@@ -257,6 +301,19 @@ def survey(modules: Sequence[Module], prose: Iterable[Path] = ()) -> House:
         {name: tuple(found) for name, found in lists.items()},
         words(path.read_text(encoding="utf-8") for path in prose),
     )
+
+
+def _rooms(modules: Iterable[Module]) -> list[str]:
+    """What lies at the top: packages, and modules that are in none."""
+    return sorted({one.name.split(".")[1] for one in modules if "." in one.name})
+
+
+def _doubled(places: Iterable[tuple[str, str]]) -> list[str]:
+    """Names that stand in two files or more, with the files."""
+    files = defaultdict[str, set[str]](set)
+    for name, path in places:
+        files[name].add(path)
+    return [f"{name}: {' '.join(sorted(paths))}" for name, paths in sorted(files.items()) if len(paths) > 1]
 
 
 def lowered(held: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

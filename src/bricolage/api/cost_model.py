@@ -72,12 +72,12 @@ def samples_of(database: Database) -> list[Sample]:
         sample = Sample(
             workload,
             Setting(device, key.threads),
-            name,
-            max(cost.latency.median_ms, 1e-6),
-            key.region,
-            workload.network,
-            machine,
-            key.version,
+            implementation=name,
+            ms=max(cost.latency.median_ms, 1e-6),
+            region=key.region,
+            network=workload.network,
+            machine=machine,
+            version=key.version,
         )
         found.setdefault((key.region, name, key.device, key.threads), sample)
     return list(found.values())

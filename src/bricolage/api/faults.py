@@ -120,4 +120,13 @@ def opened_for(
         with open_pool(options) as pool:
             prober = Prober(pool, directory, options.threads, device, Limits(trial_s, trial_s))
             resources = Resources(options.threads, device)
-            yield Workplace(opened, options, plan, pool, prober, resources, progress, unclaimed)
+            yield Workplace(
+                opened,
+                options,
+                plan=plan,
+                pool=pool,
+                prober=prober,
+                resources=resources,
+                progress=progress,
+                unclaimed=unclaimed,
+            )

@@ -164,12 +164,12 @@ def _row(
     return JobOnDevices(
         place.kind,
         place.workers,
-        one,
-        1e3 / one.ms,
-        spec.batch_size * place.workers * 1e3 / one.ms,
-        0 if here is None else here.peak_bytes,
-        int((group.memory_gb or 0.0) * 1e9),
-        place.workers * group.price * one.ms / 3600.0,
+        step=one,
+        steps_per_s=1e3 / one.ms,
+        samples_per_s=spec.batch_size * place.workers * 1e3 / one.ms,
+        peak_bytes=0 if here is None else here.peak_bytes,
+        memory_bytes=int((group.memory_gb or 0.0) * 1e9),
+        cost_per_1000_steps=place.workers * group.price * one.ms / 3600.0,
     )
 
 
@@ -198,9 +198,17 @@ def _placements(cluster: ClusterSpec, kind: str, most: int) -> list[StepPlacemen
 def _described(group: NodeGroup) -> DescribedDevices:
     peaks = group.peaks or Peaks(math.inf, math.inf)
     device = Device(
-        group.kind, "gpu", "described", frozenset(), (0,), 1, int((group.memory_gb or 0.0) * 1e9), peaks, system="",
+        group.kind,
+        "gpu",
+        model="described",
+        instructions=frozenset(),
+        cores=(0,),
+        physical_cores=1,
+        memory_bytes=int((group.memory_gb or 0.0) * 1e9),
+        peaks=peaks,
+        system="",
         architecture="",
-    )  # fmt: skip
+    )
     return DescribedDevices(Machine((device,), ()), {group.kind: ScaledTimes()})
 
 

@@ -235,14 +235,14 @@ def checked(
     return Rewritten(
         externalised(made.model, original),
         made.applications,
-        Amount(_operators(original), *_work(start)),
-        Amount(_operators(simplified), *_work(start)),
-        Amount(_operators(made.model), *_work(end)),
-        dict(sizes),
-        found.error,
-        check.bound,
-        (estimate(start.operators), estimate(end.operators)),
-        made.searched,
+        before=Amount(_operators(original), *_work(start)),
+        simplified=Amount(_operators(simplified), *_work(start)),
+        after=Amount(_operators(made.model), *_work(end)),
+        sizes=dict(sizes),
+        error=found.error,
+        bound=check.bound,
+        predicted_ms=(estimate(start.operators), estimate(end.operators)),
+        searched=made.searched,
     )
 
 

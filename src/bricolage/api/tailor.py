@@ -117,12 +117,12 @@ def _tuned(
     tuner = RewriteTuner(
         start,
         bucket.sizes,
-        rules,
-        oracle,
-        session.backends[0],
-        options,
-        session.measurer,
-        progress,
+        rules=rules,
+        oracle=oracle,
+        backend=session.backends[0],
+        options=options,
+        measurer=session.measurer,
+        progress=progress,
         device=context.device,
         raising=raising,
     )

@@ -71,7 +71,9 @@ def estimate(
         _show_length(_length(history, spec, user, name, devices), as_json)
         return
     assert step is not None
-    _show_step(step, spec, measured, known, most, seconds, out, name, as_json)
+    _show_step(
+        step, spec, measured=measured, known=known, most=most, seconds=seconds, out=out, name=name, as_json=as_json
+    )
 
 
 def _show_step(

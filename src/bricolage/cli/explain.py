@@ -69,7 +69,16 @@ def explain(
         prefix = f"{name}-" if name else ""
         told.append(
             ({"target": name} if name else {})
-            | _explained(plan, directory, op, everything, kernels, dump, prefix, as_json)
+            | _explained(
+                plan,
+                directory,
+                op=op,
+                everything=everything,
+                kernels=kernels,
+                dump=dump,
+                prefix=prefix,
+                as_json=as_json,
+            )
         )
     if as_json:
         output.show_json(told[0] if "" in plans else {"targets": told})

@@ -137,17 +137,17 @@ def compare(
     return ClusterComparison(
         len(jobs),
         dict(cluster.capacity),
-        cluster.restart_s,
-        cluster.round_s,
-        error,
-        rate_error,
-        seeds,
-        {} if history is None else history.left_out,
-        {} if history is None else history.not_completed,
-        () if history is None else tuple(history.notes()),
-        refused,
-        span,
-        results,
+        restart_s=cluster.restart_s,
+        round_s=cluster.round_s,
+        error=error,
+        rate_error=rate_error,
+        seeds=seeds,
+        left_out={} if history is None else history.left_out,
+        not_completed={} if history is None else history.not_completed,
+        notes=() if history is None else tuple(history.notes()),
+        refused=refused,
+        span_s=span,
+        results=results,
     )
 
 
@@ -206,9 +206,16 @@ def _result(run: _Run, cluster: ClusterSpec, span: float, why: Sequence[str]) ->
     holding = _course([(stay.start_s, stay.end_s, 1) for stay in found.stays], span)
     waiting = tuple(max(all_ - held, 0.0) for all_, held in zip(_course(there, span), holding, strict=True))
     return PolicyResult(
-        run.entry.title, run.first, run.interval, used, waiting, tuple(jct.tolist()), tuple(rho.tolist()),
-        slept(found, cluster), tuple(waits),
-    )  # fmt: skip
+        run.entry.title,
+        run.first,
+        mean_jct_interval_s=run.interval,
+        used=used,
+        waiting=waiting,
+        jct_s=tuple(jct.tolist()),
+        rho=tuple(rho.tolist()),
+        slept=slept(found, cluster),
+        waits=tuple(waits),
+    )
 
 
 def _course(intervals: Sequence[tuple[float, float, float]], span: float) -> tuple[float, ...]:

@@ -128,7 +128,16 @@ class Scene:
         stop = frozenset(range(len(self.jobs)))
         scheduler = self.entry.make(some, self.cluster)
         scheduler.preempts = scheduler.preempts and self.preempts
-        return ReplayLoop(some, self.cluster, scheduler, believed, True, stop, self.now, self.standing)
+        return ReplayLoop(
+            some,
+            self.cluster,
+            scheduler=scheduler,
+            estimator=believed,
+            keep_stays=True,
+            stop_after=stop,
+            begin_s=self.now,
+            standing=self.standing,
+        )
 
     def waits(self, number: int) -> bool:
         """Whether a job holds no devices."""

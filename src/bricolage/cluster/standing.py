@@ -40,10 +40,19 @@ class Standing:
         """Of a job in a loop."""
         since_s = state.since_s if state.held else state.waits_since_s
         return Standing(
-            state.steps_done, state.held_kind, state.nodes, state.held, since_s, state.first_start_s, state.resumes_s,
-            state.attained_s, state.run_s, state.restarts, tuple(state.ran),
-            None if state.mate is None else state.mate.number,
-        )  # fmt: skip
+            state.steps_done,
+            state.held_kind,
+            nodes=state.nodes,
+            devices=state.held,
+            since_s=since_s,
+            first_start_s=state.first_start_s,
+            resumes_s=state.resumes_s,
+            attained_s=state.attained_s,
+            run_s=state.run_s,
+            restarts=state.restarts,
+            known=tuple(state.ran),
+            mate=None if state.mate is None else state.mate.number,
+        )
 
 
 def stand(state: JobState, stood: Standing, pools: Mapping[str, NodePool], mate: JobState | None) -> None:

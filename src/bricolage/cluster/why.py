@@ -73,7 +73,17 @@ def _explained(state: JobState, replayed: Replayed, cluster: ClusterSpec) -> Wai
     reason, change = "nothing", ""
     if start > submit:
         reason, change = _lack_at(state, replayed, cluster, ahead, submit)
-    return Waited(state.job.name, submit, start, state.finish_s, state.job.devices, ahead, overtook, reason, change)
+    return Waited(
+        state.job.name,
+        submit,
+        start_s=start,
+        finish_s=state.finish_s,
+        devices=state.job.devices,
+        ahead=ahead,
+        overtook=overtook,
+        reason=reason,
+        change=change,
+    )
 
 
 def _lack_at(state: JobState, replayed: Replayed, cluster: ClusterSpec, ahead: int, at: float) -> tuple[str, str]:

@@ -192,20 +192,30 @@ def _trial(case: Case, form: str, restamped: bool) -> OperatorTrial:
     return OperatorTrial(
         f"{case.name} {version} {kind}",
         operator_key(node),
-        version,
-        kind,
-        features(node, opset),
-        case.model,
-        case.inputs,
-        case.outputs,
-        case.rtol,
-        case.atol,
-        restamped,
+        version=version,
+        kind=kind,
+        traits=features(node, opset),
+        model=case.model,
+        inputs=case.inputs,
+        outputs=case.outputs,
+        rtol=case.rtol,
+        atol=case.atol,
+        restamped=restamped,
     )
 
 
 def _whole(case: Case) -> OperatorTrial:
     nothing: frozenset[str] = frozenset()
     return OperatorTrial(
-        case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False
+        case.name,
+        "",
+        version="",
+        kind="",
+        traits=nothing,
+        model=case.model,
+        inputs=case.inputs,
+        outputs=case.outputs,
+        rtol=case.rtol,
+        atol=case.atol,
+        restamped=False,
     )

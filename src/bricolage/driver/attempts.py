@@ -56,7 +56,21 @@ def collect_attempts(
         bound = None if way in _BOUNDED_BY_MEASURING else items[0].bound
         backend = items[0].incumbent.partition(" ")[0].partition("+")[0]
         seconds = round(sum(item.seconds for item in items), 1)
-        attempts.append(Attempt(way, network, kind, backend, gain, seconds, processor, interval, chance, bound, name))
+        attempts.append(
+            Attempt(
+                way,
+                network,
+                kind=kind,
+                incumbent=backend,
+                gain=gain,
+                seconds=seconds,
+                processor=processor,
+                interval=interval,
+                chance=chance,
+                bound=bound,
+                name=name,
+            )
+        )
     return attempts
 
 

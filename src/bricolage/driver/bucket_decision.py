@@ -146,13 +146,13 @@ def decide_bucket(
     found = decide(
         session,
         [GraphVariant(ORIGINAL, bucket.graph)],
-        arrays,
-        opened.digest,
-        start.without,
-        start.first,
-        start.budget,
-        spent_s,
-        earlier,
+        inputs=arrays,
+        digest=opened.digest,
+        without=start.without,
+        first=start.first,
+        share=start.budget,
+        spent_s=spent_s,
+        earlier=earlier,
     )
     most = context.options.profile.continued
     decision = replace(

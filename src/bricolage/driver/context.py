@@ -83,14 +83,14 @@ class DecisionContext:
         return Session(
             self.options,
             checked,
-            self.device,
-            measurer,
-            opened.store,
-            self.progress,
-            evaluate,
-            opened.digest,
-            costs,
-            costs.title if costs is not None else "",
+            device=self.device,
+            measurer=measurer,
+            store=opened.store,
+            progress=self.progress,
+            evaluate=evaluate,
+            network=opened.digest,
+            costs=costs,
+            costs_title=costs.title if costs is not None else "",
             findings=self.findings or ModelFindings(),
             then=self.then,
             file=opened.file,
@@ -138,7 +138,17 @@ def open_context(
         nullcontext(pool) if pool is not None else open_pool(options) as workers,
     ):
         yield DecisionContext(
-            options, backends, device, costs, workers, progress, replan, provisional, findings, then, reference_pool
+            options,
+            backends,
+            device=device,
+            database=costs,
+            pool=workers,
+            progress=progress,
+            replan=replan,
+            provisional=provisional,
+            findings=findings,
+            then=then,
+            reference_pool=reference_pool,
         )
 
 

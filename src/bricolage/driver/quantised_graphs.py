@@ -136,12 +136,12 @@ class QuantisedGraphItem(Item):
             QuantisedGraph(
                 self._variant,
                 len(report.quantised) if report else 0,
-                floats,
-                report.calibrated_on if report else 0,
-                report.bytes if report else (0, 0),
-                verdict,
-                outcome,  # type: ignore[arg-type]
-                error,
+                floats=floats,
+                calibrated_on=report.calibrated_on if report else 0,
+                bytes=report.bytes if report else (0, 0),
+                verdict=verdict,
+                outcome=outcome,  # type: ignore[arg-type]
+                error=error,
             )
         )
 

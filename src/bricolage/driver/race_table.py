@@ -52,13 +52,13 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         _contestant(
             name,
             cost,
-            challengers.get(name),
-            by_name.get(name),
-            ran,
-            found.chosen,
-            found.best,
-            dropped.get(name),
-            known.get(name),
+            challenger=challengers.get(name),
+            baseline=by_name.get(name),
+            ran=ran,
+            chosen=found.chosen,
+            best=found.best,
+            dropped_ms=dropped.get(name),
+            known=known.get(name),
         )
         for name, cost in costs.items()
     ]

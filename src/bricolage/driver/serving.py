@@ -126,7 +126,9 @@ def of_backend(implementation: Implementation, batch: Batch, session: Session) -
         yield ServingCandidate(program, "copies", batch, graph, placement, streams, threads)
     if session.backend(implementation.backend).queues:
         for asked in (0, *(streams for streams, _ in layouts(cores))):
-            yield ServingCandidate(program, "queue", batch, graph, placement, 1, cores, asked)
+            yield ServingCandidate(
+                program, "queue", batch=batch, graph=graph, placement=placement, streams=1, threads=cores, queue=asked
+            )
 
 
 def weight_bytes(graph: Graph) -> int:

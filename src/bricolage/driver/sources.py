@@ -139,7 +139,19 @@ def open_source(
     write_model(written, directory / artifact.MODEL)
     digest, latency = _digest(directory), options.objective == "latency"  # a server's own queue races no file
     file = keep_file(source, directory, fixed_tensors(model, constants)) if latency else ""
-    return Source(name, model, digest, tuple(prepared), store, given, origin, data, file, batch, constants)
+    return Source(
+        name,
+        model,
+        digest=digest,
+        buckets=tuple(prepared),
+        store=store,
+        inputs=given,
+        inputs_from=origin,
+        data=data,
+        file=file,
+        batch=batch,
+        constants=constants,
+    )
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any, tuple[str, ...]]:

@@ -141,13 +141,13 @@ def _cut(plan: Plan, directory: Path, regions: Sequence[Region]) -> Plan:
             PlannedRegion(
                 implementation,
                 ranges(region.numbers),
-                len(region),
-                title(region),
-                mine.key,
-                amount.flops,
-                amount.bytes,
-                None,
-                False,
+                count=len(region),
+                title=title(region),
+                key=mine.key,
+                flops=amount.flops,
+                bytes=amount.bytes,
+                cost_ms=None,
+                measured=False,
             )
         )
     return dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, regions=tuple(made)),))

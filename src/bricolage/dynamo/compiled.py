@@ -160,12 +160,12 @@ class CompiledGraph:
         case = GraphCall(
             with_weights(self._module, places, weights),
             [args[place] for place in places.inputs],
-            expected,
-            dynamic if any(dynamic) else None,
-            self.report.operators,
-            self._options,
-            self._note,
-            win,
+            expected=expected,
+            dynamic=dynamic if any(dynamic) else None,
+            operators=self.report.operators,
+            options=self._options,
+            note=self._note,
+            win=win,
         )
         budget = self._options.budget(self.report.operators)
         if budget < _MEASURED_FROM_S or least_ms < _SMALL_MS:

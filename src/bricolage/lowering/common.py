@@ -101,17 +101,17 @@ class Registry:
             entry = OperatorLowering(
                 name,
                 domain,
-                since,
-                until,
-                function,
-                frozenset(host),
-                data_dependent,
-                inputs,
-                variadic,
-                frozenset(attributes - _INTERNAL),
-                frozenset(required - _INTERNAL),
-                frozenset(attributes & _INTERNAL),
-                unless,
+                since=since,
+                until=until,
+                function=function,
+                host=frozenset(host),
+                data_dependent=data_dependent,
+                inputs=inputs,
+                variadic=variadic,
+                attributes=frozenset(attributes - _INTERNAL),
+                required=frozenset(required - _INTERNAL),
+                internal=frozenset(attributes & _INTERNAL),
+                unless=unless,
             )
             self.table.setdefault((domain, name), []).append(entry)
             return function

@@ -194,7 +194,16 @@ def _once(
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
                 own = replace(policy, seconds=share)
-                count = _run_heat(measurer, heat, own, leader, count, progress, should_stop, patterns)
+                count = _run_heat(
+                    measurer,
+                    heat,
+                    policy=own,
+                    leader=leader,
+                    count=count,
+                    progress=progress,
+                    should_stop=should_stop,
+                    patterns=patterns,
+                )
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)

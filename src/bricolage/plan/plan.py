@@ -396,4 +396,6 @@ class Plan:
 def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:
     """All operators on one implementation, whose cost as a region is not known."""
     everything = ranges(tuple(range(operators)))
-    return PlannedRegion(chosen, everything, operators, "whole model", "", 0, 0, None, measured=False)
+    return PlannedRegion(
+        chosen, everything, count=operators, title="whole model", key="", flops=0, bytes=0, cost_ms=None, measured=False
+    )

@@ -142,12 +142,12 @@ def _product(graph: Graph, operator: Operator) -> WeightedProduct:
     return WeightedProduct(
         operator.name,
         result.name or "",
-        operator.op_type,
-        data.name or "",
-        weight.name or "",
-        None if bias is None else bias.name,
-        _end(graph, result).name or "",
-        operator.op_type == "Gemm" and bool(operator.attribute("transB", 0)),
+        op_type=operator.op_type,
+        activation=data.name or "",
+        weight=weight.name or "",
+        bias=None if bias is None else bias.name,
+        end=_end(graph, result).name or "",
+        transposed=operator.op_type == "Gemm" and bool(operator.attribute("transB", 0)),
     )
 
 

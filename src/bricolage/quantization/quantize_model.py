@@ -84,13 +84,13 @@ def quantized(
     report = QuantizationReport(
         best.kept.outcomes(best.graph, able, refused, weight_errors, options.keep_float),
         best.judged.largest,
-        best.judged.typical,
-        best.judged.agreement,
-        len(seen),
-        len(held),
-        (weight_bytes(graph.model), weight_bytes(best.model)),
-        tuple(told),
-        best.judged.reached,
+        typical_error=best.judged.typical,
+        agreement=best.judged.agreement,
+        calibrated_on=len(seen),
+        held_back=len(held),
+        bytes=(weight_bytes(graph.model), weight_bytes(best.model)),
+        warnings=tuple(told),
+        reached=best.judged.reached,
     )
     return QuantizedModel(best.model, report)
 

@@ -85,13 +85,13 @@ def quantized_weights_only(
     report = QuantizationReport(
         _outcomes(graph, able, refused, floats, kept, options),
         None if judged is None else judged.largest,
-        None if judged is None else judged.typical,
-        None if judged is None else judged.agreement,
-        len(seen),
-        len(held),
-        (weight_bytes(graph.model), weight_bytes(model)),
-        tuple(told),
-        None if judged is None else judged.reached,
+        typical_error=None if judged is None else judged.typical,
+        agreement=None if judged is None else judged.agreement,
+        calibrated_on=len(seen),
+        held_back=len(held),
+        bytes=(weight_bytes(graph.model), weight_bytes(model)),
+        warnings=tuple(told),
+        reached=None if judged is None else judged.reached,
     )
     return QuantizedModel(model, report)
 

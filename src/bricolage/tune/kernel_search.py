@@ -232,7 +232,9 @@ class KernelSearch:
         made = technique(options.technique, grid, history, options.seed + number)
         fresh = [point for point in dict.fromkeys(hints) if point is not None and point != grid.origin]
         history.shares.setdefault(grid.origin, 1.0)
-        return _Task(what, key, grid, history, made, usual_ms, fresh, progress)
+        return _Task(
+            what, key, grid=grid, history=history, technique=made, usual_ms=usual_ms, hints=fresh, progress=progress
+        )
 
     def _task_key(self, what: TuningTask) -> TaskKey:
         implementation = self._step.implementation
@@ -351,15 +353,15 @@ class KernelSearch:
         return TunedTask(
             task.what.name,
             task.what.kind,
-            len(task.what.kernels),
-            task.what.sizes,
-            task.usual_ms,
-            task.usual_ms * min(1.0, final.share),
-            final.choice,
-            None if gain is None else gain.value,
-            None if gain is None else (gain.low, gain.high),
-            task.trials,
-            task.failed,
+            kernels=len(task.what.kernels),
+            sizes=task.what.sizes,
+            usual_ms=task.usual_ms,
+            ms=task.usual_ms * min(1.0, final.share),
+            choice=final.choice,
+            gain=None if gain is None else gain.value,
+            gain_ci=None if gain is None else (gain.low, gain.high),
+            trials=task.trials,
+            failed=task.failed,
         )
 
     # --- the worker -------------------------------------------------------------------------------------------------

@@ -100,7 +100,14 @@ class KernelTuner:
 
     def _new_search(self, step: Step, region_key: str, version: str) -> KernelSearch:
         return KernelSearch(
-            step, region_key, version, self._measurer, self._device, self._threads, self._options, self._since
+            step,
+            region_key,
+            version=version,
+            measurer=self._measurer,
+            device=self._device,
+            threads=self._threads,
+            options=self._options,
+            since=self._since,
         )
 
     def _key(self, step: Step, region_key: str, version: str) -> str:

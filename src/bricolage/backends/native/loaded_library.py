@@ -98,16 +98,9 @@ class NativeKernel(StaticKernel):
         """A call that reads and writes these arrays; it returns when the outputs are written."""
         memory = (*inputs, *outputs)
         addresses = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
-        call = partial(
-            self._library.region_run,
-            self._team.handle,
-            ctypes.addressof(addresses),
-            self._arena.ctypes.data,
-            self._weights.ctypes.data,
-            self._scratch.ctypes.data,
-            self._thread_scratch,
-            self._lingers,
-        )
+        blocks = (self._arena.ctypes.data, self._weights.ctypes.data, self._scratch.ctypes.data)
+        given = (self._team.handle, ctypes.addressof(addresses), *blocks, self._thread_scratch, self._lingers)
+        call = partial(self._library.region_run, *given)
         call.__dict__["keeps"] = (self, addresses, memory)  # a reference to the call keeps what it reads
         return call
 

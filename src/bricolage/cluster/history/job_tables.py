@@ -70,22 +70,56 @@ class TableFormat:
 
 TABLES = (
     TableFormat(
-        "elasticflow", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", deadline="ddl", steps="iteration",
-        batch="batch_size", known_by=("ddl", "batch_size", "model_name"),
+        "elasticflow",
+        "submit_time",
+        "duration",
+        "num_gpu",
+        "job_id",
+        kind="model_name",
+        deadline="ddl",
+        steps="iteration",
+        batch="batch_size",
+        known_by=("ddl", "batch_size", "model_name"),
     ),
     TableFormat(
-        "tiresias", "submit_time", "duration", "num_gpu", "job_id", kind="model_name", known_by=("model_name", "iterations")
+        "tiresias",
+        "submit_time",
+        "duration",
+        "num_gpu",
+        "job_id",
+        kind="model_name",
+        known_by=("model_name", "iterations"),
     ),
     TableFormat(
-        "helios", "submit_time", "duration", "gpu_num", "job_id", "user", queue="vc", state="state", known_by=("state", "vc")
+        "helios",
+        "submit_time",
+        "duration",
+        "gpu_num",
+        "job_id",
+        "user",
+        queue="vc",
+        state="state",
+        known_by=("state", "vc"),
     ),
     TableFormat("philly", "submit_time", "duration", "num_gpus", "job_id", "user", queue="vc"),
     TableFormat("philly", "time", "duration", "num_gpus", "job_id", queue="vc"),
     TableFormat(
-        "table", "submit", "duration", "devices", "name", "user", "kind", "queue", "device", "deadline", "weight", "limit",
-        "after", "state",
+        "table",
+        "submit",
+        duration="duration",
+        devices="devices",
+        job="name",
+        user="user",
+        kind="kind",
+        queue="queue",
+        device="device",
+        deadline="deadline",
+        weight="weight",
+        limit="limit",
+        after="after",
+        state="state",
     ),
-)  # fmt: skip
+)
 
 
 def read_table(

@@ -107,7 +107,15 @@ def _of_queue(
 def _queued(one: KueueWorkload, kinds: tuple[str, ...], now: float, since_s: float | None) -> QueuedJob:
     created = one.created_s - now
     return QueuedJob(
-        one.key, one.namespace, one.program, one.devices, kinds, created, one.limit_s, one.limit_s, since_s
+        one.key,
+        one.namespace,
+        program=one.program,
+        devices=one.devices,
+        kinds=kinds,
+        submit_s=created,
+        limit_s=one.limit_s,
+        own_limit_s=one.limit_s,
+        since_s=since_s,
     )
 
 

@@ -78,11 +78,18 @@ def rows(loop: ReplayLoop, submissions: Sequence[Submission], now: float) -> lis
         end = None if math.isnan(state.finish_s) else state.finish_s
         found.append(
             JobRow(
-                submissions[state.number].spec.name, stands(loop, state), state.held or state.job.devices,
-                state.held_kind, min(state.steps_done, state.job.steps), state.job.steps, state.job.submit_s, start, end,
-                state.restarts,
+                submissions[state.number].spec.name,
+                stands(loop, state),
+                devices=state.held or state.job.devices,
+                kind=state.held_kind,
+                done=min(state.steps_done, state.job.steps),
+                steps=state.job.steps,
+                submit_s=state.job.submit_s,
+                start_s=start,
+                finish_s=end,
+                restarts=state.restarts,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -111,7 +118,18 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Wh
     state = _at(loop, loop.states[number], now)
     word = stands(loop, state)
     if loop.observed.over(state):
-        return WhyAnswer(state.job.name, word, "nothing", "", "", 0, None, None, None, None)
+        return WhyAnswer(
+            state.job.name,
+            word,
+            waits_for="nothing",
+            reason="",
+            change="",
+            place=0,
+            start_s=None,
+            start_interval_s=None,
+            end_s=None,
+            end_interval_s=None,
+        )
     active = [_at(loop, one, now) for one in loop.states if not loop.observed.over(one)]
     mine = next(at for at, one in enumerate(active) if one.number == number)
     found = prospects(_scene(loop, entry, active, now), draws=_FEW if entry.slow else _DRAWS, asked=[mine])[0]
@@ -120,14 +138,14 @@ def why_now(loop: ReplayLoop, entry: PolicyEntry, number: int, now: float) -> Wh
     return WhyAnswer(
         state.job.name,
         word,
-        found.waits_for,
-        found.reason,
-        found.change,
-        told.place,
-        None if state.held else told.start_s - now,
-        None if state.held else (start[0] - now, start[1] - now),
-        told.end_s - now,
-        (end[0] - now, end[1] - now),
+        waits_for=found.waits_for,
+        reason=found.reason,
+        change=found.change,
+        place=told.place,
+        start_s=None if state.held else told.start_s - now,
+        start_interval_s=None if state.held else (start[0] - now, start[1] - now),
+        end_s=told.end_s - now,
+        end_interval_s=(end[0] - now, end[1] - now),
     )
 
 

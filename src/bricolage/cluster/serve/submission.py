@@ -86,14 +86,14 @@ class JobSpec:
         return TrainingJob(
             self.name,
             submit_s,
-            (WorkPhase(self.steps, rates),),
-            self.devices,
-            self.user,
-            self.kind,
-            self.queue,
-            submit_s + self.deadline if self.deadline else math.inf,
-            self.weight,
-            tuple(sorted(self.scaling)),
+            phases=(WorkPhase(self.steps, rates),),
+            devices=self.devices,
+            user=self.user,
+            kind=self.kind,
+            queue=self.queue,
+            deadline_s=submit_s + self.deadline if self.deadline else math.inf,
+            weight=self.weight,
+            scaling=tuple(sorted(self.scaling)),
             limit_s=self.limit or math.inf,
         )
 

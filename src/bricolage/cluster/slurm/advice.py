@@ -181,7 +181,15 @@ def _limit(job: SlurmJob, now: float, rolling: Rolling, options: AdviceOptions) 
 def _queued(job: SlurmJob, kinds: tuple[str, ...], limit_s: float, now: float) -> QueuedJob:
     since = min(job.start_s - now, 0.0) if job.state == "RUNNING" else None
     return QueuedJob(
-        job.number, job.user, job.name, job.devices, kinds, job.submit_s - now, limit_s, job.own_limit_s, since
+        job.number,
+        job.user,
+        program=job.name,
+        devices=job.devices,
+        kinds=kinds,
+        submit_s=job.submit_s - now,
+        limit_s=limit_s,
+        own_limit_s=job.own_limit_s,
+        since_s=since,
     )
 
 

@@ -89,7 +89,16 @@ def attention(
     if softcap > 0:
         scores = xp.lib.tanh(scores / softcap) * softcap
         raw = scores if qk_matmul_output_mode == 1 else raw
-    bias = _bias(xp, scores, mask, past_key, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
+    bias = _bias(
+        xp,
+        scores,
+        mask=mask,
+        past_key=past_key,
+        lengths=nonpad_kv_seqlen,
+        is_causal=is_causal,
+        left=left_window_size,
+        right=right_window_size,
+    )
     if bias is not None:
         scores = scores + bias
     raw = scores if qk_matmul_output_mode == 2 else raw

@@ -59,7 +59,16 @@ def conv_transpose(
     dilations = dilations or (1,) * dims
     extra = output_padding or (0,) * dims
     kernel = tuple(w.shape[2:])
-    crop = transpose_crop(auto_pad, x.shape[2:], kernel, strides, dilations, pads, extra, output_shape)
+    crop = transpose_crop(
+        auto_pad,
+        x.shape[2:],
+        kernel=kernel,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=extra,
+        output_shape=output_shape,
+    )
     y = xp.convolution_transpose(x, w, strides, dilations, group)
     for axis, (low, high) in enumerate(crop, start=2):
         y = xp.slice_axis(y, axis, max(low, 0), y.shape[axis] - max(high, 0), 1)

@@ -183,7 +183,16 @@ def rnn(
 
         return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
-    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
+    return run(
+        xp,
+        x,
+        make_cell=make_cell,
+        initial=(initial_h,),
+        hidden=hidden,
+        lengths=lengths,
+        direction=direction,
+        layout=layout,
+    )
 
 
 @operator("GRU", since=7)
@@ -239,7 +248,16 @@ def gru(
 
         return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
-    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
+    return run(
+        xp,
+        x,
+        make_cell=make_cell,
+        initial=(initial_h,),
+        hidden=hidden,
+        lengths=lengths,
+        direction=direction,
+        layout=layout,
+    )
 
 
 @operator("LSTM", since=7)
@@ -270,7 +288,16 @@ def lstm(
     hidden, names = r.shape[2], activations or LSTM_ACTIVATIONS
     functions = activations_of(xp, names, activation_alpha, activation_beta)
     make_cell = lstm_cells(xp, products, functions, hidden, peepholes, clip, bool(input_forget))
-    return run(xp, x, make_cell, (initial_h, initial_c), hidden, lengths, direction, layout)
+    return run(
+        xp,
+        x,
+        make_cell=make_cell,
+        initial=(initial_h, initial_c),
+        hidden=hidden,
+        lengths=lengths,
+        direction=direction,
+        layout=layout,
+    )
 
 
 LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh") * 2

@@ -345,7 +345,7 @@ class TorchArrays:
         self, x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int
     ) -> Array:
         run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.ndim - 3]
-        return run(x, w, None, tuple(strides), 0, 0, groups, tuple(dilations))
+        return run(x, w, stride=tuple(strides), groups=groups, dilation=tuple(dilations))
 
     # --- control
 

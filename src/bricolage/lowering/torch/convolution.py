@@ -51,7 +51,8 @@ def conv(v: NodeView) -> Emitted | None:
     strides, pads, dilations = geometry
     x, symmetric = _padded(v, v.tensor(0), pads, 0)
     run = _CONV[len(weight)]
-    return v.call(run, x, v.tensor(1), v.tensor(2), strides, symmetric, dilations, v.get("group", 1))
+    sizes = {"stride": strides, "padding": symmetric, "dilation": dilations, "groups": v.get("group", 1)}
+    return v.call(run, x, v.tensor(1), v.tensor(2), **sizes)
 
 
 @emitter("ConvTranspose")
@@ -71,7 +72,8 @@ def conv_transpose(v: NodeView) -> Emitted | None:
         return None
     run = _CONV_TRANSPOSE[len(weight)]
     symmetric = tuple(low for low, _ in pads)
-    return v.call(run, v.tensor(0), v.tensor(1), v.tensor(2), strides, symmetric, extra, v.get("group", 1), dilations)
+    sizes = {"stride": strides, "padding": symmetric, "output_padding": extra, "dilation": dilations}
+    return v.call(run, v.tensor(0), v.tensor(1), v.tensor(2), groups=v.get("group", 1), **sizes)
 
 
 @emitter("MaxPool")

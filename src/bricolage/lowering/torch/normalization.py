@@ -25,7 +25,8 @@ def batch_normalization(v: NodeView) -> Emitted | None:
     if folded is not None:
         return folded
     scale, bias, mean, var = (v.tensor(i) for i in range(1, 5))
-    return v.call(torch.batch_norm, v.tensor(0), scale, bias, mean, var, False, 0.0, v.get("epsilon", 1e-5), False)
+    factors = {"training": False, "momentum": 0.0, "eps": v.get("epsilon", 1e-5), "cudnn_enabled": False}
+    return v.call(torch.batch_norm, v.tensor(0), scale, bias, mean, var, **factors)
 
 
 def fold_into_convolution(v: NodeView) -> Emitted | None:
@@ -42,7 +43,7 @@ def fold_into_convolution(v: NodeView) -> Emitted | None:
     node = known.node
     if value is None or len(value.uses()) != 1 or value.is_graph_output() or node.target not in CONVOLUTIONS:
         return None
-    x, weight_node, bias_node, *rest = node.args
+    x, weight_node, bias_node = node.args
     if not _is_stored(weight_node) or not (bias_node is None or _is_stored(bias_node)):
         return None
     weight = v.builder.stored(weight_node)
@@ -50,7 +51,7 @@ def fold_into_convolution(v: NodeView) -> Emitted | None:
     before = -mean.double() if bias_node is None else v.builder.stored(bias_node).double() - mean.double()
     scaled = (weight.double() * factor.reshape((-1,) + (1,) * (weight.ndim - 1))).to(weight.dtype)
     offset = (before * factor + shift.double()).to(weight.dtype)
-    return v.call(node.target, x, v.builder.attribute(scaled), v.builder.attribute(offset), *rest)
+    return v.call(node.target, x, v.builder.attribute(scaled), v.builder.attribute(offset), **node.kwargs)
 
 
 def _is_stored(argument: Argument) -> TypeGuard[fx.Node]:
@@ -92,7 +93,9 @@ def instance_normalization(v: NodeView) -> Emitted | None:
     shape = v.shape(0)
     if shape is None or torch.Size(shape[2:]).numel() < 2:
         return None
-    return v.call(F.instance_norm, v.tensor(0), None, None, v.tensor(1), v.tensor(2), True, 0.0, v.get("epsilon", 1e-5))
+    return v.call(
+        F.instance_norm, v.tensor(0), weight=v.tensor(1), bias=v.tensor(2), momentum=0.0, eps=v.get("epsilon", 1e-5)
+    )
 
 
 @emitter("GroupNormalization")

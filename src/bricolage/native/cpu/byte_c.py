@@ -35,24 +35,24 @@ class _Words:
 _WIDE = _Words(
     512,
     "__mmask16",
-    "0",
-    "_mm512_cmp_ps_mask({0}, {1}, _CMP_UNORD_Q)",
-    "{0} | {1}",
-    "{0} != 0",
-    "_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)",
-    "_mm512_permutexvar_epi32(order, {0})",
-    "_mm512_storeu_si512({0}, {1})",
+    none="0",
+    unordered="_mm512_cmp_ps_mask({0}, {1}, _CMP_UNORD_Q)",
+    either="{0} | {1}",
+    any_of="{0} != 0",
+    order="_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)",
+    in_order="_mm512_permutexvar_epi32(order, {0})",
+    store="_mm512_storeu_si512({0}, {1})",
 )
 _NARROW = _Words(
     256,
     "__m256",
-    "_mm256_setzero_ps()",
-    "_mm256_cmp_ps({0}, {1}, _CMP_UNORD_Q)",
-    "_mm256_or_ps({0}, {1})",
-    "_mm256_movemask_ps({0})",
-    "_mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)",
-    "_mm256_permutevar8x32_epi32({0}, order)",
-    "_mm256_storeu_si256((__m256i *)({0}), {1})",
+    none="_mm256_setzero_ps()",
+    unordered="_mm256_cmp_ps({0}, {1}, _CMP_UNORD_Q)",
+    either="_mm256_or_ps({0}, {1})",
+    any_of="_mm256_movemask_ps({0})",
+    order="_mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)",
+    in_order="_mm256_permutevar8x32_epi32({0}, order)",
+    store="_mm256_storeu_si256((__m256i *)({0}), {1})",
 )
 
 

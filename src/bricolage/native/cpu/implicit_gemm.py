@@ -63,12 +63,12 @@ def _of_matmul(root: MatMul) -> Product:
     return Product(
         math.prod(batch),
         m,
-        n,
-        k,
-        lambda b, i, j: (*unflatten(b, batch), i, j),
-        lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
-        (k,),
-        constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
+        n=n,
+        k=k,
+        root_coords=lambda b, i, j: (*unflatten(b, batch), i, j),
+        left=lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
+        runs=(k,),
+        right=constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
         blocks=right.blocks if isinstance(right, BlockConstant) and not right.turned else None,
     )
 
@@ -125,4 +125,15 @@ def _of_conv(root: Conv, lanes: int) -> Product:
 
     m = images * math.prod(sizes)
     skipped = None if root.fill else inside
-    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, skipped, root.fill)
+    return Product(
+        batch,
+        m,
+        n=c_out,
+        k=c_in * math.prod(taps),
+        root_coords=root_coords,
+        left=left,
+        runs=(*taps, c_in),
+        right=right,
+        inside=skipped,
+        fill=root.fill,
+    )

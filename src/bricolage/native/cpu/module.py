@@ -67,14 +67,14 @@ def generate(
     return CSource(
         _prologue(order, target, (*arithmetic.operands(target.isa), *given)),
         order.helpers,
-        order.functions.texts,
-        _entry(order, target, len(plan.kernels) if timed else None),
-        _constants(weights),
-        plan.arena_bytes,
-        order.thread_scratch,
-        order.shared_scratch,
-        plan,
-        order.calls.count(_MEET),
+        functions=order.functions.texts,
+        entry=_entry(order, target, len(plan.kernels) if timed else None),
+        weights=_constants(weights),
+        arena_bytes=plan.arena_bytes,
+        thread_scratch_bytes=order.thread_scratch,
+        shared_scratch_bytes=order.shared_scratch,
+        plan=plan,
+        meetings=order.calls.count(_MEET),
     )
 
 

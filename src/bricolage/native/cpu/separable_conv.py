@@ -43,9 +43,16 @@ def separable(
     made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(config, parallel="m")
-    found = GemmCodegen(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[
-        0
-    ]
+    found = GemmCodegen(
+        kernel,
+        known,
+        memory=memory,
+        target=target,
+        p=product(second, target.lanes),
+        operand=operand,
+        config=by_rows,
+        made=made,
+    ).phases()[0]
     found.helpers.update(grouped.tables)
     return found
 

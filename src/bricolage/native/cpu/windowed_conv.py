@@ -89,7 +89,17 @@ def windows(root: MatMul | Conv, p: Product, operand: ProductOperand) -> Windows
         read = [spot + (-pad) for spot, pad in zip(spots, root.pads, strict=False)]
         return root.source, (image, kk, *read), list(zip(read, root.source.shape[2:], strict=True))
 
-    rows = Product(1, images * tall * wide, p.n, channels, p.root_coords, left, (channels,), p.right, fill=p.fill)
+    rows = Product(
+        1,
+        images * tall * wide,
+        n=p.n,
+        k=channels,
+        root_coords=p.root_coords,
+        left=left,
+        runs=(channels,),
+        right=p.right,
+        fill=p.fill,
+    )
     found = Windows(rows, (height, width), (tall, wide), offsets, channels // operand.k_step)
     tiles, usual = (-(-m // TILE_ROWS) for m in (found.m, p.m))
     return found if found.m <= _MOST_ROWS * p.m or tiles == usual else None

@@ -55,7 +55,15 @@ def winograd(
     block = block_bytes or target.l2_bytes // 2
     return [
         _WinogradCodegen(
-            kernel, plan, FunctionMemory(weights), target, t, root, root.weight.array, operand, block
+            kernel,
+            plan,
+            memory=FunctionMemory(weights),
+            target=target,
+            t=t,
+            root=root,
+            filters=root.weight.array,
+            operand=operand,
+            block_bytes=block,
         ).phase()
     ]
 
@@ -94,13 +102,13 @@ def _numbers(root: Conv, t: Transform, operand: ProductOperand, stored: str, lan
     return _Numbers(
         data,
         count,
-        f"{data}_load({{0}})",
-        f"*({data} *)({{0}}) = {{1}}",
-        f"({data}){{0}} + {root.fill}",
-        SUMS,
-        "int32_t",
-        SIGNED_SUMS,
-        lambda sums: divided(sums, t.multiple),
+        load=f"{data}_load({{0}})",
+        store=f"*({data} *)({{0}}) = {{1}}",
+        outside=f"({data}){{0}} + {root.fill}",
+        sums=SUMS,
+        tile="int32_t",
+        tile_vector=SIGNED_SUMS,
+        result=lambda sums: divided(sums, t.multiple),
     )
 
 

@@ -105,14 +105,14 @@ def problem_of(instance: PlacementInstance) -> DevicePlacementProblem:
     return DevicePlacementProblem(
         graph,
         tuple(one.fpgaLatency if one.supportedOnFpga else math.inf for one in mine),
-        tuple(one.cpuLatency for one in mine),
-        tuple(cost),
-        tuple(one.size for one in mine),
-        tuple(-1 if one.colorClass is None else one.colorClass for one in mine),
-        tuple(one.isBackwardNode for one in mine),
-        instance.maxFPGAs,
-        instance.maxCPUs,
-        instance.maxSizePerFPGA,
+        processor_ms=tuple(one.cpuLatency for one in mine),
+        move_ms=tuple(cost),
+        memory=tuple(one.size for one in mine),
+        colours=tuple(-1 if one.colorClass is None else one.colorClass for one in mine),
+        backward=tuple(one.isBackwardNode for one in mine),
+        accelerators=instance.maxFPGAs,
+        processors=instance.maxCPUs,
+        memory_bytes=instance.maxSizePerFPGA,
     )
 
 

@@ -45,13 +45,13 @@ def on_machine(
     problem = DevicePlacementProblem(
         graph,
         rows[0] if names else rows[1],
-        rows[1],
-        move,
-        nothing,
-        (-1,) * len(graph),
-        (False,) * len(graph),
-        len(names),
-        len(processors),
+        processor_ms=rows[1],
+        move_ms=move,
+        memory=nothing,
+        colours=(-1,) * len(graph),
+        backward=(False,) * len(graph),
+        accelerators=len(names),
+        processors=len(processors),
     )
     return problem, (*names, *processors)
 

@@ -157,7 +157,9 @@ def _batch_norm_of_averages(part: Any, x: torch.Tensor) -> torch.Tensor:
         variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=1)
         part.running_mean.lerp_(mean, share)
         part.running_var.lerp_(variance, share)
-    made: torch.Tensor = torch.nn.functional.batch_norm(x, None, None, part.weight, part.bias, True, 0.0, part.eps)
+    made: torch.Tensor = torch.nn.functional.batch_norm(
+        x, None, None, part.weight, part.bias, training=True, momentum=0.0, eps=part.eps
+    )
     return made
 
 
@@ -228,7 +230,16 @@ def _traced(
     state = [(name, tuple(one.shape), str(one.dtype)) for name, one in module.state_dict().items()]
     values = [(place, one.tolist()) for place, one in constants.items()]
     whole = "\n".join([text, repr(batch), repr(state), repr(sorted(trained)), repr(values)])
-    return Traced(graph, parameters, buffers, constants, rest, trained, whole, numbers)
+    return Traced(
+        graph,
+        parameters,
+        buffers=buffers,
+        constants=constants,
+        batch=rest,
+        trained=trained,
+        text=whole,
+        numbers=numbers,
+    )
 
 
 def _write(graph: torch.fx.Graph, names: Mapping[str, str]) -> tuple[str, tuple[tuple[float, ...], ...]]:

@@ -122,5 +122,13 @@ def read_search(path: Path) -> Search:
     if not ranges:
         raise BadTrainingSpec(path=path, reason="it.search and it.arguments are empty")
     return Search(
-        step, found.data, found.common, ranges, found.epochs, found.trials, found.together, found.sampler, found.pruner
+        step,
+        found.data,
+        common=found.common,
+        ranges=ranges,
+        epochs=found.epochs,
+        trials=found.trials,
+        together=found.together,
+        sampler=found.sampler,
+        pruner=found.pruner,
     )

@@ -52,17 +52,19 @@ def planned_layers(
             PlannedLayer(
                 stage.begin,
                 forward,
-                gradient,
-                weight,
-                stage.sent_bytes / sizes[-1],
-                stage.kept_bytes / sizes[-1],
-                stage.lasting.get("gradients", 0),
-                sum(stage.lasting.get(kind, 0) for kind in ("weights", "gradients", "optimiser state", "inputs")),
-                stage.update_ms,
-                forward_start,
-                gradient_start + weight_start,
-                more,
-                more_start,
+                input_gradient_ms=gradient,
+                weight_gradient_ms=weight,
+                sent_bytes=stage.sent_bytes / sizes[-1],
+                kept_bytes=stage.kept_bytes / sizes[-1],
+                gradient_bytes=stage.lasting.get("gradients", 0),
+                lasting_bytes=sum(
+                    stage.lasting.get(kind, 0) for kind in ("weights", "gradients", "optimiser state", "inputs")
+                ),
+                update_ms=stage.update_ms,
+                forward_start_ms=forward_start,
+                backward_start_ms=gradient_start + weight_start,
+                divided_ms=more,
+                divided_start_ms=more_start,
             )
         )
     found = alike(found)

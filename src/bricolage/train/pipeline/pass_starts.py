@@ -105,7 +105,20 @@ def work(job: StartJob, rank: Rank) -> StartAnswer:
     batch = torch.randn(count * _ROWS, _WIDTH)
     batches = MicroBatches.of((batch,), (torch.zeros_like(batch),), count)
     schedule = one_f_one_b(job.devices, count)
-    plan = PipelinePlan("1f1b", job.devices, job.devices, 1, count, False, tuple(range(job.devices)), *(0.0,) * 5)
+    plan = PipelinePlan(
+        "1f1b",
+        stages=job.devices,
+        devices=job.devices,
+        replicas=1,
+        micro_batches=count,
+        recompute=False,
+        begins=tuple(range(job.devices)),
+        step_ms=0.0,
+        bubble=0.0,
+        exchange_ms=0.0,
+        peak_bytes=0.0,
+        bound_ms=0.0,
+    )
     runtime = TorchRuntime(division, schedule, Seat(rank.number, plan), None, batches, torch.nn.functional.mse_loss)
     alone = _alone(division.stages[0], batches.inputs[0][0]) if rank.number == 0 else (0.0, 0.0)
     runtime.run()

@@ -305,17 +305,17 @@ class _Choice:
         return PipelinePlan(
             self.name if self.devices > 1 else "data parallel" if self.replicas > 1 else "one device",
             len(self.cut.stages),
-            self.devices,
-            self.replicas,
-            self.micro_batches,
-            self.cut.recompute,
-            self.cut.begins,
-            step,
-            found.bubble,
-            max(exchanges),
-            peak,
-            self.problem.bound_ms,
-            tuple(sorted(self.divided)),
+            devices=self.devices,
+            replicas=self.replicas,
+            micro_batches=self.micro_batches,
+            recompute=self.cut.recompute,
+            begins=self.cut.begins,
+            step_ms=step,
+            bubble=found.bubble,
+            exchange_ms=max(exchanges),
+            peak_bytes=peak,
+            bound_ms=self.problem.bound_ms,
+            divided=tuple(sorted(self.divided)),
         )
 
     def _exchanges(self, schedule: PipelineSchedule) -> list[float]:

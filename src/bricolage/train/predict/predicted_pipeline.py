@@ -234,15 +234,15 @@ class StepRow:
         return PipelineStage(
             self.names[begin],
             sum(self.forward[begin:end]),
-            sum(self.backward[begin:end]),
-            sum(self.update[begin:end]),
-            sent,
+            backward_ms=sum(self.backward[begin:end]),
+            update_ms=sum(self.update[begin:end]),
+            sent_bytes=sent,
             # Where what comes is put is made once for all micro-batches.
-            {**lasting, "temporary": self._micro_batches * (sent + received)},
-            sum(one.bytes for one in made if one.kind == "activations"),
-            peak(own, forward),
-            peak(own, backward),
-            int(share * temporary),
+            lasting={**lasting, "temporary": self._micro_batches * (sent + received)},
+            kept_bytes=sum(one.bytes for one in made if one.kind == "activations"),
+            forward_bytes=peak(own, forward),
+            backward_bytes=peak(own, backward),
+            update_bytes=int(share * temporary),
         )
 
     def _places(self, blocks: Sequence[str]) -> dict[int, int]:

@@ -183,13 +183,13 @@ def read_replicas(path: Path) -> Replicas:
     return Replicas(
         step,
         found.data,
-        methods,
-        found.workers,
-        found.epochs,
-        found.steps,
-        tuple(sorted(found.decay_at)),
-        found.decay,
-        found.straggler_ms,
+        methods=methods,
+        workers=found.workers,
+        epochs=found.epochs,
+        steps=found.steps,
+        decay_at=tuple(sorted(found.decay_at)),
+        decay=found.decay,
+        straggler_ms=found.straggler_ms,
     )
 
 

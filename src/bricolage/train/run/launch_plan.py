@@ -92,13 +92,13 @@ def run_plan(
     job = ParallelJob(
         plan.step,
         jobs,
-        plan.data_parallel_ms is not None,
-        seconds,
-        timeout_s,
-        max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
-        plan.single_threads,
-        plan.layouts,
-        plan.fully_sharded is not None,
+        data_parallel=plan.data_parallel_ms is not None,
+        seconds=seconds,
+        timeout_s=timeout_s,
+        threads=max(1, available_cores() // count) if plan.devices.here else plan.made.threads,
+        single_threads=plan.single_threads,
+        layouts=plan.layouts,
+        fully_sharded=plan.fully_sharded is not None,
     )
     if rank is None:
         answers: Sequence[ParallelAnswer] = run_group(
@@ -155,10 +155,10 @@ def _result(predicted: Mapping[str, float], answers: Sequence[ParallelAnswer]) -
     return PlanResult(
         predicted,
         measured,
-        first.checks,
-        first.failures,
-        kept,
-        {name: one for name, one in speedups.items() if one is not None},
-        {name: tuple(one.passes.get(name, ()) for one in answers) for name in first.engines},
-        first.engines,
+        checks=first.checks,
+        failures=first.failures,
+        kept=kept,
+        speedups={name: one for name, one in speedups.items() if one is not None},
+        passes={name: tuple(one.passes.get(name, ()) for one in answers) for name in first.engines},
+        engines=first.engines,
     )

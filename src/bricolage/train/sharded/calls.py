@@ -162,8 +162,21 @@ def _whole(parameters: tuple[str, ...], nodes: list[tuple[str, int, object]], wo
         for name, _, one in nodes
     )
     lying = dict.fromkeys(parameters, REPLICATED)
-    facts = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    return LayoutPlan(workers, lying, {}, (REPLICATED, REPLICATED), operators, {}, *facts, "whole")
+    return LayoutPlan(
+        workers,
+        parameters=lying,
+        buffers={},
+        batch=(REPLICATED, REPLICATED),
+        operators=operators,
+        relays={},
+        ms=0.0,
+        conversion_ms=0.0,
+        bound_ms=0.0,
+        peak_bytes=0.0,
+        replicas_ms=0.0,
+        single_ms=0.0,
+        method="whole",
+    )
 
 
 def _median(act: Callable[[], object], seconds: float, rank: Rank) -> float:

@@ -189,12 +189,12 @@ def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Err
     return Errors(
         len(predicted),
         groups,
-        float(np.mean(relative)),
-        float(np.median(relative)),
-        float(spearmanr(ms, measured).statistic),
-        median(regrets) if regrets else 0.0,
-        max(regrets, default=0.0),
-        float(np.mean([inside for _, _, inside in predicted])),
+        mape=float(np.mean(relative)),
+        median_error=float(np.median(relative)),
+        rank_correlation=float(spearmanr(ms, measured).statistic),
+        regret=median(regrets) if regrets else 0.0,
+        worst_regret=max(regrets, default=0.0),
+        covered=float(np.mean([inside for _, _, inside in predicted])),
     )
 
 

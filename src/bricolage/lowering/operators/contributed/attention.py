@@ -109,7 +109,17 @@ def multi_head_attention(
     q, k, v = heads
     if past_key is not None:
         k, v = xp.concat((past_key, k), 2), xp.concat((past_value, v), 2)
-    y, scores = attended(xp, q, k, v, key_padding_mask, attention_bias, scale, unidirectional, mask_filter_value)
+    y, scores = attended(
+        xp,
+        q,
+        k=k,
+        v=v,
+        mask=key_padding_mask,
+        bias=attention_bias,
+        scale=scale,
+        unidirectional=unidirectional,
+        mask_filter_value=mask_filter_value,
+    )
     y = merge_heads(xp, y)
     return y if _outputs == 1 else (y, k, v, scores)[:_outputs]
 
@@ -159,9 +169,18 @@ def attention(
     projected = xp.matmul(x, weights)
     projected = projected if bias is None else projected + bias
     return attended_by_width(
-        xp, projected, mask_index, past, attention_bias, num_heads, qkv_hidden_sizes, scale, unidirectional,
-        mask_filter_value, _outputs,
-    )  # fmt: skip
+        xp,
+        projected,
+        mask=mask_index,
+        past=past,
+        bias=attention_bias,
+        num_heads=num_heads,
+        widths=qkv_hidden_sizes,
+        scale=scale,
+        unidirectional=unidirectional,
+        mask_filter_value=mask_filter_value,
+        outputs=_outputs,
+    )
 
 
 def attended_by_width(
@@ -184,7 +203,17 @@ def attended_by_width(
     q, k, v = (split_heads(xp, xp.slice_axis(projected, 2, edges[i], edges[i + 1], 1), num_heads) for i in range(3))
     if past is not None:
         k, v = xp.concat((past[0], k), 2), xp.concat((past[1], v), 2)
-    y, _ = attended(xp, q, k, v, mask, bias, scale, unidirectional, mask_filter_value)
+    y, _ = attended(
+        xp,
+        q,
+        k=k,
+        v=v,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+        unidirectional=unidirectional,
+        mask_filter_value=mask_filter_value,
+    )
     y = merge_heads(xp, y)
     return y if outputs == 1 else (y, xp.stack((k, v), 0))
 
@@ -218,7 +247,16 @@ def contributed_rotary_embedding(
     heads = num_heads
     if x.ndim == 3 and not rotary_embedding_dim:
         heads = x.shape[2] // (2 * cos_cache.shape[1])
-    return rotated(xp, x, position_ids, cos_cache, sin_cache, interleaved, heads, rotary_embedding_dim)
+    return rotated(
+        xp,
+        x,
+        positions=position_ids,
+        cos=cos_cache,
+        sin=sin_cache,
+        interleaved=interleaved,
+        heads=heads,
+        size=rotary_embedding_dim,
+    )
 
 
 def rotated(

@@ -212,14 +212,14 @@ def contributed_qlinear_conv(
     y = qlinear_conv(
         xp,
         _channels_first(xp, x) if channels_last else x,
-        x_scale,
-        x_zero,
-        w,
-        w_scale,
-        w_zero,
-        y_scale,
-        y_zero,
-        bias,
+        x_scale=x_scale,
+        x_zero=x_zero,
+        w=w,
+        w_scale=w_scale,
+        w_zero=w_zero,
+        y_scale=y_scale,
+        y_zero=y_zero,
+        bias=bias,
         auto_pad=auto_pad,
         dilations=dilations,
         group=group,
@@ -278,7 +278,9 @@ def dynamic_quantize_matmul(
 ) -> Array:
     """ContribOperators.md#com.microsoft.DynamicQuantizeMatMul: all of A has one scale, as DynamicQuantizeLinear finds it."""
     quantized, scale, zero = dynamic_quantize_linear(xp, a)
-    return matmul_integer_to_float(xp, quantized, b, scale, b_scale, zero, b_zero, bias)
+    return matmul_integer_to_float(
+        xp, quantized, b=b, a_scale=scale, b_scale=b_scale, a_zero=zero, b_zero=b_zero, bias=bias
+    )
 
 
 @contributed("QAttention")
@@ -303,9 +305,21 @@ def qattention(
     _outputs: int = 1,
 ) -> Results:
     """ContribOperators.md#com.microsoft.QAttention."""
-    projected = matmul_integer_to_float(xp, x, weight, x_scale, weight_scale, x_zero, weight_zero, bias)
+    projected = matmul_integer_to_float(
+        xp, x, b=weight, a_scale=x_scale, b_scale=weight_scale, a_zero=x_zero, b_zero=weight_zero, bias=bias
+    )
     return attended_by_width(
-        xp, projected, mask_index, past, None, num_heads, (), scale, unidirectional, mask_filter_value, _outputs
+        xp,
+        projected,
+        mask=mask_index,
+        past=past,
+        bias=None,
+        num_heads=num_heads,
+        widths=(),
+        scale=scale,
+        unidirectional=unidirectional,
+        mask_filter_value=mask_filter_value,
+        outputs=_outputs,
     )
 
 

@@ -72,4 +72,13 @@ def dynamic_quantize_lstm(
     hidden = r.shape[1]
     functions = activations_of(xp, activations or LSTM_ACTIVATIONS, activation_alpha, activation_beta)
     make_cell = lstm_cells(xp, products, functions, hidden, peepholes, clip, bool(input_forget))
-    return run(xp, x, make_cell, (initial_h, initial_c), hidden, None, direction, 0)
+    return run(
+        xp,
+        x,
+        make_cell=make_cell,
+        initial=(initial_h, initial_c),
+        hidden=hidden,
+        lengths=None,
+        direction=direction,
+        layout=0,
+    )

@@ -144,7 +144,19 @@ def convolved(op: OpContext, x: Node, weight: Constant, fill: int = 0) -> Node:
         x, groups = _repeat_channels(x, weight.shape[0] // groups), weight.shape[0]
     shape, dtype = (x.shape[0], weight.shape[0], *out), "float32" if x.dtype == "float32" else "int32"
     return _without_padding(
-        _by_rows_of_taps(Conv(shape, dtype, x, weight, strides, tuple(pads[:spatial]), dilations, groups, fill))
+        _by_rows_of_taps(
+            Conv(
+                shape,
+                dtype,
+                source=x,
+                weight=weight,
+                strides=strides,
+                pads=tuple(pads[:spatial]),
+                dilations=dilations,
+                groups=groups,
+                fill=fill,
+            )
+        )
     )
 
 
@@ -186,7 +198,17 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
     array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
     strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
     own = Constant(array.shape, weight.dtype, array)
-    return Conv(conv.shape, conv.dtype, rows, own, strides, pads, conv.dilations, 1, conv.fill)
+    return Conv(
+        conv.shape,
+        conv.dtype,
+        source=rows,
+        weight=own,
+        strides=strides,
+        pads=pads,
+        dilations=conv.dilations,
+        groups=1,
+        fill=conv.fill,
+    )
 
 
 _FEW = 4
@@ -227,7 +249,18 @@ def _without_padding(conv: Conv) -> Node:
         )
         shape = (*conv.shape[:2], *(stop - first for first, stop, _ in intervals))
         own = Constant(array.shape, weight.dtype, array)
-        parts.append(Conv(shape, conv.dtype, conv.source, own, conv.strides, pads, conv.dilations, conv.groups))
+        parts.append(
+            Conv(
+                shape,
+                conv.dtype,
+                source=conv.source,
+                weight=own,
+                strides=conv.strides,
+                pads=pads,
+                dilations=conv.dilations,
+                groups=conv.groups,
+            )
+        )
         starts.append((0, 0, *(first for first, _, _ in intervals)))
     if len(parts) == 1:
         return parts[0]
@@ -281,12 +314,12 @@ def conv_transpose(op: OpContext) -> Node:
     crop = transpose_crop(
         op.get("auto_pad", "NOTSET"),
         x.shape[2:],
-        weight.shape[2:],
-        strides,
-        dilations,
-        op.get("pads"),
-        padding,
-        op.get("output_shape"),
+        kernel=weight.shape[2:],
+        strides=strides,
+        dilations=dilations,
+        pads=op.get("pads"),
+        output_padding=padding,
+        output_shape=op.get("output_shape"),
     )
     before = [low for low, _ in crop]
     made = [
@@ -314,7 +347,16 @@ def conv_transpose(op: OpContext) -> Node:
         turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in own))
         pads = tuple(len(chosen) - 1 - shift for chosen, shift in own)
         kernels = Constant(turned.shape, "float32", np.ascontiguousarray(turned))
-        part: Node = Conv((*out[:2], *sizes), "float32", x, kernels, ones, pads, ones, groups)
+        part: Node = Conv(
+            (*out[:2], *sizes),
+            "float32",
+            source=x,
+            weight=kernels,
+            strides=ones,
+            pads=pads,
+            dilations=ones,
+            groups=groups,
+        )
         parts.append(pointwise("add", part, columns) if columns is not None else part)
     if len(parts) == 1:
         return _cut(parts[0], op.shape)
@@ -372,7 +414,16 @@ def _interleaved(
     array = np.ascontiguousarray(full.reshape(-1, *full.shape[2:]))
     kernel = Constant(array.shape, "float32", array)
     pads = tuple(-first for first in low)
-    made: Node = Conv((shape[0], len(array), *sizes), "float32", x, kernel, ones, pads, ones, 1)
+    made: Node = Conv(
+        (shape[0], len(array), *sizes),
+        "float32",
+        source=x,
+        weight=kernel,
+        strides=ones,
+        pads=pads,
+        dilations=ones,
+        groups=1,
+    )
     strides = tuple(size // own for size, own in zip(shape[2:], sizes, strict=True))
     apart = reshape(made, (shape[0], *strides, c_out, *sizes))
     order = [0, spatial + 1]

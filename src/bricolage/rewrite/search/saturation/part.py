@@ -81,15 +81,15 @@ def saturate_part(
     return SaturatedPart(
         encoder,
         chosen,
-        originals,
-        tuple(tuple(value.name or "" for value in node.outputs) for node in nodes),
-        weights,
-        outputs,
-        before,
-        found,
-        report,
-        tuple(_relevant(bridge.applied, encoder, chosen, originals)),
-        any(one.by_values for one in bridge.applied),
+        originals=originals,
+        operators=tuple(tuple(value.name or "" for value in node.outputs) for node in nodes),
+        weights=weights,
+        outputs=outputs,
+        before=before,
+        extraction=found,
+        saturation=report,
+        applied=tuple(_relevant(bridge.applied, encoder, chosen, originals)),
+        by_values=any(one.by_values for one in bridge.applied),
     )
 
 

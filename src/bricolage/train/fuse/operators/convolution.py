@@ -119,7 +119,8 @@ def transposed(call: Call) -> Joined | None:
     def grouped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
         flat = None if b is None else b.reshape(-1)
-        made = target(joined, w.flatten(0, 1), flat, stride, padding, extra, lanes * groups, dilation)
+        sizes = (stride, padding, extra, lanes * groups, dilation)
+        made = target(joined, w.flatten(0, 1), flat, *sizes)
         return channels_split(made, lanes)
 
     return Joined({"groups": grouped, "loop": by_lane(call)})
