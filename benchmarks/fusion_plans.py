@@ -39,9 +39,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.build import write
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import write
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.channels_last import Layout
 from bricolage.native.fuse.fusion import Blocks, Strategy, plan
@@ -49,6 +48,7 @@ from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.memory_cost import KernelCosts
 from bricolage.native.ir.from_onnx import lower
 from bricolage.native.ir.tensors import Node
+from bricolage.native.module import generate
 
 USUAL = "rules"
 

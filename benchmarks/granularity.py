@@ -25,11 +25,12 @@ from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned
-from bricolage.native.cpu.module import generate, kernel_shares
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate, kernel_shares
+from bricolage.native.select.algorithm import KernelRequest
 
 NETWORKS = "inception-v3,nasnet-a-large,squeezenet,bert-base"
 _MEETING_S = 0.4e-6
@@ -64,7 +65,8 @@ def grain(name: str, threads: int) -> Grain:
         region = RegionModel(store.region(graph.everything, "all"))
         target = CpuTarget(instruction_set(host()), threads, host_caches())
         plan = planned(region, target, FLOAT32, {})
-        shares = [one for number in range(len(plan.kernels)) for one in kernel_shares(plan, target, FLOAT32, number)]
+        requests = [KernelRequest(kernel, plan, target, FLOAT32) for kernel in plan.kernels]
+        shares = [share for request in requests for share in kernel_shares(request)]
         met = generate(plan, target).meetings * _MEETING_S
     work = float(sum(one.count * one.work for one in shares))
 

@@ -40,10 +40,10 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import paired_ratio
+from bricolage.native.build import planned, write
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned, write
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate
 
 STATIC, PIECES, WHOLE = "static", "taskflow, pieces", "taskflow, kernels"
 

@@ -35,11 +35,11 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.statistics import Ratio, paired_ratio
+from bricolage.native.build import planned, write
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned, write
 from bricolage.native.cpu.c_source import CSource
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate
 
 _SPINS_S = 0.05
 """How long ONNX Runtime's threads spin when it is done, at least (some 25 ms were seen): what runs meanwhile has one core less, and

@@ -29,12 +29,12 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.graph.to_work import to_work
 from bricolage.graph.work import workload
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.native.cpu.build import planned
 from bricolage.native.cpu.isa import ISAS
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan
+from bricolage.native.module import generate
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.engine.apply import rewrite
 from bricolage.search.placement.evolve import EvolutionOptions, evolve

@@ -24,10 +24,10 @@ from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
+from bricolage.native.build import planned, write
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned, write
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate
 
 no_compiler = pytest.mark.skipif(isinstance(registry.get("native").status(), Missing), reason="no C compiler")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bricolage.backends.interface import RegionModel
 from bricolage.device.caches import Cache, Caches
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned
 from bricolage.native.cpu.isa import Isa, available
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.kernel_plan import FusionPlan

@@ -20,15 +20,16 @@ from bricolage.backends.native.kernel_space import space
 from bricolage.base.codec import decode, encode
 from bricolage.device.caches import Cache, Caches
 from bricolage.errors import Refused
+from bricolage.native.build import planned
 from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu.arithmetic import Arithmetic
-from bricolage.native.cpu.build import planned
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import named
 from bricolage.native.cpu.kernel_choice import choice_of
-from bricolage.native.cpu.module import kernel_texts
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.fusion_target import Target
+from bricolage.native.module import kernel_texts
+from bricolage.native.select.algorithm import KernelRequest
 from bricolage.work.config_space import REGION, Choice, ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar
 from bricolage.work.implementation import named as configs
@@ -69,9 +70,9 @@ def test_blocks_are_parts_of_the_second_level_cache(tmp_path: Path) -> None:
         found = space(KernelConfig(), planned(model, target, Arithmetic(), {}), target, Arithmetic())
         (task,) = found.tasks
         assert "mc_bytes" not in task.parameters, "rows are read where they lie"
-        packed = kernel_texts(
-            planned(model, target, Arithmetic(), {}), target, Arithmetic(), 0, choice_of((("pack", True),))
-        )
+        plan = planned(model, target, Arithmetic(), {})
+        choice = choice_of((("pack", True),))
+        packed = kernel_texts(KernelRequest(plan.kernels[0], plan, target, Arithmetic(), choice))
         sizes.append(packed)
     assert sizes[0] != sizes[1]
 

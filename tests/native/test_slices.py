@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned
-from bricolage.native.cpu.module import generate
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 from bricolage.native.fuse.slice_pairs import MOST_ROWS
+from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.ir.lowerings.test_recurrent import Cell, check
 from tests.native.test_strands import target

@@ -16,13 +16,13 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.host import host
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.native.cpu.build import planned
 from bricolage.native.cpu.isa import EMULATED_AMX, Isa, available
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, kernel_reads
 from bricolage.native.fuse.strands import in_strands
+from bricolage.native.module import generate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.native.ir.lowerings.test_recurrent import ACTIVATIONS, FUNCTIONS, GATES, Cell, check

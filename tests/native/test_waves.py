@@ -14,13 +14,13 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import WAVES, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.native.build import planned
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import available
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
+from bricolage.native.module import generate
 from bricolage.testing import SideBySide
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions

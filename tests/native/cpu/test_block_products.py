@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
+from bricolage.native.build import WEIGHTS
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.block_products import BlockOperand, block_operand
 from bricolage.native.cpu.block_tiles import block_tiles
-from bricolage.native.cpu.build import WEIGHTS
 from bricolage.native.cpu.c_source import HEAD
 from bricolage.native.cpu.isa import named
 from bricolage.native.cpu.panels import MicroTile

@@ -14,13 +14,13 @@ import pytest
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.loaded_library import NativeKernel
 from bricolage.device.caches import Cache, Caches
+from bricolage.native.build import planned, write
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32
-from bricolage.native.cpu.build import planned, write
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import ISAS
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget
+from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.ir.lowerings.test_recurrent import Cell
 from tests.native.test_strands import target

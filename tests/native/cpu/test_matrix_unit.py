@@ -22,9 +22,9 @@ from bricolage.native.cpu import isa as isas
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.isa import EMULATED_AMX, ISAS, available, named
-from bricolage.native.cpu.module import generate
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.ir.from_onnx import lower
+from bricolage.native.module import generate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.graph.inference import infer
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.phase import ConstantBlock, ConstantOperand, FunctionMemory, TensorOperand
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.kernel_plan import Buffer
 from bricolage.native.ir.from_onnx import lower
+from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from bricolage.device.caches import Cache, Caches
 from bricolage.graph.inference import infer
 from bricolage.native.cpu.isa import ISAS
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.target import CpuTarget, fusion_target
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.ir.from_onnx import lower
+from bricolage.native.module import generate
 from tests.backends import regions
 
 AVX2 = next(isa for isa in ISAS if isa.name == "avx2")

@@ -13,9 +13,13 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.native.cpu.arithmetic import FLOAT32
 from bricolage.native.cpu.isa import named
-from bricolage.native.cpu.winograd_transform import WHOLE_F2, WHOLE_F4, Transform, choose
+from bricolage.native.cpu.kernel_choice import KernelChoice
+from bricolage.native.cpu.winograd_transform import WHOLE_F2, WHOLE_F4, Transform
 from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.ir.tensors import Conv
+from bricolage.native.select.algorithm import KernelRequest
+from bricolage.native.select.table import choose_algorithm
+from bricolage.native.select.winograd import WINOGRAD, choose_transform
 from tests.backends import regions
 from tests.native.cpu.test_byte_products import runnable
 from tests.native.cpu.test_given_bytes import convolved, s8, u8
@@ -94,11 +98,15 @@ def layers(folder: Path) -> tuple[RegionModel, list[np.ndarray], list[np.ndarray
 def tiles(plan: FusionPlan, instructions: str, tile: int | None) -> dict[int, Transform | None]:
     """The transformation of each convolution of a plan, by number of the kernel."""
     isa = named(instructions)
-    roots = {number: kernel.root for number, kernel in enumerate(plan.kernels)}
+    choice, target = KernelChoice(tile), cpu_target(isa)
+    requests = {
+        number: KernelRequest(kernel, plan, target, FLOAT32, choice)
+        for number, kernel in enumerate(plan.kernels)
+        if isinstance(kernel.root, Conv)
+    }
     return {
-        number: choose(root, plan, cpu_target(isa), FLOAT32, tile)
-        for number, root in roots.items()
-        if isinstance(root, Conv)
+        number: choose_transform(request) if choose_algorithm(request) is WINOGRAD else None
+        for number, request in requests.items()
     }
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from bricolage.graph.inference import infer
 from bricolage.native.cpu.implicit_gemm import product
-from bricolage.native.cpu.module import generate
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.fuse.kernel_plan import FusionPlan, kernel_reads
 from bricolage.native.ir.from_onnx import lower
+from bricolage.native.module import generate
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target
 

@@ -42,13 +42,12 @@ from bricolage.base.options import PRECISIONS, Precision
 from bricolage.device.device import Device
 from bricolage.extras import install_command
 from bricolage.graph.graph import Graph, Operator, Region, describe
+from bricolage.native.build import TITLE, planned, write
 from bricolage.native.cpu import toolchain
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.native.cpu.build import TITLE, planned, write
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.native.cpu.kernel_choice import from_parameters
-from bricolage.native.cpu.module import generate
 from bricolage.native.cpu.peaks import measure
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.fuse.channels_last import LAYOUTS, lie_otherwise
@@ -57,6 +56,7 @@ from bricolage.native.fuse.kernel_plan import FusionPlan
 from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower_operator
 from bricolage.native.ir.tensors import Node
+from bricolage.native.module import generate
 from bricolage.plan.number_sets import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Team

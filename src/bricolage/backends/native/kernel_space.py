@@ -10,6 +10,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,24 +19,22 @@ from bricolage.backends.kernel_trials import Build, KernelTiming, Trial, Trials,
 from bricolage.backends.native.loaded_library import NativeKernel, Stopwatch
 from bricolage.base import scratch
 from bricolage.errors import Refused
+from bricolage.native.build import LIBRARY, TITLE, write_sizes
 from bricolage.native.cpu.arithmetic import Arithmetic
-from bricolage.native.cpu.build import LIBRARY, TITLE, write_sizes
-from bricolage.native.cpu.gemm_blocks import block_sizes
 from bricolage.native.cpu.implicit_gemm import product
-from bricolage.native.cpu.kernel_choice import TILES, UNROLLED, choice_of
-from bricolage.native.cpu.matrix_unit import Tiles
-from bricolage.native.cpu.module import generate, kernel_texts
-from bricolage.native.cpu.sharing import MOST
+from bricolage.native.cpu.kernel_choice import choice_of
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.toolchain import Objects
 from bricolage.native.fuse.inspect import kernel_flops
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_nodes
 from bricolage.native.ir.tensors import Conv, MatMul, Node
+from bricolage.native.module import generate, kernel_texts
+from bricolage.native.select.algorithm import KernelRequest
+from bricolage.native.select.table import list_parameters
 from bricolage.plan.number_sets import ranges
 from bricolage.work.config_space import ConfigSpace, TuningTask
 from bricolage.work.implementation import KernelConfig, Scalar
 
-_PIECES = tuple(2**n for n in range(MOST.bit_length()))
 _TASKS_A_BUILD = 24
 _SHORT = 16
 """Characters of a hash that tell workloads apart."""
@@ -57,18 +56,20 @@ def fusions(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, origins
     alike: dict[tuple[str, ...], set[int]] = {}
     for number in sorted(several):
         if plan.kernels[number].fused_producer is not None:
-            alike.setdefault(kernel_texts(plan, target, arithmetic, number), set()).add(number)
+            request = KernelRequest(plan.kernels[number], plan, target, arithmetic)
+            alike.setdefault(kernel_texts(request), set()).add(number)
     return [ranges(tuple(sorted(several - same))) for same in alike.values()]
 
 
 def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[tuple[TuningTask, tuple[int, ...]]]:
     """Tasks with the numbers of their kernels."""
     alike: dict[tuple[str, ...], list[int]] = {}
-    for number in range(len(plan.kernels)):
-        alike.setdefault(kernel_texts(plan, target, arithmetic, number), []).append(number)
+    requests = [KernelRequest(kernel, plan, target, arithmetic) for kernel in plan.kernels]
+    for number, request in enumerate(requests):
+        alike.setdefault(kernel_texts(request), []).append(number)
     found = []
     for texts, numbers in alike.items():
-        parameters = _parameters(plan, target, arithmetic, numbers[0])
+        parameters = _parameters(requests[numbers[0]])
         if not parameters:
             continue
         kernel = plan.kernels[numbers[0]]
@@ -96,44 +97,21 @@ def _sizes(kernel: PlannedKernel, target: CpuTarget) -> dict[str, int]:
     return {"elements": max(1, math.prod(kernel.result.shape))}
 
 
-def _parameters(
-    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
-) -> dict[str, tuple[Scalar, ...]]:
+def _parameters(request: KernelRequest) -> dict[str, tuple[Scalar, ...]]:
     """The values of a kernel's parameters that make another code than the rules of thumb do, each by itself."""
-    usual = kernel_texts(plan, target, arithmetic, number)
-    found: dict[str, tuple[Scalar, ...]] = {}
-    for name, values in _candidates(plan.kernels[number], target, arithmetic).items():
+    usual = kernel_texts(request)
+    parameters: dict[str, tuple[Scalar, ...]] = {}
+    for name, values in list_parameters(request).items():
         texts = {usual}
         different: list[Scalar] = []
         for value in values:
-            made = kernel_texts(plan, target, arithmetic, number, choice_of(((name, value),)))
-            if made not in texts:
-                texts.add(made)
+            changed = kernel_texts(replace(request, choice=choice_of(((name, value),))))
+            if changed not in texts:
+                texts.add(changed)
                 different.append(value)
         if different:
-            found[name] = tuple(different)
-    return found
-
-
-def _candidates(kernel: PlannedKernel, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
-    """All values that could matter to such a kernel."""
-    found: dict[str, tuple[Scalar, ...]] = {"pieces": _PIECES} if target.threads > 1 else {}
-    if not isinstance(kernel.root, (Conv, MatMul)) or kernel.kind == "attention":
-        return found
-    unit = isinstance(arithmetic.operand_of(target.isa, kernel.root), Tiles)
-    mc_bytes, kc_bytes = block_sizes(target.l2_bytes, matrix_unit=unit)
-    rows = target.isa.rows
-    found.update(parallel=("n", "m"), prefetch=(True, False), mc_bytes=mc_bytes, pack=(True,))
-    if unit:
-        found["kc_bytes"] = kc_bytes
-    else:
-        found["rows"] = tuple(sorted({max(1, rows // 2), *(range(max(1, rows * 2 // 3), rows))}))
-        found["unroll"] = UNROLLED
-    if isinstance(kernel.root, Conv) and (arithmetic.tile or kernel.of_bytes):
-        found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile or kernel.of_bytes)
-    if kernel.of_bytes:
-        found["look_up"] = (True, False)
-    return found
+            parameters[name] = tuple(different)
+    return parameters
 
 
 class NativeTrials(Trials):

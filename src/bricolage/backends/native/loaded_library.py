@@ -19,7 +19,7 @@ from bricolage.backends.kernel import Array, Call
 from bricolage.backends.kernel_trials import on_random_inputs
 from bricolage.base.options import available_cores
 from bricolage.device.buffers import lasting
-from bricolage.native.cpu.build import LIBRARY, SIZES, TITLE, WEIGHTS
+from bricolage.native.build import LIBRARY, SIZES, TITLE, WEIGHTS
 
 
 class _Team:

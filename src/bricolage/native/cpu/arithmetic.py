@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from bricolage.native.cpu.block_products import block_operand, multiplies_blocks
@@ -62,8 +61,8 @@ def multiplies_bytes(root: Node | None) -> bool:
     weights = root.right if isinstance(root, MatMul) else root.weight if isinstance(root, Conv) else None
     if not isinstance(weights, Constant) or weights.dtype != "float32":
         return False
-    k = root.left.shape[-1] if isinstance(root, MatMul) else math.prod(weights.shape[1:])
-    return 0 < k <= LONGEST
+    assert isinstance(root, (MatMul, Conv))
+    return 0 < root.depth <= LONGEST
 
 
 FLOAT32 = Arithmetic()

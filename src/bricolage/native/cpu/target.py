@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bricolage.device.caches import Caches, host_caches
-from bricolage.native.cpu.grouped_conv import MOST_TAPS, VECTOR_DTYPES
 from bricolage.native.cpu.isa import EMULATED_AMX, ISAS, Isa
 from bricolage.native.cpu.matrix_unit import TILE_ROWS
 from bricolage.native.fuse.fusion_target import Target
+
+MOST_TAPS = 11
+"""Taps in a row that a grouped convolution keeps in registers."""
+VECTOR_DTYPES = frozenset(["float32", "bfloat16", "uint8"])
+"""Types that its vectors are loaded from."""
 
 
 @dataclass(frozen=True)

@@ -67,24 +67,15 @@ WHOLE_F2, WHOLE_F4 = (transform(m, points, whole=True) for m, points in _POINTS.
 """Of bytes, in integers (`winograd_integers`)."""
 
 
-def choose(
-    root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, tile: int | None = None
-) -> Transform | None:
-    """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows, or of all that
-    are exact where it is of bytes; None where the direct way should be faster, or nothing else fits. With a `tile` that one,
-    if it is allowed and fits."""
+def fitting_transforms(root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[Transform]:
+    """The transformations that a convolution can be computed by: of those with tiles that the arithmetic allows, or of all that are
+    exact where it is of bytes."""
     operand = transformed_operand(root, target.isa, arithmetic)
     if not _fits(root, plan, target.isa) or operand.splits > 1 or math.prod(root.weight.shape[1:-2]) % operand.k_step:
-        return None
+        return []
     if root.dtype == "int32":
-        fitting = [t for t in (WHOLE_F2, WHOLE_F4) if fits_wrapping(root, t.multiple)]
-    else:
-        fitting = [t for t in (F2, F4) if t.m <= arithmetic.tile]
-    if tile is not None:
-        return next((t for t in fitting if t.m == tile), None)
-    direct = arithmetic.operand_of(target.isa, root) if root.dtype == "int32" else operand
-    ways: list[tuple[Transform | None, ProductOperand]] = [(None, direct), *((t, operand) for t in fitting)]
-    return min(ways, key=lambda way: _cost(root, way[0], target, way[1]))[0] if fitting else None
+        return [t for t in (WHOLE_F2, WHOLE_F4) if fits_wrapping(root, t.multiple)]
+    return [t for t in (F2, F4) if t.m <= arithmetic.tile]
 
 
 def transformed_operand(root: Conv, isa: Isa, arithmetic: Arithmetic) -> ProductOperand:
@@ -110,8 +101,9 @@ def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     return found is not None and found[1].stride(next(iter(c.variables))) == 1
 
 
-def _cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOperand) -> float:
-    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5)."""
+def compute_cost(root: Conv, t: Transform | None, target: CpuTarget, operand: ProductOperand) -> float:
+    """Multiply-adds of one thread, by a transformation or directly, with memory and additions in the same coin (factors measured on
+    Zen 5)."""
     images, c_out, *deep, height, width = root.shape
     depth = root.source.shape[1] * math.prod(root.weight.shape[2:-2])
     deep_places = images * math.prod(deep)

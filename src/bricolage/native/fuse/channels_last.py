@@ -7,7 +7,6 @@ its dominant operator instead; both, and rows of ONNX's order everywhere, can be
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -19,11 +18,8 @@ from bricolage.native.ir.tensors import (
     Gather,
     MatMul,
     Node,
-    Normalise,
     Pointwise,
-    Reduce,
     Shape,
-    Softmax,
     View,
 )
 
@@ -31,7 +27,6 @@ Layout = Literal["channels last", "dominant", "rows"]
 """Channels last for all images; for those whose dominant operator is a convolution; for none."""
 LAYOUTS: tuple[Layout, ...] = ("channels last", "dominant", "rows")
 _THROUGH = (Pointwise, View, Gather, ConcatBuffer)
-_ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 
 
 def channels_last(nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], layout: Layout) -> set[Node]:
@@ -44,11 +39,11 @@ def channels_last(nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], l
         return set(images)
     above: dict[Node, Node | None] = {}
     for node in nodes:
-        above[node] = node if isinstance(node, _ROOTS) else _heaviest(above.get(source) for source in _inside(node))
+        above[node] = node if node.starts_kernel else _heaviest(above.get(source) for source in _inside(node))
     below: dict[Node, Node | None] = {}
     for node in reversed(nodes):
         readers = users.get(node, ())
-        below[node] = _heaviest(one if isinstance(one, _ROOTS) else below.get(one) for one in readers)
+        below[node] = _heaviest(reader if reader.starts_kernel else below.get(reader) for reader in readers)
     return {node for node in images if isinstance(_heaviest((above[node], below[node])), Conv)}
 
 
@@ -72,8 +67,6 @@ def _heaviest(found: Iterable[Node | None]) -> Node | None:
 
 def _multiplications(root: Node) -> int:
     """Of a root; for those that multiply nothing, what they read."""
-    if isinstance(root, Conv):
-        return root.elements * math.prod(root.weight.shape[1:])
-    if isinstance(root, MatMul):
-        return root.elements * root.left.shape[-1]
+    if isinstance(root, (Conv, MatMul)):
+        return root.elements * root.depth
     return max(source.elements for source in root.sources)

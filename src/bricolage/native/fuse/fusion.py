@@ -59,15 +59,11 @@ from bricolage.native.ir.tensors import (
     Input,
     MatMul,
     Node,
-    Normalise,
     Pointwise,
-    Reduce,
-    Softmax,
     View,
     reachable,
 )
 
-ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
@@ -172,7 +168,7 @@ class _Planner:
         absorbed: set[Node] = set()
         epilogues: dict[Node, tuple[Node, tuple[View, ...]]] = {}
         for node in reversed(self.nodes):  # where two roots meet, the later one takes over
-            if not isinstance(node, ROOTS):
+            if not node.starts_kernel:
                 continue
             end, path, inside = self._grow(node, absorbed | epilogues.keys())
             absorbed |= inside
@@ -238,7 +234,7 @@ class _Planner:
                 continue
             if node in epilogues or (isinstance(node, ConcatBuffer) and node not in absorbed):
                 stored.add(node)
-            elif node in absorbed or isinstance(node, ROOTS):
+            elif node in absorbed or node.starts_kernel:
                 continue
             elif node in self.result.outputs or (isinstance(node, View) and self._scatters_channels(node, epilogues)):
                 stored.add(node)
@@ -320,7 +316,7 @@ class _Planner:
         """What is read in another block, views too, and what rules would not compute twice."""
         found: set[Node] = set()
         for node in self.nodes:
-            if node in decided or isinstance(node, (Input, Constant, ConcatBuffer, *ROOTS)):
+            if node in decided or node.starts_kernel or isinstance(node, (Input, Constant, ConcatBuffer)):
                 continue
             again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
             if again or any(self._separated(node, user) for user in self.users[node]):
@@ -356,7 +352,7 @@ class _Planner:
                 return False
             if isinstance(current, Pointwise) and current.function in EXPENSIVE:
                 return False
-            if isinstance(current, (*ROOTS, ConcatBuffer)):
+            if current.starts_kernel or isinstance(current, ConcatBuffer):
                 continue
             todo.extend(current.sources)
         return True

@@ -10,18 +10,9 @@ from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel, kernel_
 from bricolage.native.ir.tensors import (
     STORED_BYTES,
     Constant,
-    Conv,
-    MatMul,
     Node,
-    Normalise,
-    Pointwise,
-    Reduce,
-    Softmax,
 )
 from bricolage.work.fused_kernel import FusedKernel
-
-_PER_ELEMENT = 5
-"""Operations of softmax and normalisation on an element, as in `graph.work`."""
 
 
 def inspect_kernels(
@@ -44,28 +35,13 @@ def inspect_kernels(
 
 def kernel_flops(kernel: PlannedKernel, plan: FusionPlan) -> int:
     """Floating-point operations of a kernel."""
-    return sum(map(_flops, kernel_nodes(kernel, plan)[0]))
+    return sum(node.operations for node in kernel_nodes(kernel, plan)[0])
 
 
 def _operators(kernel: PlannedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:
     """In the order of the region, which is the order in which their nodes were made."""
     inside = set(kernel_nodes(kernel, plan)[0])
     return tuple(dict.fromkeys(name for node, name in origins.items() if node in inside))
-
-
-def _flops(node: Node) -> int:
-    match node:
-        case MatMul():
-            return 2 * node.elements * node.left.shape[-1]
-        case Conv():
-            return 2 * node.elements * math.prod(node.weight.shape[1:])
-        case Softmax() | Normalise():
-            return _PER_ELEMENT * node.elements
-        case Reduce():
-            return node.source.elements
-        case Pointwise():
-            return node.elements
-    return 0
 
 
 def _bytes(kernel: PlannedKernel, plan: FusionPlan) -> int:

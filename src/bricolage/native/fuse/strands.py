@@ -151,7 +151,7 @@ def _strands(order: _Dependences, chains: list[list[int]]) -> list[tuple[int, ..
 
 def _products(kernel: PlannedKernel) -> int:
     """Multiply-adds of a kernel's matrix product."""
-    return kernel.root.elements * kernel.root.left.shape[-1] if isinstance(kernel.root, MatMul) else 0
+    return kernel.root.elements * kernel.root.depth if isinstance(kernel.root, MatMul) else 0
 
 
 def _pays(plan: FusionPlan, strand: tuple[int, ...], threads: int, l2_bytes: int) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -60,6 +60,8 @@ def numpy_type(name: str) -> np.dtype:
 
 _LINE = 64
 """Bytes of a cache line."""
+_PER_ELEMENT = 5
+"""Operations of softmax and normalisation on an element, as in `graph.work`."""
 LONGEST_ROW = 16384
 """Elements of a row that a thread may keep on its stack."""
 
@@ -70,6 +72,13 @@ class Node:
 
     shape: Shape
     dtype: str
+    starts_kernel: ClassVar[bool] = False
+    """Whether it is what a kernel is built around: contractions, reductions and row operations."""
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations that compute all of it from its sources."""
+        return 0
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -164,6 +173,11 @@ class Pointwise(Node):
     parameters: tuple[float, ...] = ()
 
     @property
+    def operations(self) -> int:
+        """One for each element."""
+        return self.elements
+
+    @property
     def sources(self) -> tuple[Node, ...]:
         """Its inputs."""
         return self.inputs
@@ -252,6 +266,12 @@ class Reduce(Node):
     source: Node
     axes: tuple[int, ...]
     divisor: float = 1.0
+    starts_kernel = True
+
+    @property
+    def operations(self) -> int:
+        """One for each element that is reduced."""
+        return self.source.elements
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -264,6 +284,12 @@ class Softmax(Node):
     """Along the last dimension."""
 
     source: Node
+    starts_kernel = True
+
+    @property
+    def operations(self) -> int:
+        """As `graph.work` counts them."""
+        return _PER_ELEMENT * self.elements
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -279,6 +305,12 @@ class Normalise(Node):
     epsilon: float
     axis: int
     centred: bool = True
+    starts_kernel = True
+
+    @property
+    def operations(self) -> int:
+        """As `graph.work` counts them."""
+        return _PER_ELEMENT * self.elements
 
     @property
     def in_rows(self) -> bool:
@@ -300,6 +332,17 @@ class MatMul(Node):
 
     left: Node
     right: Node
+    starts_kernel = True
+
+    @property
+    def depth(self) -> int:
+        """Products that are summed up for an element."""
+        return self.left.shape[-1]
+
+    @property
+    def operations(self) -> int:
+        """A multiplication and an addition for each product."""
+        return 2 * self.elements * self.depth
 
     @property
     def sources(self) -> tuple[Node, ...]:
@@ -320,6 +363,17 @@ class Conv(Node):
     groups: int
     fill: int = 0
     """What lies around a uint8 source: the byte that means zero."""
+    starts_kernel = True
+
+    @property
+    def depth(self) -> int:
+        """Products that are summed up for an element."""
+        return math.prod(self.weight.shape[1:])
+
+    @property
+    def operations(self) -> int:
+        """A multiplication and an addition for each product."""
+        return 2 * self.elements * self.depth
 
     @property
     def depthwise(self) -> bool:

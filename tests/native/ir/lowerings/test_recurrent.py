@@ -17,10 +17,10 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import Native
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
-from bricolage.native.cpu.module import generate
 from bricolage.native.fuse.fusion import plan
 from bricolage.native.ir.from_onnx import lower
 from bricolage.native.ir.lowerings.recurrent import LONGEST_SCAN
+from bricolage.native.module import generate
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 from tests.native.targets import FUSION, cpu_target

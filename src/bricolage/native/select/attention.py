@@ -16,21 +16,25 @@ from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.implicit_gemm import product
 from bricolage.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.native.cpu.packing import Packing
-from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase, local
-from bricolage.native.cpu.rows import SOFTMAX, exponentials, reductions
-from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.native.fuse.kernel_plan import Buffer, PlannedKernel
 from bricolage.native.ir.tensors import MatMul, Softmax
+from bricolage.native.select.algorithm import Algorithm, KernelRequest
+from bricolage.native.select.rows import SOFTMAX, exponentials, reductions
 
 _ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
 """All of k at once."""
 
 
-def attention(
-    kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, target: CpuTarget, operand: ProductOperand
-) -> Phase:
+def _applies(request: KernelRequest) -> bool:
+    """To what fusion has joined: two products with the softmax between them."""
+    return isinstance(request.root, MatMul) and request.kernel.fused_producer is not None
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
+    kernel, plan, target = request.kernel, request.plan, request.target
+    operand = request.arithmetic.operand(target.isa)
     second = kernel.root
     assert isinstance(second, MatMul) and kernel.fused_producer is not None
     first, softmax = kernel.fused_producer
@@ -74,13 +78,10 @@ def attention(
         "}",
     ]
     lines += two.sharing.over_batches(packing, work)
-    return Phase(
-        operand.with_tile_config(two.tile_rows, lines),
-        two.sharing.range(two.tiles if packing else 1),
-        memory.operands,
-        thread_scratch=scratch.bytes,
-        helpers={**reductions(target.lanes), **one.helpers, **two.helpers},
-    )
+    helpers = {**reductions(target.lanes), **one.helpers, **two.helpers}
+    share = two.sharing.range(two.tiles if packing else 1)
+    lines = operand.with_tile_config(two.tile_rows, lines)
+    return [Phase(lines, share, memory.operands, thread_scratch=scratch.bytes, helpers=helpers)]
 
 
 def _left(writer: GemmCodegen, scratch: _Scratch, memory: FunctionMemory) -> tuple[list[str], list[str], list[str]]:
@@ -146,3 +147,6 @@ def _softened(packing: Packing, width: int, pitch: int, probabilities: str | Non
         "}",
         *packing.zeros("to", width, packing.part),
     ]
+
+
+ATTENTION = Algorithm("attention", _applies, _generate)

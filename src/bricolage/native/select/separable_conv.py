@@ -12,25 +12,22 @@ from dataclasses import replace
 from bricolage.native.cpu.emit import indented
 from bricolage.native.cpu.gemm import GemmCodegen
 from bricolage.native.cpu.gemm_blocks import ComputedRows
-from bricolage.native.cpu.grouped_conv import GroupedConvCodegen
 from bricolage.native.cpu.implicit_gemm import product
-from bricolage.native.cpu.kernel_choice import GemmConfig
-from bricolage.native.cpu.panels import ProductOperand
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
-from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.fuse.kernel_plan import Buffer, FusionPlan, PlannedKernel
+from bricolage.native.fuse.kernel_plan import Buffer, PlannedKernel
 from bricolage.native.ir.tensors import Conv, Node
+from bricolage.native.select.algorithm import Algorithm, KernelRequest, product_parameters
+from bricolage.native.select.grouped_conv import GroupedConvCodegen
 
 
-def separable(
-    kernel: PlannedKernel,
-    plan: FusionPlan,
-    weights: ConstantBlock,
-    target: CpuTarget,
-    operand: ProductOperand,
-    config: GemmConfig,
-) -> Phase:
+def _applies(request: KernelRequest) -> bool:
+    """To what fusion has joined: a grouped convolution whose result a pointwise one reads."""
+    return isinstance(request.root, Conv) and request.kernel.fused_producer is not None
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     """The phase of both, with their epilogues. Threads share rows."""
+    kernel, plan, target, operand = request.kernel, request.plan, request.target, request.operand
     second = kernel.root
     assert isinstance(second, Conv) and kernel.fused_producer is not None
     first, between = kernel.fused_producer
@@ -42,7 +39,7 @@ def separable(
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
-    by_rows = replace(config, parallel="m")
+    by_rows = replace(request.choice.gemm, parallel="m")
     found = GemmCodegen(
         kernel,
         known,
@@ -54,7 +51,7 @@ def separable(
         made=made,
     ).phases()[0]
     found.helpers.update(grouped.tables)
-    return found
+    return [found]
 
 
 def _rows(node: Node, dtype: str) -> Buffer:
@@ -65,3 +62,6 @@ def _rows(node: Node, dtype: str) -> Buffer:
         strides.insert(0, strides[0] * extent)
     image, *spatial = strides
     return Buffer(("rows", 0), node.shape, dtype, (image, 1, *spatial))
+
+
+SEPARABLE_CONV = Algorithm("separable convolution", _applies, _generate, parameters=product_parameters)

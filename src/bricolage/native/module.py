@@ -8,18 +8,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bricolage.native.cpu import (
-    attention,
-    elementwise,
-    gemm,
-    group_norm,
-    grouped_conv,
-    reduction,
-    rows,
-    separable_conv,
-    winograd,
-    winograd_transform,
-)
 from bricolage.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.native.cpu.c_source import HEAD, CSource
 from bricolage.native.cpu.emit import indented
@@ -34,7 +22,9 @@ from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.threads import RING, THREADS
 from bricolage.native.cpu.wide import BYTE_RUNS, HELPERS, PREFIX, RUNS_SUFFIX
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
-from bricolage.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
+from bricolage.native.ir.tensors import STORED_TYPES
+from bricolage.native.select.algorithm import KernelRequest
+from bricolage.native.select.table import generate_phases
 
 
 def generate(
@@ -203,17 +193,12 @@ class _Order:
             self._hazards.add(number, own)
 
     def _phases(self, number: int, target: CpuTarget) -> list[Phase]:
-        found = _phases(
-            self._plan.kernels[number],
-            self._plan,
-            self._weights,
-            target,
-            self._arithmetic,
-            self._choices.get(number, DEFAULT),
-        )
-        for phase in found:
+        choice = self._choices.get(number, DEFAULT)
+        request = KernelRequest(self._plan.kernels[number], self._plan, target, self._arithmetic, choice)
+        phases = generate_phases(request, self._weights)
+        for phase in phases:
             self._known(phase)
-        return found
+        return phases
 
     def _known(self, phase: Phase) -> None:
         self.helpers.update(phase.helpers)
@@ -229,62 +214,16 @@ class _Order:
         return found
 
 
-def kernel_texts(
-    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int, choice: KernelChoice = DEFAULT
-) -> tuple[str, ...]:
+def kernel_texts(request: KernelRequest) -> tuple[str, ...]:
     """The functions that one kernel becomes, without its memory and its constants: equal texts do equal work."""
-    functions, weights = _FunctionTable(plan, target.threads), ConstantBlock(dry=True)
-    kernel = plan.kernels[number]
-    phases = _phases(kernel, plan, weights, target, arithmetic, choice)
-    return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
+    functions = _FunctionTable(request.plan, request.target.threads)
+    phases = generate_phases(request, ConstantBlock(dry=True))
+    return tuple("\n".join(functions.content(request.kernel, phase)) for phase in phases)
 
 
-def kernel_shares(
-    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
-) -> tuple[ParallelRange, ...]:
-    """How threads share the loops of a kernel, phase by phase, by rules of thumb."""
-    weights = ConstantBlock(dry=True)
-    return tuple(phase.share for phase in _phases(plan.kernels[number], plan, weights, target, arithmetic, DEFAULT))
-
-
-def _phases(
-    kernel: PlannedKernel,
-    plan: FusionPlan,
-    weights: ConstantBlock,
-    target: CpuTarget,
-    arithmetic: Arithmetic,
-    choice: KernelChoice,
-) -> list[Phase]:
-    if choice.pieces is not None:
-        usual = _phases(kernel, plan, weights, target, arithmetic, replace(choice, pieces=None))
-        return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
-    if choice.look_up is not None:
-        target = replace(target, isa=replace(target.isa, looks_up=choice.look_up))
-    operand, config = arithmetic.operand_of(target.isa, kernel.root), choice.gemm
-    match kernel.root:
-        case MatMul() if kernel.fused_producer is not None:
-            return [attention.attention(kernel, plan, weights, target, arithmetic.operand(target.isa))]
-        case Conv() if kernel.fused_producer is not None:
-            return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
-        case Conv() if (
-            transform := winograd_transform.choose(kernel.root, plan, target, arithmetic, choice.tile)
-        ) is not None:
-            operand = winograd_transform.transformed_operand(kernel.root, target.isa, arithmetic)
-            return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
-        case Conv() if (
-            phases := grouped_conv.grouped(kernel, plan, weights, target.isa, target.caches.l1_bytes)
-        ) is not None:
-            return phases
-        case Conv() | MatMul():
-            return gemm.contraction(kernel, plan, weights, target, operand, config)
-        case Normalise() if not kernel.root.in_rows:
-            return [group_norm.group_norm(kernel, plan, weights)]
-        case Softmax() | Normalise():
-            return [rows.rows(kernel, plan, weights, target.lanes)]
-        case Reduce():
-            return [reduction.reduction(kernel, plan, weights)]
-        case _:
-            return [elementwise.elementwise(kernel, plan, weights)]
+def kernel_shares(request: KernelRequest) -> tuple[ParallelRange, ...]:
+    """How threads share the loops of a kernel, phase by phase."""
+    return tuple(phase.share for phase in generate_phases(request, ConstantBlock(dry=True)))
 
 
 class _FunctionTable:

@@ -24,6 +24,7 @@ from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import ZERO, Index, unflatten, variable
 from bricolage.native.ir.tensors import C_TYPES, FLOATS, Coords, Node, Pointwise, Reduce, View
+from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
 _SIDE_BY_SIDE = 64
 """Accumulators of a reduction whose innermost dimension stays."""
@@ -48,7 +49,7 @@ def start_of(kind: str, dtype: str) -> float:
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
 
-def reduction(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def _reduction(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
     root = kernel.root
@@ -191,3 +192,15 @@ def _side_by_side(root: Reduce, kept: Sequence[int], plan: FusionPlan) -> int | 
     ):
         return innermost if root.shape[innermost] >= 8 else None
     return None
+
+
+def _applies(request: KernelRequest) -> bool:
+    """To sums, means, extremes and products along dimensions."""
+    return isinstance(request.root, Reduce)
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    return [_reduction(request.kernel, request.plan, weights)]
+
+
+REDUCTION = Algorithm("reduction", _applies, _generate)

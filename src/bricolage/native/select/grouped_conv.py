@@ -36,9 +36,11 @@ from bricolage.native.cpu.emit import (
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
+from bricolage.native.cpu.target import MOST_TAPS, VECTOR_DTYPES
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import ZERO, Index, constant, flatten, unflatten, variable
 from bricolage.native.ir.tensors import Constant, Conv
+from bricolage.native.select.algorithm import Algorithm, KernelRequest, look_up_parameters
 
 _MOST_POSITIONS = 14
 _SINGLY = 4
@@ -47,10 +49,6 @@ _MOST_EDGES = 4
 """Starts of neighbours at an edge that have code of their own."""
 _LINE = 16
 """Floats of a cache line."""
-MOST_TAPS = 11
-"""Taps in a row that are kept in registers."""
-VECTOR_DTYPES = frozenset(["float32", "bfloat16", "uint8"])
-"""Types that vectors are loaded from."""
 EXACT_TERMS = 2**24 // (255 * 128)
 """Products of bytes whose sums float32 holds exactly."""
 
@@ -63,20 +61,27 @@ _LOADS = {
 """C of a vector, and of one element, as float32 by what lies in memory."""
 
 
-def grouped(
-    kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, isa: Isa, l1_bytes: int
-) -> list[Phase] | None:
-    """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
-    root = kernel.root
-    assert isinstance(root, Conv)
-    memory = FunctionMemory(weights)
-    writer = GroupedConvCodegen(kernel, plan, memory, isa, l1_bytes)
-    if root.groups == 1 or not (writer.regular or root.depthwise):
-        return None
-    if root.dtype == "int32" and math.prod(root.weight.shape[1:]) > EXACT_TERMS:
-        return None
+def _applies(request: KernelRequest) -> bool:
+    """To convolutions in groups that go by vectors of channels, or channel by channel; of bytes, where float32 holds their sums."""
+    root = request.root
+    if not isinstance(root, Conv) or root.groups == 1:
+        return False
+    if root.dtype == "int32" and root.depth > EXACT_TERMS:
+        return False
+    return root.depthwise or _codegen(request, ConstantBlock(dry=True)).regular
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    """The phase of a convolution in groups, with its epilogue."""
+    writer = _codegen(request, weights)
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
-    return [Phase(lines, writer.share(), memory.operands, helpers=writer.tables)]
+    return [Phase(lines, writer.share(), writer.memory.operands, helpers=writer.tables)]
+
+
+def _codegen(request: KernelRequest, weights: ConstantBlock) -> GroupedConvCodegen:
+    target = request.target
+    memory = FunctionMemory(weights)
+    return GroupedConvCodegen(request.kernel, request.plan, memory, target.isa, target.caches.l1_bytes)
 
 
 @dataclass
@@ -384,3 +389,6 @@ class GroupedConvCodegen:
             "  }",
             "}",
         ]
+
+
+GROUPED_CONV = Algorithm("grouped convolution", _applies, _generate, parameters=look_up_parameters)

@@ -11,6 +11,7 @@ from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import ZERO, Index, Var, unflatten, variable
 from bricolage.native.ir.tensors import Coords
+from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
 _SHORT = 16
 """Iterations below which an innermost loop is short."""
@@ -18,7 +19,7 @@ _WORK = 16
 """Multiply-adds that take as long as an element: most wait for memory."""
 
 
-def elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def _elementwise(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
     short one stands a loop of its own, which saves the division that finds two coordinates in one number."""
     target = kernel.target
@@ -67,3 +68,15 @@ def _place(order: Sequence[int], indices: Sequence[Index]) -> Coords:
     for axis, index in zip(order, indices, strict=True):
         coords[axis] = index
     return tuple(coords)
+
+
+def _applies(request: KernelRequest) -> bool:
+    """To what holds nothing else than element-wise functions, views and gathers."""
+    return request.root is None
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    return [_elementwise(request.kernel, request.plan, weights)]
+
+
+ELEMENTWISE = Algorithm("element-wise", _applies, _generate)

@@ -15,7 +15,6 @@ from bricolage.native.cpu.arithmetic import Arithmetic
 from bricolage.native.cpu.c_source import CSource
 from bricolage.native.cpu.isa import Isa
 from bricolage.native.cpu.target import CpuTarget
-from bricolage.native.cpu.winograd_transform import choose
 from bricolage.native.fuse.channels_last import Layout
 from bricolage.native.fuse.fusion import operators_apart, plan
 from bricolage.native.fuse.kernel_plan import FusionPlan
@@ -25,6 +24,8 @@ from bricolage.native.fuse.waves import in_waves
 from bricolage.native.ir.from_onnx import lower
 from bricolage.native.ir.lowerings import NoLowering
 from bricolage.native.ir.tensors import Conv, MatMul, Node
+from bricolage.native.select.algorithm import KernelRequest
+from bricolage.native.select.table import used_tile
 
 TITLE = "bricolage native"
 LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"
@@ -88,9 +89,9 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
         return "the region has no products of floats, which are what bfloat16 is for"
     if arithmetic.stores == "everything" and not found.stores_more_than_operands:
         return "what lies between its kernels is read by products alone, which is stored in bfloat16 anyway"
-    floats = [root for root in roots if isinstance(root, Conv) and root.dtype == "float32"]
-    chosen = [choose(root, found, target, arithmetic) for root in floats]
-    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
+    floats = [one for one in found.kernels if isinstance(one.root, Conv) and one.root.dtype == "float32"]
+    requests = [KernelRequest(kernel, found, target, arithmetic) for kernel in floats]
+    if tile and not any(used_tile(request) == tile for request in requests):
         return f"no convolution gains from tiles of {tile}x{tile}"
     return None
 

@@ -10,6 +10,7 @@ from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import unflatten, variable
 from bricolage.native.ir.tensors import Normalise, Softmax
+from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
 _WORK = 32
 """Multiply-adds that take as long as an element."""
@@ -86,7 +87,7 @@ INLINE vec nat_most(vec a, vec b) {  /* a > b ? a : b, for which GCC 12 makes a 
     }
 
 
-def rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, lanes: int) -> Phase:
+def _rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, lanes: int) -> Phase:
     """A softmax or a normalisation: each row is read once into a thread's own memory, and written once."""
     root = kernel.root
     assert isinstance(root, (Softmax, Normalise))
@@ -123,3 +124,15 @@ def rows(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock, lanes:
     lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     share = ParallelRange(math.prod(lead), _WORK * width)
     return Phase(lines, share, memory.operands, helpers=reductions(lanes))
+
+
+def _applies(request: KernelRequest) -> bool:
+    """To softmax, and to normalisations of rows that a thread can keep."""
+    return isinstance(request.root, Softmax) or (isinstance(request.root, Normalise) and request.root.in_rows)
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    return [_rows(request.kernel, request.plan, weights, request.target.lanes)]
+
+
+ROWS = Algorithm("rows", _applies, _generate)

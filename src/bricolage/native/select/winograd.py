@@ -34,36 +34,61 @@ from bricolage.native.cpu.phase import ConstantBlock, FunctionMemory, Phase
 from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.cpu.target import CpuTarget
 from bricolage.native.cpu.winograd_integers import SIGNED_SUMS, SUMS, divided
-from bricolage.native.cpu.winograd_transform import Transform, tile_rows
+from bricolage.native.cpu.winograd_transform import (
+    Transform,
+    compute_cost,
+    fitting_transforms,
+    tile_rows,
+    transformed_operand,
+)
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import ZERO, flatten, unflatten, variable
 from bricolage.native.ir.tensors import Constant, Conv
+from bricolage.native.select.algorithm import Algorithm, KernelRequest, product_parameters
 
 
-def winograd(
-    kernel: PlannedKernel,
-    plan: FusionPlan,
-    weights: ConstantBlock,
-    target: CpuTarget,
-    t: Transform,
-    operand: ProductOperand,
-    block_bytes: int | None = None,
-) -> list[Phase]:
+def choose_transform(request: KernelRequest) -> Transform | None:
+    """The transformation that should be fastest, or the one whose tile was chosen; None where none fits."""
+    root, target, arithmetic, tile = request.root, request.target, request.arithmetic, request.choice.tile
+    if not isinstance(root, Conv) or request.kernel.fused_producer is not None:
+        return None
+    fitting = fitting_transforms(root, request.plan, target, arithmetic)
+    if tile is not None:
+        return next((transform for transform in fitting if transform.m == tile), None)
+    operand = transformed_operand(root, target.isa, arithmetic)
+    return min(fitting, key=lambda transform: compute_cost(root, transform, target, operand), default=None)
+
+
+def _applies(request: KernelRequest) -> bool:
+    """To plain 3×3 convolutions in an arithmetic that allows a tile, which read vectors of channels."""
+    return choose_transform(request) is not None
+
+
+def _cost(request: KernelRequest) -> float:
+    """None of its own where a tile was chosen."""
+    transform, root = choose_transform(request), request.root
+    assert isinstance(root, Conv)
+    if request.choice.tile is not None:
+        return 0.0
+    operand = transformed_operand(root, request.target.isa, request.arithmetic)
+    return compute_cost(root, transform, request.target, operand)
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
-    root = kernel.root
-    assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    block = block_bytes or target.l2_bytes // 2
+    root, target, transform = request.root, request.target, choose_transform(request)
+    assert isinstance(root, Conv) and isinstance(root.weight, Constant) and transform is not None
     return [
         _WinogradCodegen(
-            kernel,
-            plan,
+            request.kernel,
+            request.plan,
             memory=FunctionMemory(weights),
             target=target,
-            t=t,
+            t=transform,
             root=root,
             filters=root.weight.array,
-            operand=operand,
-            block_bytes=block,
+            operand=transformed_operand(root, target.isa, request.arithmetic),
+            block_bytes=request.choice.gemm.mc_bytes or target.l2_bytes // 2,
         ).phase()
     ]
 
@@ -337,3 +362,6 @@ def _matrix(kind: str, by: np.ndarray, of: str, made: str, rows: int, columns: i
             target = f"{made}{a}_{other}" if left else f"{made}{other}_{a}"
             lines.append(f"const {kind} {target} = {' '.join(terms)};")
     return lines
+
+
+WINOGRAD = Algorithm("Winograd", _applies, _generate, _cost, product_parameters)

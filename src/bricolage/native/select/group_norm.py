@@ -17,6 +17,7 @@ from bricolage.native.cpu.sharing import ParallelRange
 from bricolage.native.fuse.kernel_plan import FusionPlan, PlannedKernel
 from bricolage.native.ir.index_expressions import Index, Var, flatten, nested_extents, unflatten, variable
 from bricolage.native.ir.tensors import Coords, Normalise
+from bricolage.native.select.algorithm import Algorithm, KernelRequest
 
 _BESIDE = 16
 """Channels that go side by side: a cache line of them."""
@@ -24,7 +25,7 @@ _WORK = 32
 """Multiply-adds that take as long as an element: it is read three times."""
 
 
-def group_norm(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
+def _group_norm(kernel: PlannedKernel, plan: FusionPlan, weights: ConstantBlock) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _side_by_side(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
@@ -165,3 +166,15 @@ def _by_stride(numbers: Sequence[int], spots: Sequence[Index], indices: Sequence
         return max((abs(index.stride(found[0]) or 0) for index in indices if found), default=0)
 
     return sorted(numbers, key=lambda number: -step(number))
+
+
+def _applies(request: KernelRequest) -> bool:
+    """To normalisations over several dimensions, or over rows that no thread can keep."""
+    return isinstance(request.root, Normalise) and not request.root.in_rows
+
+
+def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    return [_group_norm(request.kernel, request.plan, weights)]
+
+
+GROUP_NORM = Algorithm("group norm", _applies, _generate)

@@ -1,0 +1,1 @@
+"""Which algorithm computes a kernel: one file for each, and the table of all of them (`table`)."""

@@ -1,0 +1,80 @@
+"""All algorithms of kernels, and which of them computes a kernel.
+
+| algorithm | when it is chosen |
+|---|---|
+| attention | two products with a softmax between them, which fusion has joined |
+| separable convolution | a grouped convolution and the pointwise one behind it, which fusion has joined |
+| grouped convolution | convolutions in groups whose channels lie in vectors, or that have one channel a group |
+| contraction | all other products and convolutions, unless another one is cheaper: |
+| Winograd | plain 3×3 convolutions in an arithmetic that allows it, where transforming is cheaper than multiplying |
+| group norm | normalisations over several dimensions, or over rows that no thread can keep |
+| rows | softmax and normalisations of rows |
+| reduction | sums, means, extremes and products along dimensions |
+| element-wise | all that has none of these in it |
+
+To add one: a file with an `Algorithm`, and its place in `ALGORITHMS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+
+from bricolage.native.cpu.phase import ConstantBlock, Phase
+from bricolage.native.cpu.sharing import MOST
+from bricolage.native.select.algorithm import Algorithm, KernelRequest, Parameters
+from bricolage.native.select.attention import ATTENTION
+from bricolage.native.select.contraction import CONTRACTION
+from bricolage.native.select.elementwise import ELEMENTWISE
+from bricolage.native.select.group_norm import GROUP_NORM
+from bricolage.native.select.grouped_conv import GROUPED_CONV
+from bricolage.native.select.reduction import REDUCTION
+from bricolage.native.select.rows import ROWS
+from bricolage.native.select.separable_conv import SEPARABLE_CONV
+from bricolage.native.select.winograd import WINOGRAD, choose_transform
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    ATTENTION,
+    SEPARABLE_CONV,
+    GROUPED_CONV,
+    CONTRACTION,
+    WINOGRAD,
+    GROUP_NORM,
+    ROWS,
+    REDUCTION,
+    ELEMENTWISE,
+)
+"""The first that applies is taken; of several in a row with a cost the cheapest, the first of equals."""
+_PIECES = tuple(2**n for n in range(MOST.bit_length()))
+
+
+def choose_algorithm(request: KernelRequest) -> Algorithm:
+    """What computes a kernel."""
+    able = [algorithm for algorithm in ALGORITHMS if algorithm.applies(request)]
+    if able[0].cost is None:
+        return able[0]
+    priced = takewhile(lambda algorithm: algorithm.cost is not None, able)
+    return min(priced, key=lambda algorithm: algorithm.cost(request) if algorithm.cost is not None else 0.0)
+
+
+def generate_phases(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
+    """The loops of a kernel, as it was chosen."""
+    choice, target = request.choice, request.target
+    if choice.pieces is not None:
+        usual = generate_phases(replace(request, choice=replace(choice, pieces=None)), weights)
+        return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
+    if choice.look_up is not None:
+        request = replace(request, target=replace(target, isa=replace(target.isa, looks_up=choice.look_up)))
+    return choose_algorithm(request).generate(request, weights)
+
+
+def used_tile(request: KernelRequest) -> int:
+    """The tile of Winograd's transformation that computes a kernel; 0 where another algorithm does."""
+    transform = choose_transform(request) if choose_algorithm(request) is WINOGRAD else None
+    return 0 if transform is None else transform.m
+
+
+def list_parameters(request: KernelRequest) -> Parameters:
+    """All that may be chosen of a kernel: of its algorithm, and into how many pieces threads share its loops."""
+    pieces: Parameters = {"pieces": _PIECES} if request.target.threads > 1 else {}
+    return {**pieces, **choose_algorithm(request).parameters(request)}
