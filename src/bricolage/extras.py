@@ -22,7 +22,7 @@ _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 def install_command(*extras: str) -> str:
     """A command that adds what some extras need: `pip install 'onnxruntime>=1.23'`. Where neither metadata nor sources know an
     extra, words that say where it stands."""
-    needed = dict.fromkeys(one for extra in extras for one in requirements(extra))
+    needed = dict.fromkeys(requirement for extra in extras for requirement in requirements(extra))
     if not needed:
         return f"look up the extra {' or '.join(extras)} in bricolage's pyproject.toml"
     return " ".join(["pip install", *(f"'{one}'" for one in needed)])

@@ -320,14 +320,14 @@ class BricolageBackend(Backend):  # type: ignore[misc]
         ]
         if outputs_info is None:
             schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
-            known = onnx.shape_inference.infer_node_outputs(
+            node_outputs = onnx.shape_inference.infer_node_outputs(
                 schema,
                 node,
                 {info.name: info.type for info in entering},
                 {name: onnx.numpy_helper.from_array(array) for name, array in arrays.items()},
                 opset_imports=[onnx.helper.make_opsetid(node.domain, opset)],
             )
-            leaving = [onnx.helper.make_value_info(name, known[name]) for name in node.output if name]
+            leaving = [onnx.helper.make_value_info(name, node_outputs[name]) for name in node.output if name]
         else:
             leaving = [
                 onnx.helper.make_tensor_value_info(

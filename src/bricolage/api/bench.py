@@ -100,7 +100,7 @@ def _racing(
     for name, plan, kept in plans:
         if (plan.inputs, plan.outputs) != (input_specs(opened.model), output_specs(opened.model)):
             raise ForeignPlan(name=name, difference="its inputs or outputs are others")
-        if {str(one) for one in plan.constants} != {str(one) for one in opened.constants}:
+        if {str(constant) for constant in plan.constants} != {str(constant) for constant in opened.constants}:
             raise ForeignPlan(name=name, difference="its constant inputs are others")
         for bucket in plan.buckets:
             if dict(bucket.sizes) != dict(prepared.sizes):

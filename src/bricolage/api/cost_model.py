@@ -36,14 +36,14 @@ def train_costs(database: Database) -> TrainedCostModel:
         MissingLibrary: LightGBM is not installed.
     """
     samples = samples_of(database)
-    networks = {one.network for one in samples}
+    networks = {sample.network for sample in samples}
     provenance = {
         "made": datetime.date.today().isoformat(),
         "bricolage": __version__,
         "measurements": str(len(samples)),
         "networks": str(len(networks)),
-        "machines": "; ".join(sorted({one.machine for one in samples})),
-        "backends": ", ".join(sorted({f"{one.backend} {one.version}" for one in samples})),
+        "machines": "; ".join(sorted({sample.machine for sample in samples})),
+        "backends": ", ".join(sorted({f"{sample.backend} {sample.version}" for sample in samples})),
     }
     model = train(samples, provenance)
     by_network = left_out(samples, lambda one: one.network)

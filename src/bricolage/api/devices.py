@@ -113,7 +113,7 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
     )
     machine = described.machine
     works = [
-        Work(workload_of(divided.graph.operators[one] for one in bits.members(region)), key=str(number))
+        Work(workload_of(divided.graph.operators[member] for member in bits.members(region)), key=str(number))
         for number, region in enumerate(divided.regions, 1)
     ]
     here = MeasuredCurves({work.key: curve for work, curve in zip(works, curves, strict=True)})
@@ -126,9 +126,9 @@ def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str,
             )
     nothing = {machine.devices[0].name: (0.0,)}
     problem = ScheduleProblem(
-        contracted(divided.graph, divided.regions, [one.title for one in sub_graphs]),
+        contracted(divided.graph, divided.regions, [graph.title for graph in sub_graphs]),
         (nothing, *tasks, nothing),
-        {one.name: one.threads for one in machine.devices},
+        {device.name: device.threads for device in machine.devices},
         machine.move_ms,
     )
     found = _predicted(problem, certified=not machine.links)
@@ -151,7 +151,7 @@ def _pipelined(problem: ScheduleProblem, machine: Machine) -> Pipelined | None:
     if found is None or not ms:
         return None
     placed = contiguous(found[0], limit_s=_PLACING_S)
-    return Pipelined(tuple(found[1][one] for one in placed.devices), placed.max_load, placed.bound)
+    return Pipelined(tuple(found[1][device] for device in placed.devices), placed.max_load, placed.bound)
 
 
 def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
@@ -177,7 +177,7 @@ def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedS
 def _upper(problem: ScheduleProblem, schedule: Schedule) -> float | None:
     """NEW-B-2 of the schedule's placement."""
     intervals = schedule.intervals
-    if any(len(one.lanes) > 1 for one in intervals):
+    if any(len(interval.lanes) > 1 for interval in intervals):
         return None
     ms = tuple(problem.ms(task, one.device, 1) for task, one in enumerate(intervals))
-    return new_b_2(TypedTasks(problem.graph, ms, tuple(one.device for one in intervals), problem.cores))
+    return new_b_2(TypedTasks(problem.graph, ms, tuple(interval.device for interval in intervals), problem.cores))

@@ -184,15 +184,15 @@ def _why_not(place: StepPlacement, cluster: ClusterSpec) -> str:
 def _placements(cluster: ClusterSpec, kind: str, most: int) -> list[StepPlacement]:
     """One, two, four ... devices of a kind; beyond a node, the slower of both links counts."""
     group, largest = cluster.of_kind(kind), max(cluster.nodes(kind))
-    found, count = [], 1
+    placements, count = [], 1
     while count <= min(most, cluster.capacity[kind]):
         crossed = [group.network_gbytes] if count > largest else []
         crossed += [group.link_gbytes] if min(count, largest) > 1 else []
         gbytes = min((one for one in crossed if one is not None), default=None) if None not in crossed else None
         link = None if gbytes is None else Link(("from", "to"), gbytes, group.latency_us)
-        found.append(StepPlacement(kind, _described(group), count, link, group.start_us / 1e3))
+        placements.append(StepPlacement(kind, _described(group), count, link, group.start_us / 1e3))
         count *= 2
-    return found
+    return placements
 
 
 def _described(group: NodeGroup) -> DescribedDevices:

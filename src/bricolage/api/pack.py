@@ -115,7 +115,7 @@ def pack(
     """
     check_again(replan, provisional)
     options, progress = options or Options(), progress or Silent()
-    own, afar = tuple(one for one in targets if not one.ray), tuple(one for one in targets if one.ray)
+    own, afar = tuple(target for target in targets if not target.ray), tuple(target for target in targets if target.ray)
     _check_cluster(afar, ray, shown)
     made = {one.name: _options(one, options, shown) for one in own}
     began, directory = time.monotonic(), working_folder()
@@ -131,8 +131,8 @@ def pack(
                 progress.start("targets on Ray nodes")
                 decided |= {name: (one.plan, one.entry) for name, one in nodes.take(opened).items()}
                 progress.finish()
-            plans = tuple(decided[one.name][0] for one in targets)
-            files = ["plan.json", *(f"plan-{one.name}.json" for one in targets[1:])]
+            plans = tuple(decided[target.name][0] for target in targets)
+            files = ["plan.json", *(f"plan-{target.name}.json" for target in targets[1:])]
             entries = (replace(decided[one.name][1], plan=file) for one, file in zip(targets, files, strict=True))
             found = Pack(tuple(entries), seconds)
             artifact.save(plans[0], directory, Path(output), found, plans)

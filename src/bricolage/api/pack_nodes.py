@@ -138,8 +138,8 @@ class PackNodes:
         self._task: tuple[RayObject, ...] = ()
         self._asked = NodeTask((), Options(), False)
         try:
-            for resource in dict.fromkeys(one.ray for one in targets):
-                some = [one for one in targets if one.ray == resource]
+            for resource in dict.fromkeys(target.ray for target in targets):
+                some = [target for target in targets if target.ray == resource]
                 self._groups.append(_Group(resource, some, self._offering(resource)))
             for group in self._groups:
                 self._next(group, "no node of the cluster offers it")
@@ -272,7 +272,7 @@ def taken_over(content: bytes, targets: Sequence[PackTarget], opened: Source) ->
             index = artifact.packed(source)
         except BadArtifact as error:
             raise wrong(error.sentence) from error
-        entries = {} if index is None else {one.target.name: one for one in index.entries}
+        entries = {} if index is None else {entry.target.name: entry for entry in index.entries}
         if lacking := [one.name for one in targets if one.name not in entries]:
             raise wrong(f"its answer lacks {', '.join(lacking)}")
         names = dict.fromkeys(bucket.graph for one in targets for bucket in plans[one.name].buckets)

@@ -88,16 +88,16 @@ def _reduced(
 
 def _suspects(program: SubjectProgram, culprits: tuple[FaultyChange, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
     """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
-    found: list[tuple[Suspect, Graph, list[int]]] = []
-    for one in culprits:
-        change = one.change
+    suspects: list[tuple[Suspect, Graph, list[int]]] = []
+    for culprit in culprits:
+        change = culprit.change
         if change.kind == "rewrite":
             rule = next((rule for rule in rules() if rule.name == change.rule), None)
             before = program.before(change)
             if rule is not None and before is not None:
-                found.append((Suspect(REFERENCE, rule), before, list(range(len(before)))))
+                suspects.append((Suspect(REFERENCE, rule), before, list(range(len(before)))))
             continue
         assert change.region is not None
         placed = program.subject.placement[change.region]
-        found.append((Suspect(placed.implementation), program.graph, bitset.members(placed.region)))
-    return found
+        suspects.append((Suspect(placed.implementation), program.graph, bitset.members(placed.region)))
+    return suspects

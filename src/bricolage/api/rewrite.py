@@ -322,11 +322,11 @@ class _ModelRewriter:
                 value=limit,
                 advice="Equality saturation applies rules in no order; search otherwise",
             )
-        found = search_graphs(self.simplified, self._rules, self._costs, self._options, sizes=self._sizes)
-        best = found.best
+        graphs = search_graphs(self.simplified, self._rules, self._costs, self._options, sizes=self._sizes)
+        best = graphs.best
         if len(best.steps) < len(best.applications):
-            return RewriteTrace(best.model, best.applications, found, None)
-        return _traced(Recorded(self.simplified, self._rules, best.steps), limit, found)
+            return RewriteTrace(best.model, best.applications, graphs, None)
+        return _traced(Recorded(self.simplified, self._rules, best.steps), limit, graphs)
 
 
 def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) -> RewriteTrace:

@@ -164,11 +164,11 @@ def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -
 def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
     """The race of an implementation with what was found against itself without."""
     profile, one, tuned = arm.profile, arm.implementation, arm.tuned
-    told = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
+    tuned_implementation = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
     if arm.result is None or arm.result.reason:
-        return replace(told, reason="there was no time" if arm.result is None else arm.result.reason)
+        return replace(tuned_implementation, reason="there was no time" if arm.result is None else arm.result.reason)
     if tuned.implementation == one:
-        return told
+        return tuned_implementation
     inputs, expected, bound = profile.oracle.files(profile.graph.everything)
     specs = {"usual": profile.whole_spec(one), "tuned": profile.whole_spec(tuned.implementation)}
     profile.session.progress.start(f"race of {one} with and without what was found", _RACE_ROUNDS * len(specs))
@@ -188,5 +188,7 @@ def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplement
     costs = ran.costs
     missing = [f"{name}: {cost.outcome} ({cost.reason})" for name, cost in costs.items() if cost.ms is None]
     if missing or len(costs) < len(specs):
-        return replace(told, reason="; ".join(missing) or "there was no time to race")
-    return replace(told, before_ms=costs["usual"].ms, after_ms=costs["tuned"].ms, gain=ran.ratio("tuned", "usual"))
+        return replace(tuned_implementation, reason="; ".join(missing) or "there was no time to race")
+    return replace(
+        tuned_implementation, before_ms=costs["usual"].ms, after_ms=costs["tuned"].ms, gain=ran.ratio("tuned", "usual")
+    )

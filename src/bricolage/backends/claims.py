@@ -102,10 +102,10 @@ class Claim:
 
 def _names(pattern: Pattern) -> frozenset[str]:
     """Of shared values and labelled operators."""
-    found = frozenset([pattern.label] if pattern.label else [])
+    names = frozenset([pattern.label] if pattern.label else [])
     for wanted in pattern.inputs or ():
         if isinstance(wanted, Shared):
-            found |= {wanted.name}
+            names |= {wanted.name}
         elif wanted is not None:
-            found |= _names(wanted)
-    return found
+            names |= _names(wanted)
+    return names

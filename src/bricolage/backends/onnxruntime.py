@@ -129,7 +129,7 @@ class OnnxRuntime(Backend):
 
     def fails_at_nothing(self, region: RegionModel) -> str:
         """A recurrence over a batch of 0 ends the process (1.31.1)."""
-        node = next((one for one in readers_of_data_sizes(region) if one.op_type in _RECURRENCES), None)
+        node = next((size for size in readers_of_data_sizes(region) if size.op_type in _RECURRENCES), None)
         return f"sizes of {node.op_type} come from data, and at 0 it ends the process" if node is not None else ""
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
@@ -201,7 +201,7 @@ def _multiplies_bytes(node: ir.Node) -> bool:
         return True
     producers = (value.producer() for value in node.inputs if value is not None)
     return node.op_type in MULTIPLYING and any(
-        one is not None and one.op_type == "DequantizeLinear" for one in producers
+        producer is not None and producer.op_type == "DequantizeLinear" for producer in producers
     )
 
 

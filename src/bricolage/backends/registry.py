@@ -39,13 +39,13 @@ def _sources() -> dict[str, tuple[str, str]]:
     Raises:
         DuplicateBackend: two packages register the same name.
     """
-    found = {name: (reference, "bricolage itself") for name, reference in {**_BUILT_IN, **_UNOFFERED}.items()}
+    sources = {name: (reference, "bricolage itself") for name, reference in {**_BUILT_IN, **_UNOFFERED}.items()}
     for point in importlib.metadata.entry_points(group=GROUP):
         source = f"package {point.dist.name}" if point.dist else "an unknown package"
-        if point.name in found:
-            raise DuplicateBackend(name=point.name, first=found[point.name][1], second=source)
-        found[point.name] = (point.value, source)
-    return found
+        if point.name in sources:
+            raise DuplicateBackend(name=point.name, first=sources[point.name][1], second=source)
+        sources[point.name] = (point.value, source)
+    return sources
 
 
 def register(name: str, reference: str) -> None:

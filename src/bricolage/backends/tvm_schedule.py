@@ -236,7 +236,7 @@ def _contiguous(block: SBlock) -> bool:
         walks = walks or any(variable.same_as(last) for variable in uses)
         for axis in list(read.region)[:-1]:
             panel = isinstance(axis.min, tvm.tirx.FloorDiv)  # of a packed operand: whole panels lie one after another
-            if not panel and any(found.same_as(last) for found in tvm.tirx.analysis.undefined_vars(axis.min, [])):
+            if not panel and any(var.same_as(last) for var in tvm.tirx.analysis.undefined_vars(axis.min, [])):
                 return False
     return walks
 
@@ -248,11 +248,7 @@ def _shared(block: SBlock) -> int:
     count = 0
     for variable in [v.var for v in block.iter_vars if v.iter_type == _SPATIAL][:-2]:
         used = [
-            any(
-                variable.same_as(found)
-                for axis in read.region
-                for found in tvm.tirx.analysis.undefined_vars(axis.min, [])
-            )
+            any(variable.same_as(var) for axis in read.region for var in tvm.tirx.analysis.undefined_vars(axis.min, []))
             for read in block.reads
         ]
         if not all(used):

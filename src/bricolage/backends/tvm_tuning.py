@@ -111,7 +111,7 @@ class TvmTrials(Trials):
         made = self._built(function, choice_of(text))
         if usual is None or made is None:
             return "the program cannot be scheduled so"
-        answers = [[np.asarray(_numbers(one)) for one in arguments] for _, arguments in (made, usual)]
+        answers = [[np.asarray(_numbers(argument)) for argument in arguments] for _, arguments in (made, usual)]
         if not agree(*answers):
             return "its answer is another"
         first = milliseconds(usual[0]), milliseconds(made[0])
@@ -174,15 +174,15 @@ def _arguments(function: PrimFunc) -> list[Tensor]:
     import tvm
 
     rng = np.random.default_rng(0)
-    made: list[Tensor] = []
+    arguments: list[Tensor] = []
     for parameter in function.params:
         shape, dtype = [int(size) for size in parameter.shape], str(parameter.dtype)
         if dtype.startswith(("float", "bfloat")):
             array = rng.uniform(0.5, 1.0, shape).astype("float32")  # no denormal numbers, which are slow
-            made.append(tvm.runtime.tensor(array.astype(dtype) if dtype != "bfloat16" else _bfloat16(array)))
+            arguments.append(tvm.runtime.tensor(array.astype(dtype) if dtype != "bfloat16" else _bfloat16(array)))
         else:
-            made.append(tvm.runtime.tensor(np.zeros(shape, dtype)))
-    return made
+            arguments.append(tvm.runtime.tensor(np.zeros(shape, dtype)))
+    return arguments
 
 
 def _bfloat16(array: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 def _mounts(root: Path) -> dict[str, list[tuple[PurePosixPath, Path]]]:
     """Which part of a hierarchy is mounted where: of version 2 under "", of version 1 with processors under "cpu"."""
-    found: dict[str, list[tuple[PurePosixPath, Path]]] = {}
+    mounts: dict[str, list[tuple[PurePosixPath, Path]]] = {}
     for line in _text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -49,8 +49,8 @@ def _mounts(root: Path) -> dict[str, list[tuple[PurePosixPath, Path]]]:
         if kind[0] == "cgroup" and "cpu" not in kind[2].split(","):
             continue
         name = "" if kind[0] == "cgroup2" else "cpu"
-        found.setdefault(name, []).append((PurePosixPath(fields[3]), root / fields[4].lstrip("/")))
-    return found
+        mounts.setdefault(name, []).append((PurePosixPath(fields[3]), root / fields[4].lstrip("/")))
+    return mounts
 
 
 def _limit(group: Path) -> float | None:

@@ -29,10 +29,10 @@ class _Late:
         if name not in self._names:
             return None
         self._names.discard(name)
-        found = PathFinder.find_spec(name, path, target)
-        if found is not None and found.loader is not None:
-            found.loader = LazyLoader(found.loader)
-        return found
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
 
 
 def import_late(names: Sequence[str] = SYMBOLIC) -> None:

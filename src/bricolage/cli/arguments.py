@@ -141,7 +141,7 @@ def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Calla
     the user gave."""
 
     def decorate(command: Callable[..., int | None]) -> Callable[..., int | None]:
-        chosen = [one for one in fields(Options) if not names or one.name in names]
+        chosen = [field for field in fields(Options) if not names or field.name in names]
 
         @functools.wraps(command)
         def run(**given: Any) -> int | None:
@@ -188,11 +188,11 @@ def _parameter(one: Field[Any]) -> inspect.Parameter:
 def reference() -> str:
     """The options of a decision as a table in Markdown, for the reference page."""
     rows = ["| option | in Python | what it does | default |", "|---|---|---|---|"]
-    for one in fields(Options):
-        flag, metavar = one.metadata["flag"], one.metadata["metavar"]
+    for field in fields(Options):
+        flag, metavar = field.metadata["flag"], field.metadata["metavar"]
         shown = f"`{flag}{' ' + metavar if metavar else ''}`"
-        default = "" if one.default in (None, MISSING) else f"`{one.default}`"
-        rows.append(f"| {shown} | `{one.name}` | {one.metadata['help']} | {default} |")
+        default = "" if field.default in (None, MISSING) else f"`{field.default}`"
+        rows.append(f"| {shown} | `{field.name}` | {field.metadata['help']} | {default} |")
     return "\n".join(rows)
 
 

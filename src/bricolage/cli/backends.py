@@ -40,7 +40,7 @@ def _facts(name: str) -> dict[str, Any]:
     if isinstance(status, Missing):
         return facts | {"version": None, "reason": status.reason, "cure": status.cure}
     facts["version"] = status.version
-    facts["configs"] = {word: [str(one) for one in backend.configs(word, host())] for word in PRECISIONS}
+    facts["configs"] = {word: [str(config) for config in backend.configs(word, host())] for word in PRECISIONS}
     tested = table(name)
     if tested is not None:
         facts["capabilities"] = {

@@ -251,12 +251,12 @@ def _named_as_asked(compared: ClusterComparison, asked: Mapping[str, str]) -> Cl
         return compared
     results = tuple(
         replace(
-            one,
+            result,
             waits=tuple(
-                replace(waited, job=name) for name, job in asked.items() for waited in one.waits if waited.job == job
+                replace(waited, job=name) for name, job in asked.items() for waited in result.waits if waited.job == job
             ),
         )
-        for one in compared.results
+        for result in compared.results
     )
     return replace(compared, results=results)
 

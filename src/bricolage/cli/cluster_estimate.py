@@ -85,17 +85,17 @@ def _show_step(
 
     output.check_writable(out)
     with output.stdout_kept(), progress_bars.shown() as shown:
-        found = estimate_job(
+        job = estimate_job(
             step, spec, measured=_rates(measured), known=known, most=most, seconds=seconds, progress=shown
         )
     if out is not None:
-        _write(out, name, found)
+        _write(out, name, job)
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(tuple(found)))
+        output.show_json(encode(tuple(job)))
         return
-    _show(found)
+    _show(job)
 
 
 def _write(path: Path, name: str, found: list[JobOnDevices]) -> None:
@@ -137,7 +137,7 @@ def _length(history: Path, spec: ClusterSpec, user: str, name: str, devices: int
 
 
 def _rates(words: list[str] | None) -> dict[str, float]:
-    found = {}
+    rates = {}
     for word in words or ():
         kind, _, rate = word.rpartition("=")
         try:
@@ -146,8 +146,8 @@ def _rates(words: list[str] | None) -> dict[str, float]:
                 raise ValueError(word)
         except ValueError:
             raise errors.BadOption(option="--measured", value=word, advice="Write KIND=RATE, as in v100=12.5") from None
-        found[kind] = value
-    return found
+        rates[kind] = value
+    return rates
 
 
 def _show_length(found: RunTime, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def _show(found: list[JobOnDevices]) -> None:
         rows.append([one.kind, str(one.devices), *rates, memory, f"{one.cost_per_1000_steps:.3g}", one.step.source])
     output.show(plain_table(heads, rows))
     output.note("Cost: of a thousand steps, device-hours times price.")
-    for told in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
-        output.note(told)
+    for one in dict.fromkeys(f"{one.kind}: {one.reason}" for one in found if one.reason):
+        output.note(one)
     if any(one.step is not None and not one.fits for one in found):
         output.note("!: more than a device's memory; `train predict --memory` says what to recompute.")

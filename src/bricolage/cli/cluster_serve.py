@@ -102,12 +102,12 @@ def list_jobs(state: State = FOLDER, as_json: a.Json = False) -> None:
     ):
         table.add_column(head, justify="right" if side == "right" else "left")
     listed = decode(Listed, found, "answer")
-    for one in listed.jobs:
-        begun = one.start_s if one.state == "running" and one.start_s is not None else one.submit_s
-        since = begun if one.finish_s is None else one.finish_s
+    for job in listed.jobs:
+        begun = job.start_s if job.state == "running" and job.start_s is not None else job.submit_s
+        since = begun if job.finish_s is None else job.finish_s
         table.add_row(
-            errors.plain(one.name, 40), errors.plain(one.state, 60), f"{one.devices} {one.kind}".strip(),
-            f"{one.done:.0f} of {one.steps:.0f}", span(max(listed.now - since, 0.0)),
+            errors.plain(job.name, 40), errors.plain(job.state, 60), f"{job.devices} {job.kind}".strip(),
+            f"{job.done:.0f} of {job.steps:.0f}", span(max(listed.now - since, 0.0)),
         )  # fmt: skip
     output.show(table)
 

@@ -137,7 +137,7 @@ def _explained(
     from bricolage.report.operating_points import summary
 
     served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
-    constants = {"constants": {one.name: one.value for one in plan.constants}} if plan.constants else {}
+    constants = {"constants": {constant.name: constant.value for constant in plan.constants}} if plan.constants else {}
     return (found[0] if len(found) == 1 else {"buckets": found}) | served | constants
 
 
@@ -218,7 +218,7 @@ def _of_targets(path: Path, directory: Path, pages: Mapping[str, str]) -> str:
 
     pack = artifact.packed(directory)
     assert pack is not None, "only a pack's plans have names"
-    return pack_page(path.name, [one for one in pack.entries if one.target.name in pages], pages)
+    return pack_page(path.name, [entry for entry in pack.entries if entry.target.name in pages], pages)
 
 
 def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Anatomy]] = ()) -> str:

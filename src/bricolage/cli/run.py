@@ -165,13 +165,13 @@ def _targets(model: Path, target: str, options: Options) -> dict[str, Options]:
         return {"": options}
     from bricolage.plan.artifact import plans
 
-    found = {}
+    targets = {}
     for name, plan in plans(model, target)[0].items():
         own = plan.provenance.options
         there = replace(options, threads=own.threads, isa=own.isa)
         there = replace(there, precision=own.precision, memory_limit_mb=own.memory_limit_mb)
-        found[name] = there if name else options
-    return found
+        targets[name] = there if name else options
+    return targets
 
 
 def _raced(plan: Plan) -> None:

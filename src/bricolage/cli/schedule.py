@@ -89,12 +89,12 @@ def _show(found: Scheduled) -> None:
     heads = [("Method", "left"), ("Predicted", "right"), ("Memory shared", "right"), ("Above the bound", "right")]
     rows = [
         [
-            one.method,
-            words.milliseconds(one.makespan_ms),
-            words.milliseconds(one.simulated_ms),
-            words.percent(one.makespan_ms / found.lower_ms - 1.0 if found.lower_ms else None),
+            proposal.method,
+            words.milliseconds(proposal.makespan_ms),
+            words.milliseconds(proposal.simulated_ms),
+            words.percent(proposal.makespan_ms / found.lower_ms - 1.0 if found.lower_ms else None),
         ]
-        for one in found.proposals
+        for proposal in found.proposals
     ]
     output.show(plain_table(heads, rows))
     output.show(

@@ -158,7 +158,7 @@ def _watch(
     from bricolage.cluster.slurm.watch import SlurmWatch, past_jobs
 
     client = SlurmClient()
-    found = SlurmWatch(
+    slurm_watch = SlurmWatch(
         client,
         policy,
         AdviceOptions(risk, limits),
@@ -166,8 +166,8 @@ def _watch(
         told=lambda text: output.note(errors.plain(text)),
     )
     client.version()
-    found.history = past_jobs(client, history, days, output.note)
-    return found
+    slurm_watch.history = past_jobs(client, history, days, output.note)
+    return slurm_watch
 
 
 def _show(

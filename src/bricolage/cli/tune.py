@@ -103,7 +103,7 @@ def tune(
     from bricolage.report.headline import by_percent
 
     least = 1.0 + (require_gain or 0.0) / 100.0
-    known = [one.gain for one in found.implementations if one.gain is not None]
+    known = [implementation.gain for implementation in found.implementations if implementation.gain is not None]
     gains = any(gain.low > 1.0 and gain.value >= least for gain in known)
     note = f"nothing that was found beats the default kernels{by_percent(require_gain or 0.0)}"
     return a.exit_code(require_gain, note, gains=gains)
@@ -113,11 +113,11 @@ def _show(found: Tuned) -> None:
     from bricolage.cli import output
     from bricolage.report.tuning import course, kernels, outlook, verdict
 
-    for one in found.implementations:
-        output.show(verdict(one))
-        if one.tuned.tasks:
-            output.show(kernels(one.tuned, _ROWS))
-        for line in (course(one), outlook(one)):
+    for implementation in found.implementations:
+        output.show(verdict(implementation))
+        if implementation.tuned.tasks:
+            output.show(kernels(implementation.tuned, _ROWS))
+        for line in (course(implementation), outlook(implementation)):
             if line:
                 output.show(line)
         output.show("")

@@ -15,7 +15,7 @@ class Admission:
 
     def __init__(self, quotas: Iterable[QueueQuota], jobs: Sequence[TrainingJob] = ()) -> None:
         """`jobs`: those that may be waited for. Who is not among them counts as over."""
-        self._most = {one.queue: one.devices for one in quotas}
+        self._most = {quota.queue: quota.devices for quota in quotas}
         self._used = dict.fromkeys(self._most, 0)
         self._held_back: dict[str, list[JobState]] = {queue: [] for queue in self._most}
         wanted = {name for job in jobs for name in job.after}

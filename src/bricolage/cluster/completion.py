@@ -46,8 +46,8 @@ def completed(speeds: Matrix, rank: int = RANK, ridge: float = _RIDGE) -> Matrix
 
 def _means(values: Matrix, known: np.ndarray, axis: int) -> Matrix:
     """Of what is known, drawn a little to 0 where that is little."""
-    found: Matrix = np.where(known, values, 0.0).sum(axis=axis) / (known.sum(axis=axis) + 1.0)
-    return found
+    means: Matrix = np.where(known, values, 0.0).sum(axis=axis) / (known.sum(axis=axis) + 1.0)
+    return means
 
 
 def _solved(rest: Matrix, known: np.ndarray, factors: Matrix, ridge: float) -> Matrix:

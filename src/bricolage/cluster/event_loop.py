@@ -106,7 +106,7 @@ class ReplayLoop:
         awaited = len(self.stop_after) or len(self.jobs)
         while not over() if over is not None else self._left < awaited:
             if not self._heap and not self.engine.observes:
-                waiting = sum(math.isnan(one.finish_s) for one in self.states)
+                waiting = sum(math.isnan(state.finish_s) for state in self.states)
                 raise ClusterStuck(waiting=waiting, at=f"{self.now:.0f}")
             self._step()
         return Replayed(self.states, self.stays, self._events, self.lost_steps, self.started)

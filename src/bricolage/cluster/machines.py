@@ -152,7 +152,7 @@ class ClusterSpec:
                 raise ValueError(f"the groups of kind '{kind}' differ in more than nodes and devices")
         queues = [one.queue for one in self.quota]
         if len(set(queues)) < len(queues):
-            raise ValueError(f"queue '{next(one for one in queues if queues.count(one) > 1)}' has two quotas")
+            raise ValueError(f"queue '{next(queue for queue in queues if queues.count(queue) > 1)}' has two quotas")
         for one in self.failure:
             nodes = sum(group.nodes for group in self.group if group.kind == one.kind)
             if one.node >= nodes:

@@ -149,7 +149,7 @@ class OrderScheduler:
 
     def _head(self) -> JobState | None:
         heads = [some[0] for some in self._waiting.values() if some]
-        return min(heads, key=lambda one: one[0])[1] if heads else None
+        return min(heads, key=lambda head: head[0])[1] if heads else None
 
     def _room(self, state: JobState) -> str:
         return next((kind for kind in state.kinds if self._free[kind] >= state.job.devices), "")

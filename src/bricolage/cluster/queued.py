@@ -98,11 +98,11 @@ def outlook(
         PolicyRefuses: the policy cannot serve these jobs.
     """
     times = [
-        run_time(rolling, one.user, one.program, one.devices, -(one.since_s or 0.0), one.own_limit_s) for one in jobs
+        run_time(rolling, job.user, job.program, job.devices, -(job.since_s or 0.0), job.own_limit_s) for job in jobs
     ]
     work = [_work(one, time) for one, time in zip(jobs, times, strict=True)]
     found: dict[int, Prospect] = {}
-    for kinds, numbers in _apart([one.kinds for one in jobs]):
+    for kinds, numbers in _apart([job.kinds for job in jobs]):
         part = replace(cluster, group=tuple(group for group in cluster.group if group.kind in kinds))
         some = [work[number] for number in numbers]
         if reason := entry.refuses(some, part):

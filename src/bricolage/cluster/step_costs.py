@@ -77,8 +77,8 @@ class TransferredSteps:
         if len(rows) < FEWEST:
             return None
         model = RatioModel(
-            np.array([self._features(one, source) for one in rows]),
-            np.array([math.log(self.ms[one.key][target] / self.ms[one.key][source]) for one in rows]),
+            np.array([self._features(row, source) for row in rows]),
+            np.array([math.log(self.ms[row.key][target] / self.ms[row.key][source]) for row in rows]),
         )
         mean, half = model.predict(np.array(self._features(work, source)))
         ms = self.ms[work.key][source]
@@ -87,7 +87,7 @@ class TransferredSteps:
     def _features(self, work: Work, source: str) -> tuple[float, ...]:
         """Logarithms: its time, how near that is to the roofline, operators a millisecond, FLOPs for each byte."""
         ms = self.ms[work.key][source]
-        floor = sum(self.peaks[source].floor_ms(one.flops, one.bytes) for one in work.operators)
+        floor = sum(self.peaks[source].floor_ms(operator.flops, operator.bytes) for operator in work.operators)
         flops, moved = (sum(values) for values in zip(*((o.flops, o.bytes) for o in work.operators), strict=True))
         return (
             math.log(ms),

@@ -131,6 +131,8 @@ def _jobs(count: int) -> str:
 def longest_waits(replayed: Replayed, count: int) -> list[int]:
     """Numbers of the jobs that waited longest for their first devices."""
     waits = [
-        (one.first_start_s - one.job.submit_s, one.number) for one in replayed.states if not math.isnan(one.finish_s)
+        (state.first_start_s - state.job.submit_s, state.number)
+        for state in replayed.states
+        if not math.isnan(state.finish_s)
     ]
     return [number for wait, number in sorted(waits, reverse=True)[:count] if wait > 0]

@@ -46,8 +46,8 @@ def attempt(backend: Backend, trial: OperatorTrial, resources: Resources) -> Res
             return Result("refuses", _short(error.sentence))
         except Exception as error:  # whatever a framework raises is an outcome here
             return Result("refuses", _short(f"{type(error).__name__}: {error}"))
-        for found in runs:
-            wrong = difference(trial.outputs, found, trial.rtol, trial.atol)
+        for run in runs:
+            wrong = difference(trial.outputs, run, trial.rtol, trial.atol)
             if wrong is not None:
                 return Result("void") if trial.doubtful() else Result("wrong", _short(wrong))
     return Result("passes")

@@ -48,7 +48,7 @@ def generated(given: Sequence[Case]) -> Iterator[Case]:
         tried = {types_of(case) for case in groups[key]}
         bases = _spread(groups[key])
         for case in bases:
-            yield from (made for made in _in_other_types(case, several=case is bases[0]) if types_of(made) not in tried)
+            yield from (kind for kind in _in_other_types(case, several=case is bases[0]) if types_of(kind) not in tried)
         yield from _away(bases[0], groups[key])
 
 

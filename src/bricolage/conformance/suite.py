@@ -87,12 +87,12 @@ def _node_tests(operators: Collection[str]) -> list[Any]:
     """The tests of the modules whose text mentions one of the operators, and of those that were imported before."""
     from onnx.backend.test.case import node
 
-    found: list[Any] = node._NodeTestCases  # what the suite's loader returns after it has imported everything
+    node_tests: list[Any] = node._NodeTestCases  # what the suite's loader returns after it has imported everything
     for module in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):
         path = Path(module.module_finder.path) / f"{module.name.rpartition('.')[2]}.py"  # type: ignore[union-attr]
         if path.is_file() and any(f'"{name}"' in path.read_text(encoding="utf-8") for name in operators):
             importlib.import_module(module.name)
-    return found
+    return node_tests
 
 
 _Contents = tuple[onnx.ModelProto, tuple[object, ...], tuple[object, ...]]

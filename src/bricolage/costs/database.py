@@ -81,9 +81,9 @@ class Database(TrialRecords):
     def costs(self, keys: Iterable[CostKey]) -> dict[CostKey, Cost]:
         """As `get`, of many keys at once; those of which nothing is known are absent."""
         entries: dict[CostKey, list[Cost]] = {}
-        for some in _batches(keys):
-            query = f"SELECT {COLUMNS} FROM measured WHERE digest IN ({_marks(some)})"
-            for row in self._execute(query, [key.digest() for key in some]):
+        for batch in _batches(keys):
+            query = f"SELECT {COLUMNS} FROM measured WHERE digest IN ({_marks(batch)})"
+            for row in self._execute(query, [key.digest() for key in batch]):
                 entry = self._seen_from_here(entry_of_row(row))
                 if not entry.cost.expired:
                     entries.setdefault(entry.key, []).append(entry.cost)
@@ -119,9 +119,11 @@ class Database(TrialRecords):
     def deviations(self, asked: Iterable[tuple[CostKey, str]]) -> dict[tuple[CostKey, str], Deviation]:
         """As `deviation`, of many keys with their data at once; where nothing was compared, they are absent."""
         found: dict[tuple[CostKey, str], Deviation] = {}
-        for some in _batches(asked):
-            keys = {(key.digest(), data): (key, data) for key, data in some}
-            query = f"SELECT digest, data, error, excess FROM compared WHERE machine = ? AND digest IN ({_marks(some)})"
+        for batch in _batches(asked):
+            keys = {(key.digest(), data): (key, data) for key, data in batch}
+            query = (
+                f"SELECT digest, data, error, excess FROM compared WHERE machine = ? AND digest IN ({_marks(batch)})"
+            )
             for digest, data, error, excess in self._execute(query, [self.machine, *(one for one, _ in keys)]):
                 if (str(digest), str(data)) in keys:
                     found[keys[str(digest), str(data)]] = Deviation(float(str(error)), float(str(excess)))

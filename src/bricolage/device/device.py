@@ -194,7 +194,7 @@ class Machine:
     links: tuple[Link, ...] = ()
 
     def __post_init__(self) -> None:
-        names = Counter(one.name for one in self.devices)
+        names = Counter(device.name for device in self.devices)
         if not names:
             raise ValueError("there is no device")
         for name, count in names.items():
@@ -206,7 +206,7 @@ class Machine:
                     raise ValueError(f"a link ends at '{end}', and there is no such device, only {', '.join(names)}")
             if len(set(one.between)) != 2:
                 raise ValueError(f"a link joins '{one.between[0]}' to itself")
-        joined = Counter(frozenset(one.between) for one in self.links)
+        joined = Counter(frozenset(link.between) for link in self.links)
         for one in self.links:
             if joined[frozenset(one.between)] > 1:
                 raise ValueError(f"there are several links between '{one.between[0]}' and '{one.between[1]}'")

@@ -93,7 +93,11 @@ class Start:
         fastest may be another one: all are raced that a decision of its own would race."""
         idle = {item.name for item in parent.agenda if item.outcome == "measured" and item.gained <= 0.0}
         idle -= {item.name for item in parent.agenda if item.gained > 0.0}
-        alone = [one for one in parent.contestants if one.kind == "baseline" and one.implementation and one.accepted]
+        alone = [
+            contestant
+            for contestant in parent.contestants
+            if contestant.kind == "baseline" and contestant.implementation and contestant.accepted
+        ]
         least = min((one.median_ms for one in alone if one.median_ms is not None), default=math.inf)
         near = [one for one in alone if one.median_ms is not None and one.median_ms <= _REACH * least]
         near += [one for one in alone if one.name == parent.best_other and one not in near]

@@ -46,7 +46,9 @@ def byte_products(graph: Graph) -> list[Region]:
     found: list[Region] = []
     for kinds in _PRODUCTS:
         fitting = [
-            one for one in graph.operators if one.op_type in kinds and not one.domain and _from_bytes(graph, one)
+            operator
+            for operator in graph.operators
+            if operator.op_type in kinds and not operator.domain and _from_bytes(graph, operator)
         ]
         if fitting:
             found.append(_around(graph, max(fitting, key=flops)))

@@ -68,7 +68,7 @@ class Candidates:
     @property
     def backends(self) -> set[str]:
         """Those that offer to run a part of the graph."""
-        return {one.backend for group in self.groups for one in group.implementations}
+        return {implementation.backend for group in self.groups for implementation in group.implementations}
 
 
 @dataclass
@@ -171,8 +171,8 @@ def _group(
     for region in sorted(offers):
         key = identities.key(Region(graph, region))
         regions[key].append(region)
-        for one in offers[region]:
-            implementations[key].setdefault(one)
+        for offer in offers[region]:
+            implementations[key].setdefault(offer)
     groups = []
     for key, members in regions.items():
         first = members[0]

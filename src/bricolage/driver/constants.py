@@ -68,7 +68,7 @@ def fold_inputs(
     """
     constants = fix_inputs(model, options, given)
     rest = without_constants(model, constants, given)
-    settle_defaults(model, {}, only={one.name for one in constants})
+    settle_defaults(model, {}, only={constant.name for constant in constants})
     return rest
 
 
@@ -90,7 +90,7 @@ def without_constants(
             if not same_value(array, np.asarray(interface(model).defaults[one.name].numpy())):
                 advice = f"The inputs given have {one.name} = {words_of(array)}: give inputs of one value"
                 raise BadOption(option="--constant", value=f"{one.name}={one.value}", advice=advice)
-    names = {one.name for one in constants}
+    names = {constant.name for constant in constants}
     return {name: array for name, array in given.items() if name not in names} or None
 
 
@@ -106,13 +106,15 @@ def data_without_constants(model: ir.Model, constants: Collection[ConstantInput]
 
 def _rest(model: ir.Model, constants: Collection[ConstantInput], option: str, arrays: Arrays) -> Arrays:
     kept = dict(arrays)
-    for one in constants:
-        value = np.asarray(interface(model).defaults[one.name].numpy())
-        for name in [name for name in kept if one.name in (name, name.rpartition(".")[0])]:
+    for constant in constants:
+        value = np.asarray(interface(model).defaults[constant.name].numpy())
+        for name in [name for name in kept if constant.name in (name, name.rpartition(".")[0])]:
             rows = np.asarray(kept.pop(name)).reshape(-1, *value.shape) if value.size else ()
             for number, row in enumerate(rows):
                 if not same_value(row.astype(value.dtype), value):
-                    reason = f"'{one.name}' of sample {number} is {words_of(row)}, and --constant says {one.value}"
+                    reason = (
+                        f"'{constant.name}' of sample {number} is {words_of(row)}, and --constant says {constant.value}"
+                    )
                     raise UnusableSamples(option=option, reason=reason, expected=signature.describe(input_specs(model)))
     return kept
 

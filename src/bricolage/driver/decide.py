@@ -119,7 +119,7 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         regions=planned_regions(
             profile, result.placement, search.predictor if search is not None else None, result.starts_ms
         ),
-        contestants=tuple(_on_samples(state, one) for one in result.contestants),
+        contestants=tuple(_on_samples(state, contestant) for contestant in result.contestants),
         best_baseline=result.best_baseline,
         best_other=result.best_other,
         pattern=result.pattern,
@@ -137,7 +137,7 @@ def _bucket(session: Session, state: DecisionState, result: RaceResult, times: S
         decided_by=result.decided_by,
         peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         seconds=seconds,
-        shares={one.name: round(one.share, 3) for one in times},
+        shares={time.name: round(time.share, 3) for time in times},
         variant=result.variant,
         rules=profile.variant.rules,
         steps=profile.variant.steps,
@@ -196,7 +196,9 @@ def _accuracy(state: DecisionState, result: RaceResult) -> JudgedAccuracy | None
     held = profile.oracle.held_back
     if held is None:
         return None
-    found = next((_on_samples(state, one) for one in result.contestants if one.name == result.chosen), None)
+    found = next(
+        (_on_samples(state, contestant) for contestant in result.contestants if contestant.name == result.chosen), None
+    )
     demand = held.data.demand
     return JudgedAccuracy(
         state.session.options.accuracy,
@@ -213,7 +215,7 @@ def _model_use(state: DecisionState) -> ModelUse | None:
     """None where nothing was decided by predictions."""
     session = state.session
     chose = session.options.profile.baselines is not None
-    used = [one for one in state.profiles.values() if one.left_out] or [state.original] * chose
+    used = [profile for profile in state.profiles.values() if profile.left_out] or [state.original] * chose
     if not used:
         return None
     return ModelUse(

@@ -78,7 +78,7 @@ def expected_fastest(
 ) -> list[tuple[Implementation, Estimate]]:
     """What implementations of the whole graph are expected to take where nothing was measured, the fastest first: of backends that
     compile quickly, those that the model knows before those that it does not."""
-    quick = usable([one for one in backends if not one.compiles_slowly])
+    quick = usable([backend for backend in backends if not backend.compiles_slowly])
     candidates = find(graph, quick, options.precision, device, slow_per_region=False)
     everything = workload(graph.everything)
     whole = [Work(everything, one) for one in candidates.whole]
@@ -116,7 +116,7 @@ def look_at_placements(profile: Profile, deadline: Deadline) -> PlacementLook | 
 def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implementation], Estimate]:
     """Times of regions, as bit-sets, on implementations that run the whole graph: as measured, else as predicted; of operators that
     no region covers, their share of the whole graph's time."""
-    found: dict[tuple[int, Implementation], Estimate] = {}
+    estimates: dict[tuple[int, Implementation], Estimate] = {}
     covered: dict[Implementation, int] = {}
     for group in profile.candidates.groups:
         measured = profile.regions.of(group.key)
@@ -130,14 +130,14 @@ def _estimates(profile: Profile, expected: Forecast) -> dict[tuple[int, Implemen
             estimate = predicted if cost is None or cost.ms is None else Estimate.of(cost.ms, "measured")
             for region in group.regions if estimate is not None else ():
                 assert estimate is not None
-                found[region, one] = estimate
+                estimates[region, one] = estimate
                 covered[one] = covered.get(one, 0) | (region if region.bit_count() == 1 else 0)
     shares, everything = work_shares(profile), profile.graph.everything.bits
     for one, ms in profile.times.items():
         if one in covered:
             for number in bitset.members(everything & ~covered[one]):
-                found.setdefault((1 << number, one), Estimate.of(ms * shares[number], "composed"))
-    return found
+                estimates.setdefault((1 << number, one), Estimate.of(ms * shares[number], "composed"))
+    return estimates
 
 
 def estimate_errors(

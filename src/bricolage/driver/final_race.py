@@ -279,7 +279,11 @@ def with_other_tool(
 
 def without_spinning(baselines: Mapping[str, Implementation]) -> dict[str, Implementation]:
     """Baselines but those whose threads spin, where the same with threads that do not is among them. Files as they come stay."""
-    waiting = {replace(one, config=one.config.of_all) for one in baselines.values() if one.config.team == "waiting"}
+    waiting = {
+        replace(baseline, config=baseline.config.of_all)
+        for baseline in baselines.values()
+        if baseline.config.team == "waiting"
+    }
     return {name: one for name, one in baselines.items() if one not in waiting}
 
 

@@ -240,7 +240,8 @@ class KernelsItem(Item):
     def promise(self, state: DecisionState) -> Promise | None:
         """By how often tuning gained in as much time, where a backend can be tuned; then by what the last slice gained."""
         if not any(
-            one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
+            backend.tunable and backend.name in {i.backend for i in state.original.times}
+            for backend in state.session.backends
         ):
             return None
         seconds = self._seconds(state)

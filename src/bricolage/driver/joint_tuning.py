@@ -83,7 +83,7 @@ def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) ->
         if others and not structures():
             arm.profile.measure_whole(others, structures)
         times = arm.profile.times
-        near += [Arm(arm.profile, one, times[one]) for one in others if one in times]
+        near += [Arm(arm.profile, other, times[other]) for other in others if other in times]
     return sorted((arm for arm in near if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
 
 

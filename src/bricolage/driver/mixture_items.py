@@ -141,7 +141,7 @@ class PrecisionsItem(Item):
         """Precisions for lower accuracy words, which no decision takes for the whole: at full effort."""
         if state.session.options.effort != "full":
             return []
-        return [one for one in looser_precisions(state.original) if one not in state.original.whole]
+        return [precision for precision in looser_precisions(state.original) if precision not in state.original.whole]
 
     @staticmethod
     def _lows(state: DecisionState) -> dict[Implementation, float]:

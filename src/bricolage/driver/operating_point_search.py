@@ -112,12 +112,12 @@ class ThroughputSearch:
         times, cores = profile.times, usable_cores(self.session)
         fastest = min(times.values())
         found = []
-        for place, one in enumerate(sorted(times, key=times.__getitem__)):
-            slow = self.session.backend(one.backend).compiles_slowly
-            if place < _AT_LEAST or times[one] <= fastest * (NEAR if slow else max(cores, NEAR)):
-                found.append(one)
+        for place, time in enumerate(sorted(times, key=times.__getitem__)):
+            slow = self.session.backend(time.backend).compiles_slowly
+            if place < _AT_LEAST or times[time] <= fastest * (NEAR if slow else max(cores, NEAR)):
+                found.append(time)
             else:
-                _LOG.info("%s is out of reach: %.3g ms a call, the best %.3g ms", one, times[one], fastest)
+                _LOG.info("%s is out of reach: %.3g ms a call, the best %.3g ms", time, times[time], fastest)
         return found
 
     def _survivors(self, programs: Sequence[Implementation]) -> list[Implementation]:
@@ -125,7 +125,7 @@ class ThroughputSearch:
         rates: dict[str, float] = {}
         for one in self._feasible():
             rates[one.candidate.program] = max(rates.get(one.candidate.program, 0.0), one.served.rate or 0.0)
-        return [one for one in programs if rates.get(str(one), 0.0) * _SURVIVES >= best]
+        return [program for program in programs if rates.get(str(program), 0.0) * _SURVIVES >= best]
 
     def _check(self) -> None:
         answered = [one for one in self.tried.values() if one.served.p99_ms is not None]
@@ -191,8 +191,8 @@ class ThroughputSearch:
 
     def enter(self, candidates: Iterable[ServingCandidate]) -> None:
         """Tries candidates from elsewhere; those that are plans race in any case."""
-        for one in candidates:
-            self._measure([one], Deadline(float("inf")))
+        for candidate in candidates:
+            self._measure([candidate], Deadline(float("inf")))
 
     # --- placements -------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class ThroughputSearch:
                 found.append(one.candidate)
         others = [one.candidate for one in self._feasible() if _other_tool(one)]
         known_names = {one.name for one in found}
-        return found if not others or any(one.name in known_names for one in others) else [*found, others[0]]
+        return found if not others or any(other.name in known_names for other in others) else [*found, others[0]]
 
     def decide(self, deadline: Deadline) -> Throughput:
         """Races the finalists, and chooses.
@@ -289,12 +289,14 @@ class ThroughputSearch:
         if over is None:
             value = (chosen.served.rate or 0.0) / (best.served.rate or 1.0)
             over = Ratio(value, value, value, 0)
-        other = best if _other_tool(best) else next((one for one in (*peers, *feasible) if _other_tool(one)), None)
+        other = best if _other_tool(best) else next((peer for peer in (*peers, *feasible) if _other_tool(peer)), None)
         servers = [self._server(one, ran, best, chosen) for one in self.tried.values()]
-        servers.sort(key=lambda one: (one.rate is None, -(one.rate or 0.0), one.name))
+        servers.sort(key=lambda server: (server.rate is None, -(server.rate or 0.0), server.name))
         # Figures of the race and of before it are not from the same minutes: the front is of one kind.
-        shown = [one for one in servers if one.accepted and one.rate is not None and one.p99_ms is not None]
-        found = Throughput(
+        shown = [
+            server for server in servers if server.accepted and server.rate is not None and server.p99_ms is not None
+        ]
+        throughput = Throughput(
             servers=tuple(servers),
             chosen=chosen.candidate.name,
             best_peer=best.candidate.name,
@@ -305,7 +307,7 @@ class ThroughputSearch:
             latency_limit_ms=self.limit_ms,
             no_batches=self.no_batches,
         )
-        return found if other is None else _beside_other(found, ran, chosen, other)
+        return throughput if other is None else _beside_other(throughput, ran, chosen, other)
 
     def _server(
         self, one: TriedCandidate, ran: Race | None, best: TriedCandidate, chosen: TriedCandidate

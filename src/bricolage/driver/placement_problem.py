@@ -150,7 +150,7 @@ class PlacementProblem:
         """Engines that may run a region of the graph."""
         claimed = self._profile.candidates.claimed
         engines = dict.fromkeys(c.implementation for c in self.candidates if c.merges)
-        return [one for one in engines if claimed.get(one.backend, 0) & region == region]
+        return [engine for engine in engines if claimed.get(engine.backend, 0) & region == region]
 
 
 def look_up_transfers(profile: Profile, candidates: Sequence[Candidate]) -> TransferCosts:

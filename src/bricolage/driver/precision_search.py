@@ -292,7 +292,7 @@ class _Search:
         self, options: Mapping[int, Sequence[tuple[Implementation, float, float]]]
     ) -> dict[Implementation, float]:
         """What squares of errors of each precision are multiplied by: as much as the last choice with it was off."""
-        found = dict.fromkeys(self.parts, 1.0)
+        corrections = dict.fromkeys(self.parts, 1.0)
         for low in sorted(self.last, key=lambda low: -len(self.parts[low])):
             who, error = self.last[low]
             own = others = 0.0
@@ -300,9 +300,9 @@ class _Search:
                 for one, _, square in costs:
                     share = sum(who.get(number) == one for number in members(piece)) / piece.bit_count()
                     own += share * square if one == low else 0.0
-                    others += share * square * found[one] if one != low else 0.0
-            found[low] = min(max((error**2 - others) / max(own, 1e-30), _CORRECTION[0]), _CORRECTION[1])
-        return found
+                    others += share * square * corrections[one] if one != low else 0.0
+            corrections[low] = min(max((error**2 - others) / max(own, 1e-30), _CORRECTION[0]), _CORRECTION[1])
+        return corrections
 
     # --- which part is divided --------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ class _Search:
             self.known[one] = cost
             if cost is not None and cost.ms is not None:
                 self.found.passed.append((one, cost.ms))
-        return [self.known.get(one) for one in placements]
+        return [self.known.get(placement) for placement in placements]
 
 
 def worth_trying(lows: Sequence[LowPrecision]) -> list[LowPrecision]:

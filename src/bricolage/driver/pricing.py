@@ -18,10 +18,10 @@ def priced(profile: Profile, backends: Collection[str] | None = None) -> list[Ca
     to their work. Those that were not measured have no key."""
     merges = _merges(profile)
     pairs = [
-        (group, one)
+        (group, implementation)
         for group in profile.candidates.groups
-        for one in group.implementations
-        if backends is None or one.backend in backends
+        for implementation in group.implementations
+        if backends is None or implementation.backend in backends
     ]
     unmeasured = {pair for pair in profile.left_out if pair[1] not in profile.regions.of(pair[0])}
     models: tuple[CostModel, ...] = (profile.regions,)

@@ -104,7 +104,9 @@ class Profile:
         everything = workload(self._everything)
         whole = [Work(everything, one) for one in self.candidates.whole]
         groups = self.candidates.groups
-        regions = [Work(group.work, one, group.key) for group in groups for one in group.implementations]
+        regions = [
+            Work(group.work, implementation, group.key) for group in groups for implementation in group.implementations
+        ]
         return forecast(whole, regions, self.session.costs, self.session.setting)
 
     @property
@@ -139,7 +141,7 @@ class Profile:
         steps = steps_of(self.graph, placement, self.session.store, self._identities)
         division = ";".join(f"{one.region:x}" for one in placement)
         if cores:
-            division += " on " + ";".join(",".join(map(str, some)) for some in cores)
+            division += " on " + ";".join(",".join(map(str, core)) for core in cores)
         alone = len({one.implementation.backend for one in placement}) == 1
         key, options = f"{self.key}|{division}", self.session.options
         device = self.session.device
@@ -171,7 +173,7 @@ class Profile:
 
     def measure_whole(self, implementations: Sequence[Implementation], stop: Stop) -> None:
         """Times the whole graph on some implementations, interleaved, and the user's file as it comes on others."""
-        specs = {self.whole_spec(one): one for one in implementations}
+        specs = {self.whole_spec(implementation): implementation for implementation in implementations}
         costs = self.session.measurer.measure([self.task(list(specs))], self.note, stop)
         for spec, cost in costs.items():
             (self.files if specs[spec].config.as_it_comes else self.whole)[specs[spec]] = cost

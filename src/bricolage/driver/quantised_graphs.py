@@ -61,7 +61,7 @@ class QuantisedGraphItem(Item):
         session = state.session
         session.progress.start(self.name)
         try:
-            floats = float_results(one.name for one in session.backends)
+            floats = float_results(backend.name for backend in session.backends)
             made = quantised_variant(state.oracle.graph, self._variant, session.options, session.samples, floats)
         except MetricFails:
             raise
@@ -98,7 +98,7 @@ class QuantisedGraphItem(Item):
         measured = state.whole_s * len(state.original.first_configurations)
         if samples is None:
             return measured
-        products = sum(one.op_type in ("Conv", "MatMul", "Gemm") for one in state.oracle.graph.operators)
+        products = sum(operator.op_type in ("Conv", "MatMul", "Gemm") for operator in state.oracle.graph.operators)
         evaluations = len(samples.calibration) + _EVALUATIONS * products + 2 * len(samples.held_back.samples)
         return measured + evaluations * state.sample_s
 

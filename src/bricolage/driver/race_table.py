@@ -73,9 +73,9 @@ def make_table(state: DecisionState, found: RaceDecision, arrived: Mapping[str, 
         if one not in original.whole
     ]
     table += [
-        Contestant(str(one), "baseline", None, None, None, False, _TIME_UP, implementation=one)
-        for one in original.file_implementations
-        if one not in original.files
+        Contestant(str(implementation), "baseline", None, None, None, False, _TIME_UP, implementation=implementation)
+        for implementation in original.file_implementations
+        if implementation not in original.files
     ]
     if ran is not None:
         table = [_compare_with_file(_with_other_pattern(c, ran), table, ran) for c in table]

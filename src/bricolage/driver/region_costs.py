@@ -39,7 +39,13 @@ def measure_regions(profile: Profile, stop: Stop) -> None:
         groups = [
             replace(group, implementations=own)
             for group in _worth_measuring(profile)
-            if (own := tuple(one for one in group.implementations if (group.key, one) in before - profile.left_out))
+            if (
+                own := tuple(
+                    implementation
+                    for implementation in group.implementations
+                    if (group.key, implementation) in before - profile.left_out
+                )
+            )
         ]
 
 
@@ -49,7 +55,12 @@ def measure_segments(profile: Profile, implementations: Sequence[Implementation]
     groups = [
         replace(group, implementations=own)
         for group in profile.candidates.groups
-        if group.key in keys and (own := tuple(one for one in group.implementations if one in implementations))
+        if group.key in keys
+        and (
+            own := tuple(
+                implementation for implementation in group.implementations if implementation in implementations
+            )
+        )
     ]
     profile.session.progress.start("segments in a low precision", sum(len(group.implementations) for group in groups))
     profile.regions.add(measure_groups(profile, groups, stop))
@@ -67,7 +78,9 @@ def _worth_measuring(profile: Profile) -> list[CandidateGroup]:
     profile.left_out.clear()
     for group in groups:
         own = expected.worth_measuring(group.key, group.implementations, standing, right, profile.regions)
-        profile.left_out |= {(group.key, one) for one in group.implementations if one not in own}
+        profile.left_out |= {
+            (group.key, implementation) for implementation in group.implementations if implementation not in own
+        }
         kept.append(replace(group, implementations=own))
     gains = {
         group.key: len(group.regions) * expected.gain_ms(group.key, group.implementations, standing, right)
@@ -80,9 +93,11 @@ def is_measured(profile: Profile) -> bool:
     """Whether everything was measured of regions that may be part of the best placement: all but what is surely slow there, and
     what is not worth compiling one by one."""
     return all(
-        one in profile.regions.of(group.key) or (group.key, one) in profile.left_out or not _promising(profile, one)
+        implementation in profile.regions.of(group.key)
+        or (group.key, implementation) in profile.left_out
+        or not _promising(profile, implementation)
         for group in profile.candidates.groups
-        for one in group.implementations
+        for implementation in group.implementations
     )
 
 

@@ -89,11 +89,11 @@ def timetable(proposal: Proposal, proposals: Proposals, cores: Sequence[int]) ->
     order = found.order()
     intervals = [found.intervals[region] for region in order]
     kept = PlannedSchedule(
-        cores=tuple(tuple(sorted(cores[lane] for lane in one.lanes)) for one in intervals),
+        cores=tuple(tuple(sorted(cores[lane] for lane in interval.lanes)) for interval in intervals),
         method=found.method,
         predicted_ms=found.makespan_ms,
         lower_ms=proposals.lower_ms,
         upper_ms=proposals.sequential_ms,
-        ms=tuple(one.end_ms - one.start_ms for one in intervals),
+        ms=tuple(interval.end_ms - interval.start_ms for interval in intervals),
     )
-    return Timetable(tuple(order), tuple(one.start_ms for one in intervals), kept)
+    return Timetable(tuple(order), tuple(interval.start_ms for interval in intervals), kept)

@@ -139,4 +139,4 @@ def weight_bytes(graph: Graph) -> int:
 
 def unique(candidates: Sequence[ServingCandidate]) -> list[ServingCandidate]:
     """Each name once."""
-    return list({one.name: one for one in candidates}.values())
+    return list({candidate.name: candidate for candidate in candidates}.values())

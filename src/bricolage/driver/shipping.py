@@ -263,11 +263,13 @@ def _replaced(opened: Source, plan: Plan, trial: ArtifactTrial, run: ArtifactRun
     used = [*(region.implementation for region in bucket.regions), *(ranked[:1] if not trial.planned else ())]
     narrow = not run.failure and any(_is_narrow(one) for one in used if one.backend in guilty)
     contestants = tuple(
-        replace(one, accepted=False, reason=reason)
-        if one.name == bucket.chosen
-        or ((own := one.implementation) is not None and own.backend in guilty and (not narrow or _is_narrow(own)))
-        else one
-        for one in bucket.contestants
+        replace(contestant, accepted=False, reason=reason)
+        if contestant.name == bucket.chosen
+        or (
+            (own := contestant.implementation) is not None and own.backend in guilty and (not narrow or _is_narrow(own))
+        )
+        else contestant
+        for contestant in bucket.contestants
     )
     left = ranked_baselines(replace(bucket, contestants=contestants))
     if not left:

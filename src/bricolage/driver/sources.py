@@ -81,9 +81,9 @@ def fixed_tensors(model: ir.Model, constants: Sequence[ConstantInput]) -> dict[s
     """Values of inputs that never change, by name, as they stand in a file."""
     defaults = model_interface.interface(model).defaults
     return {
-        one.name: numpy_helper.from_array(defaults[one.name].numpy(), one.name)
-        for one in constants
-        if one.name in defaults
+        constant.name: numpy_helper.from_array(defaults[constant.name].numpy(), constant.name)
+        for constant in constants
+        if constant.name in defaults
     }
 
 
@@ -166,7 +166,7 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
                 model_interface.read(directory / artifact.MODEL),
                 plan.model,
                 example_inputs,
-                tuple(one.name for one in plan.constants),
+                tuple(constant.name for constant in plan.constants),
             )
     source = opened(source)
     model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)

@@ -141,9 +141,9 @@ class DecisionState:
         if not any(variant.graph.static and len(variant.graph) > 1 for variant in self.variants):
             return False
         groups = [group for profile in self.profiles.values() for group in profile.candidates.groups]
-        return len({one for group in groups for one in group.implementations}) > 1
+        return len({implementation for group in groups for implementation in group.implementations}) > 1
 
     def challenge(self, *challengers: Challenger) -> None:
         """Enters plans for the race, each name once."""
-        known = {one.name for one in self.challengers}
-        self.challengers += [one for one in challengers if one.name not in known]
+        known = {challenger.name for challenger in self.challengers}
+        self.challengers += [challenger for challenger in challengers if challenger.name not in known]

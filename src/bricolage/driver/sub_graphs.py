@@ -95,9 +95,9 @@ def divide(path: str | Path, inputs: Mapping[str, Any] | None = None) -> Divided
     bucket = plan.buckets[0]
     graph = graph_of(directory / bucket.graph)
     whole = to_work(graph)
-    regions = chains(whole, [bits.of(numbers(one.operators)) for one in bucket.regions])
+    regions = chains(whole, [bits.of(numbers(region.operators)) for region in bucket.regions])
     options = plan.provenance.options
-    made = _cut(plan, directory, [Region(graph, one) for one in regions])
+    made = _cut(plan, directory, [Region(graph, region) for region in regions])
     return Divided(made, directory, given, whole, regions, selected(options.isa, options.cores))
 
 

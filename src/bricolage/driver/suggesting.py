@@ -86,7 +86,11 @@ def _count(graph: Graph) -> int:
 def _runners(session: Session, decided: Bucket) -> list[Implementation]:
     """The baselines that were right and compile quickly."""
     slow = {backend.name for backend in session.backends if backend.compiles_slowly}
-    right = [one.implementation for one in decided.contestants if one.kind == "baseline" and one.accepted]
+    right = [
+        contestant.implementation
+        for contestant in decided.contestants
+        if contestant.kind == "baseline" and contestant.accepted
+    ]
     return [one for one in right if one is not None and one.backend not in slow]
 
 
@@ -119,7 +123,7 @@ def _timed(
         with deadline.catching_interrupts():
             profile = Profile.of(GraphVariant("constant", graph), oracle, session)
             offered = {*profile.candidates.whole, *profile.candidates.unclaimed}
-            profile.measure_whole([one for one in runners if one in offered], deadline)
+            profile.measure_whole([runner for runner in runners if runner in offered], deadline)
             fastest = profile.fastest
     except BricolageError as error:
         _LOG.info("the graph with '%s' folded is not timed: %s", gain.name, error.sentence)

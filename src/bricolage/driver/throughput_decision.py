@@ -250,7 +250,7 @@ def _decision(
     chosen = search.tried[winner.name].candidate
     sizes = sorted({one.candidate.batch.rows for one in search.tried.values()})
     buckets = []
-    for rows in (one for one in sizes if one <= winner.batch):
+    for rows in (size for size in sizes if size <= winner.batch):
         if rows == winner.batch and winner.name in placed:
             bucket = _on(placed[winner.name], device)
         else:
@@ -270,7 +270,7 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: ServingCandidate) -> Bu
     here = [one for one in search.tried.values() if one.candidate.batch.rows == rows and one.candidate.kind == "copies"]
     right = sorted((one for one in here if one.served.rate), key=lambda one: -(one.served.rate or 0.0))
     ours = [one for one in right if one.candidate.program == chosen.program]
-    best = next((one for one in ours if one.candidate.threads == chosen.threads), (ours or right)[0])
+    best = next((server for server in ours if server.candidate.threads == chosen.threads), (ours or right)[0])
     profile, oracle = best.candidate.batch.profile, best.candidate.batch.profile.oracle
     contestants = tuple(
         Contestant(

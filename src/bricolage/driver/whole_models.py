@@ -111,16 +111,16 @@ def _measure_unclaimed(profile: Profile, stop: Stop, always: Collection[str] = (
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     firsts = list({one.backend: one for one in reversed(profile.candidates.unclaimed)}.values())[::-1]
     if stop() and profile.times:
-        firsts = [one for one in firsts if one.backend in always]
+        firsts = [first for first in firsts if first.backend in always]
     if not firsts:
         return
     profile.session.progress.start("whole model on backends that do not claim all of it", None)
-    if quick := [one for one in firsts if one.backend not in slow]:
+    if quick := [first for first in firsts if first.backend not in slow]:
         _measure_in_turn(profile, quick, always, stop if profile.times else lambda: False)
     for one in firsts:
         if one.backend in slow and not profile.times:
             profile.measure_whole([one], lambda: False)
-    able = {one.backend for one in profile.times}
+    able = {time.backend for time in profile.times}
     others = [one for one in profile.candidates.unclaimed if one.backend in able and one not in profile.whole]
     if others and not stop():
         profile.measure_whole(others, stop)
@@ -251,7 +251,11 @@ def near_fastest(profile: Profile, baselines: Mapping[Implementation, float]) ->
     fastest = min(baselines.values(), default=0.0)
     slow = {backend.name for backend in profile.session.backends if backend.compiles_slowly}
     offered = [*profile.candidates.whole, *profile.candidates.unclaimed]
-    offered += [one for one in baselines if one.config.team and replace(one, config=one.config.of_all) in offered]
+    offered += [
+        baseline
+        for baseline in baselines
+        if baseline.config.team and replace(baseline, config=baseline.config.of_all) in offered
+    ]
     known = {one: ms for one in offered if (ms := _known_ms(profile, one, baselines)) is not None}
     reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in known}
     return sorted((one for one, ms in known.items() if ms <= reach[one]), key=known.__getitem__)

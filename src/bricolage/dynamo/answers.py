@@ -26,7 +26,7 @@ class RealEnds(torch.nn.Module):
     def __init__(self, inner: torch.nn.Module, kinds: Sequence[torch.dtype]) -> None:
         """`kinds`: of its inputs."""
         super().__init__()
-        self.inner, self._complex = inner, [one.is_complex for one in kinds]
+        self.inner, self._complex = inner, [kind.is_complex for kind in kinds]
 
     def forward(self, *given: torch.Tensor) -> Outputs:
         """Its results."""
@@ -94,7 +94,7 @@ def check_in_float64(
         LeftToPyTorch: an answer is too far off.
     """
     exact = _in_float64(module)
-    for given in (inputs, [-one if one.is_floating_point() else one for one in inputs]):
+    for given in (inputs, [-source if source.is_floating_point() else source for source in inputs]):
         expected = eager(*given)
         if given is not inputs and not all(bool(torch.isfinite(one).all()) for one in expected):
             continue  # a square root, say
@@ -116,7 +116,7 @@ def check_in_float64(
 
 def _in_float64(module: torch.nn.Module) -> torch.nn.Module | None:
     tensors = [*module.parameters(), *module.buffers()]
-    if sum(one.numel() for one in tensors) > _MOST_WEIGHTS:
+    if sum(tensor.numel() for tensor in tensors) > _MOST_WEIGHTS:
         return None
     made = copy.deepcopy(module)
     for part in made.modules():

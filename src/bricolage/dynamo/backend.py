@@ -43,17 +43,17 @@ def compile_graph(
     """
     words = {**(options or {}), **more}
     replan, provisional = bool(words.pop("replan", False)), bool(words.pop("provisional", False))
-    made = CompiledGraph(module, _options(mode, words), replan=replan, provisional=provisional)
-    _made.add(made)
+    compiled_graph = CompiledGraph(module, _options(mode, words), replan=replan, provisional=provisional)
+    _made.add(compiled_graph)
     try:
         wanted = [example for example in examples if isinstance(example, torch.Tensor) and example.requires_grad]
         if torch.is_grad_enabled() and wanted:
             many = f"{len(wanted)} tensors" if len(wanted) > 1 else "a tensor"
             raise LeftToPyTorch(reason=f"gradients of {many} are wanted; call it under torch.inference_mode()")
-        made.arguments = arguments_of(module, examples)
+        compiled_graph.arguments = arguments_of(module, examples)
     except LeftToPyTorch as error:
-        made.leave(str(error.facts["reason"]))
-    return made
+        compiled_graph.leave(str(error.facts["reason"]))
+    return compiled_graph
 
 
 def graphs() -> tuple[GraphReport, ...]:
@@ -67,7 +67,7 @@ def _options(mode: str | None, given: Mapping[str, Any]) -> Options:
         if mode not in _MODES:
             raise BadOption(option="mode", value=mode, advice=f"Use default, {', '.join(_MODES)}")
         words.setdefault("effort", _MODES[mode])
-    known = [one.name for one in fields(Options) if one.name != "accuracy"]  # which needs samples
+    known = [field.name for field in fields(Options) if field.name != "accuracy"]  # which needs samples
     for name in words:
         if name not in known:
             raise BadOption(

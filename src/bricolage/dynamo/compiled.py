@@ -199,7 +199,7 @@ class _Before:
         self._tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         self._stamp, self._random = stamp(self._tensors), torch.get_rng_state()
         # Tensors made in inference mode have no version: only their values tell whether they were written.
-        self._copies = [(one, one.clone()) for one in self._tensors if one.is_inference()]
+        self._copies = [(tensor, tensor.clone()) for tensor in self._tensors if tensor.is_inference()]
 
     def check(self, outputs: object) -> None:
         """Whether it only answered, by what is there afterwards.
@@ -217,6 +217,6 @@ class _Before:
             if not isinstance(one, torch.Tensor) or one.layout != torch.strided:
                 raise LeftToPyTorch(reason=f"a result is of type {type(one).__name__}")
         results = [one.untyped_storage().data_ptr() for one in outputs if one.numel()]
-        given = {one.untyped_storage().data_ptr() for one in self._tensors if one.numel()}
+        given = {tensor.untyped_storage().data_ptr() for tensor in self._tensors if tensor.numel()}
         if len(set(results)) < len(results) or given.intersection(results):
             raise LeftToPyTorch(reason="a result shares memory with an argument or another result")

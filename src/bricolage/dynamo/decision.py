@@ -48,14 +48,14 @@ class GraphCall:
     @property
     def traced(self) -> torch.nn.Module:
         """The module as ONNX can hold it."""
-        ends = [one.dtype for one in self.inputs]
+        ends = [source.dtype for source in self.inputs]
         whole = any(one.is_complex for one in (*ends, *(one.dtype for one in self.expected)))
         return RealEnds(self.module, ends) if whole else self.module
 
     @property
     def examples(self) -> tuple[torch.Tensor, ...]:
         """What it is traced with."""
-        return tuple(real(one.detach()) for one in self.inputs)
+        return tuple(real(source.detach()) for source in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,9 @@ def _kept(case: GraphCall, executable: Executable, plans: object = None) -> Kept
 
 def _errors(bucket: Bucket) -> list[float]:
     """How far answers that were accepted are from float64."""
-    return [one.error for one in bucket.contestants if one.accepted and one.error is not None]
+    return [
+        contestant.error for contestant in bucket.contestants if contestant.accepted and contestant.error is not None
+    ]
 
 
 def _export_seconds(operators: int) -> float:

@@ -82,24 +82,24 @@ def _check(tensor: torch.Tensor) -> None:
 def with_weights(module: torch.fx.GraphModule, places: Arguments, weights: Sequence[torch.Tensor]) -> torch.nn.Module:
     """The graph with its weights in it and sizes read off its inputs, which alone it takes, in their order. Memory of the
     weights is shared; `module` is not changed."""
-    made = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
-    nodes = made.graph.find_nodes(op="placeholder")
-    first = next(node for node in made.graph.nodes if node.op != "placeholder")
+    graph_module = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    nodes = graph_module.graph.find_nodes(op="placeholder")
+    first = next(node for node in graph_module.graph.nodes if node.op != "placeholder")
     for place, tensor in zip(places.weights, weights, strict=True):
         name = f"weight_{place}"
-        made.register_buffer(name, tensor.detach())
-        with made.graph.inserting_before(first):
-            _replace(nodes[place], made.graph.get_attr(name))
+        graph_module.register_buffer(name, tensor.detach())
+        with graph_module.graph.inserting_before(first):
+            _replace(nodes[place], graph_module.graph.get_attr(name))
     for place, (of, dimension) in places.sizes.items():
-        with made.graph.inserting_before(first):
-            size = made.graph.call_function(torch.ops.aten.sym_size.int, (nodes[of], dimension))
+        with graph_module.graph.inserting_before(first):
+            size = graph_module.graph.call_function(torch.ops.aten.sym_size.int, (nodes[of], dimension))
         _replace(nodes[place], size)
     for place, node in enumerate(nodes):
         if place not in places.inputs and place not in places.weights and place not in places.sizes:
-            made.graph.erase_node(node)
-    made.graph.lint()
-    made.recompile()
-    return made.eval()
+            graph_module.graph.erase_node(node)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module.eval()
 
 
 def _replace(old: torch.fx.Node, new: torch.fx.Node) -> None:

@@ -122,8 +122,8 @@ def _all(patterns: Sequence[Term], terms: Sequence[Term], bound: Mapping[str, Te
     if not patterns:
         yield bound
         return
-    for found in embeddings(patterns[0], terms[0], bound):
-        yield from _all(patterns[1:], terms[1:], found)
+    for embedding in embeddings(patterns[0], terms[0], bound):
+        yield from _all(patterns[1:], terms[1:], embedding)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Equation:
             for order in permutations(pairs):
                 left, right = zip(*order, strict=True)
                 choices += [_named(Equation(lefts, right)) for lefts in product(*map(_orders, left))]
-        return min(choices, key=lambda found: (found._weight, str(found)))
+        return min(choices, key=lambda choice: (choice._weight, str(choice)))
 
     @property
     def _weight(self) -> tuple[int, int, int]:
@@ -186,10 +186,10 @@ def _orders(term: Term) -> list[Term]:
     """A term with the operands of commutative operators in every order."""
     if isinstance(term, str):
         return [term]
-    found: list[Term] = [(term[0], *children) for children in product(*map(_orders, term[1:]))]
+    orders: list[Term] = [(term[0], *children) for children in product(*map(_orders, term[1:]))]
     if BY_NAME[term[0]].commutative:
-        found += [(one[0], one[2], one[1]) for one in found if one[1] != one[2]]
-    return found
+        orders += [(one[0], one[2], one[1]) for one in orders if one[1] != one[2]]
+    return orders
 
 
 def _named(equation: Equation) -> Equation:

@@ -72,14 +72,14 @@ def _movements(name: str, axis: int, rank: int | None) -> list[TermOperator]:
         return take
 
     first, second, whole = (_along(axis, rank, size) for size in ("a", "b", ("+", "a", "b")))
-    made = [
+    movements = [
         TermOperator(f"concat_{name}", (first, second), whole, lambda *given: np.concatenate(given[-1], axis)),
     ]
     for kind in ("split", "slice"):
         for output, shape in enumerate((first, second)):
             node = f"split_{name}" if kind == "split" else ""
-            made.append(TermOperator(f"{kind}_{name}_{output}", (whole,), shape, part(output), node=node))
-    return made
+            movements.append(TermOperator(f"{kind}_{name}_{output}", (whole,), shape, part(output), node=node))
+    return movements
 
 
 def _windows(x: Array, kernel: int, stride: int) -> Array:

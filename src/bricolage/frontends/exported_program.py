@@ -173,7 +173,7 @@ def _is_plain(node: ast.expr) -> bool:
     name, given = node.func.id, node.args
     if name in ("Symbol", "Float"):  # whose argument is a string
         values = [one.value for one in given if isinstance(one, ast.Constant)]
-        return len(values) == len(given) and all(re.fullmatch(r"[\w.+-]+", str(one)) for one in values)
+        return len(values) == len(given) and all(re.fullmatch(r"[\w.+-]+", str(value)) for value in values)
     if name == "Pow":
         return len(given) == 2 and _is_symbol(given[0]) and _is_small(given[1])
     return name in _ARITHMETIC and all(map(_is_plain, given))

@@ -50,7 +50,7 @@ def _unify(node: ir.Node, opset: int, *, anywhere: bool) -> int:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
         return 0
-    variables = {one.type_param_str for one in schema.type_constraints}
+    variables = {constraint.type_param_str for constraint in schema.type_constraints}
     bound: dict[str, list[int]] = {}
     for place, value in enumerate(node.inputs):
         formal = schema.inputs[min(place, len(schema.inputs) - 1)] if schema.inputs else None
@@ -63,7 +63,11 @@ def _unify(node: ir.Node, opset: int, *, anywhere: bool) -> int:
         common = common_type(given)
         if common is None:
             continue
-        allowed = next(one.allowed_type_strs for one in schema.type_constraints if one.type_param_str == variable)
+        allowed = next(
+            constraint.allowed_type_strs
+            for constraint in schema.type_constraints
+            if constraint.type_param_str == variable
+        )
         if common in _HALVES and f"tensor({common.name.lower()})" not in allowed and "tensor(float)" in allowed:
             common = ir.DataType.FLOAT  # Conv has no bfloat16 before opset 22
         types[variable] = common

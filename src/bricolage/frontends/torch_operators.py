@@ -42,10 +42,10 @@ def is_view(function: OpOverload) -> bool:
 def mutated(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
     """The tensors among its arguments that an operator writes."""
     found = []
-    for place, one in enumerate(function._schema.arguments):
-        if one.alias_info is None or not one.alias_info.is_write:
+    for place, argument in enumerate(function._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
             continue
-        value = args[place] if place < len(args) else kwargs.get(one.name)
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
         found += [
             item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, torch.Tensor)
         ]

@@ -235,7 +235,7 @@ class _Storages:
         """What one operator writes and others read."""
         found = []
         for (place, writer), readers in self._readers.items():
-            later = tuple(sorted(one for one in readers if one > writer))
+            later = tuple(sorted(reader for reader in readers if reader > writer))
             producer = writer if writer >= 0 else GRAPH_INPUT
             found.append(WorkTensor(f"s{place}.{writer}", producer, later, self._seen[place].bytes))
         return tuple(found)

@@ -39,12 +39,12 @@ def fake_copy(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
 
     known: dict[int, object] = {}
     for part in module.modules():
-        for one in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
-            if isinstance(one, torch.Tensor) and id(one) not in known:
-                fake: torch.Tensor = mode.from_tensor(one.detach())
-                if isinstance(one, torch.nn.Parameter):
-                    fake = torch.nn.Parameter(fake, one.requires_grad)
-                known[id(one)] = fake
+        for parameter in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
+            if isinstance(parameter, torch.Tensor) and id(parameter) not in known:
+                fake: torch.Tensor = mode.from_tensor(parameter.detach())
+                if isinstance(parameter, torch.nn.Parameter):
+                    fake = torch.nn.Parameter(fake, parameter.requires_grad)
+                known[id(parameter)] = fake
     return copy.deepcopy(module, known)
 
 
@@ -69,7 +69,7 @@ def trace_step(
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin = fake_copy(module, mode)
-    batch = [mode.from_tensor(one.detach()) for one in inputs]
+    batch = [mode.from_tensor(source.detach()) for source in inputs]
     recorder = Recorder()
     try:
         with _quiet(), mode:

@@ -239,5 +239,5 @@ class _Operators(Protocol):
 def _ops() -> _Operators:
     import onnxscript
 
-    found: _Operators = onnxscript.opset18
-    return found
+    ops: _Operators = onnxscript.opset18
+    return ops

@@ -103,7 +103,7 @@ def _by_onnx(
     """What the onnx package infers of one operator, written as `op_type` with some of its inputs."""
     if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
         return ()
-    version = next((one.version for one in opsets if one.domain in ("", "ai.onnx")), 1)
+    version = next((opset.version for opset in opsets if opset.domain in ("", "ai.onnx")), 1)
     domain = "" if inputs is not None else node.domain
     if domain not in ("", "ai.onnx"):
         return ()
@@ -135,13 +135,15 @@ def _by_onnx(
                 _write(tensor.shape, [sizes[0], sizes[-1], *sizes[1:-1]])
             if node.op_type in _POOLS:
                 tensor.elem_type = onnx.TensorProto.FLOAT
-        found = onnx.shape_inference.infer_node_outputs(schema, proto, types, constants, opset_imports=list(opsets))
+        node_outputs = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, constants, opset_imports=list(opsets)
+        )
     except (
         Exception
     ) as error:  # the package raises several kinds, and what is wrong is said where operators are checked
         _LOG.debug("no shape behind %s: %s", node.name, error)
         return ()
-    results = [_tensor(found[name]) if name in found else _UNKNOWN for name in proto.output]
+    results = [_tensor(node_outputs[name]) if name in node_outputs else _UNKNOWN for name in proto.output]
     if node.op_type in _POOLS:
         results = [(_dtype(node.inputs[0]), sizes) for _, sizes in results]
     if last:
@@ -150,7 +152,7 @@ def _by_onnx(
 
 
 def _write(shape: onnx.TensorShapeProto, sizes: Sequence[onnx.TensorShapeProto.Dimension]) -> None:
-    copies = [onnx.TensorShapeProto.Dimension.FromString(one.SerializeToString()) for one in sizes]
+    copies = [onnx.TensorShapeProto.Dimension.FromString(size.SerializeToString()) for size in sizes]
     del shape.dim[:]
     shape.dim.extend(copies)
 

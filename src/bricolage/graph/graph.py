@@ -75,7 +75,7 @@ def describe(value: ir.Value) -> TensorInfo:
     dtype = value.dtype if isinstance(value.type, ir.TensorType) or value.type is None else None
     shape: tuple[Dimension, ...] | None = None
     if value.shape is not None:
-        shape = tuple([one if isinstance(one, int) else str(one.value or "?") for one in value.shape.dims])
+        shape = tuple([dim if isinstance(dim, int) else str(dim.value or "?") for dim in value.shape.dims])
     elif value.const_value is not None:
         shape = tuple(int(dimension) for dimension in value.const_value.shape.numpy())
     if dtype is None and value.type is None and value.const_value is not None:

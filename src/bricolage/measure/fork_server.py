@@ -116,8 +116,8 @@ def _fork(
         os._exit(1)
     while os.getpgid(process) != process:  # the client may end its group at once
         time.sleep(0)
-    for one in descriptors[:3]:
-        os.close(one)
+    for descriptor in descriptors[:3]:
+        os.close(descriptor)
     running[process] = told
     _tell(told, process)
 

@@ -105,7 +105,9 @@ class Loader:
                     job.compiled(float(str(answer.facts["compile_s"])))
                     hosted.setdefault(worker, []).append(job)
                     path = str(self._outputs(job))
-                    variations = [[str(one.inputs), str(self._outputs(job, one))] for one in job.variations]
+                    variations = [
+                        [str(variation.inputs), str(self._outputs(job, variation))] for variation in job.variations
+                    ]
                     self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=path, variations=variations)
                     active[worker] = job
                 elif answer.ok:
@@ -142,7 +144,7 @@ class Loader:
             alone=job.spec.alone,
             caching=self._caching,
             ephemeral=not (self.pool.sharing or job.spec.kept),
-            cores=[list(some) for some in job.spec.cores],
+            cores=[list(core) for core in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
             **({} if job.spec.call is None else {"call": encode(job.spec.call)}),
         )
@@ -254,13 +256,13 @@ class Loader:
         Raises:
             MetricFails: the user's measure of accuracy does.
         """
-        samples = [one for one in job.variations if isinstance(one, HeldBackSample)]
+        samples = [variation for variation in job.variations if isinstance(variation, HeldBackSample)]
         group = samples[0].group if samples else None
         if group is None:
             return
         names = job.spec.outputs
         try:
-            found = [load_values(self._outputs(job, one), names) for one in samples]
+            found = [load_values(self._outputs(job, sample), names) for sample in samples]
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"it gives no answer to a sample that is held back: {type(error).__name__}: {error}")
             return

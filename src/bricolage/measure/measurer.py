@@ -229,7 +229,12 @@ class Measurer:
         """Has workers compile what will be measured, where the cache keeps their code, while this process goes on."""
         for spec in specs:
             backends = [registry.get(step.implementation.backend) for step in spec.steps]
-            if spec.kept and self._caching and not self.pool.sharing and all(one.travels != "no" for one in backends):
+            if (
+                spec.kept
+                and self._caching
+                and not self.pool.sharing
+                and all(backend.travels != "no" for backend in backends)
+            ):
                 facts = {"steps": [encode(step) for step in spec.steps], "threads": spec.threads, "alone": spec.alone}
                 self.pool.ahead(spec.regime, "compile_ahead", **facts)
 

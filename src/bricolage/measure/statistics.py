@@ -97,8 +97,10 @@ def _median_ratio(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> n
 
 def _ratio_of_quantiles(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     """For each row of rounds drawn, the ratio of both sides' low quantiles."""
-    found: np.ndarray = np.quantile(before[drawn], QUANTILE, axis=1) / np.quantile(after[drawn], QUANTILE, axis=1)
-    return found
+    ratio_of_quantiles: np.ndarray = np.quantile(before[drawn], QUANTILE, axis=1) / np.quantile(
+        after[drawn], QUANTILE, axis=1
+    )
+    return ratio_of_quantiles
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,16 @@ def pooled(estimates: Sequence[UncertainValue]) -> UncertainValue:
     Raises:
         ValueError: there are none, or one is not positive.
     """
-    if not estimates or not all(0.0 < one.low <= one.value <= one.high < math.inf for one in estimates):
+    if not estimates or not all(
+        0.0 < estimate.low <= estimate.value <= estimate.high < math.inf for estimate in estimates
+    ):
         raise ValueError("estimates must be positive, and at least one")
     if len(estimates) == 1:
         return estimates[0]
-    values, weights = np.log([one.value for one in estimates]), np.array([one.spread**-2 for one in estimates])
+    values, weights = (
+        np.log([estimate.value for estimate in estimates]),
+        np.array([estimate.spread**-2 for estimate in estimates]),
+    )
     mean = float(weights @ values / weights.sum())
     scatter = float(weights @ (values - mean) ** 2) / (len(estimates) - 1)
     return _around(mean, math.sqrt(max(1.0, scatter) / float(weights.sum())))

@@ -140,13 +140,13 @@ class TransferMeasurer:
             for end, path in zip(pair, (first, second), strict=True)
         )
         programs = [((one,), ("y",)), ((other,), ("z",)), ((one, other), ("z",))]
-        made: list[Job] = []
+        jobs: list[Job] = []
         for steps, outputs in programs:
             spec = CandidateSpec(f"transfer {size}", steps, outputs, self._threads, alone=False, device=self._device)
             names = tuple(sorted({end.backend for end in pair}))
             regime = replace(spec.regime, backends=names, owner="transfer")
-            made.append(Job(spec, inputs, expected, _BOUND, regime))
-        return made
+            jobs.append(Job(spec, inputs, expected, _BOUND, regime))
+        return jobs
 
 
 def probe_config(backend: str, device: Device) -> KernelConfig:

@@ -97,7 +97,7 @@ class Worker:
             resources,
             caching=caching,
             ephemeral=ephemeral,
-            cores=[tuple(some) for some in cores] or None,
+            cores=[tuple(core) for core in cores] or None,
         )
         compiled = perf_counter()
         if made[0].implementation.config.as_it_comes:
@@ -218,8 +218,8 @@ class Worker:
         try:
             if self._evaluator is None or self._evaluator[0] != what:
                 self._evaluator = None
-                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep, borrowing=True)
-                self._evaluator = (what, made)
+                evaluator = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep, borrowing=True)
+                self._evaluator = (what, evaluator)
             found = self._evaluator[1](load_values(Path(inputs)))
             save_tensors(Path(outputs), found)
         except (NoReference, InvalidGraph) as error:

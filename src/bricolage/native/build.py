@@ -79,12 +79,14 @@ def _changes_nothing(found: FusionPlan, target: CpuTarget, arithmetic: Arithmeti
     """Why an arithmetic computes a region as another one does that asks for less; None where it does not."""
     isa, tile = target.isa, arithmetic.tile
     roots = [kernel.root for kernel in found.kernels]
-    products = [one for one in roots if isinstance(one, MatMul) or (isinstance(one, Conv) and not one.depthwise)]
+    products = [root for root in roots if isinstance(root, MatMul) or (isinstance(root, Conv) and not root.depthwise)]
     wider = replace(arithmetic, in_bytes=False)
-    if arithmetic.in_bytes and all(arithmetic.operand_of(isa, one) == wider.operand_of(isa, one) for one in products):
+    if arithmetic.in_bytes and all(
+        arithmetic.operand_of(isa, product) == wider.operand_of(isa, product) for product in products
+    ):
         return "the region has no products with constant weights, which are what int8 is for"
     stored = bool(products) and any(buffer.dtype == "bfloat16" for buffer in found.buffers.values())
-    rounded = any(arithmetic.operand_of(isa, one) == arithmetic.operand(isa) for one in products)
+    rounded = any(arithmetic.operand_of(isa, product) == arithmetic.operand(isa) for product in products)
     if arithmetic.parts and not stored and not rounded:
         return "the region has no products of floats, which are what bfloat16 is for"
     if arithmetic.stores == "everything" and not found.stores_more_than_operands:

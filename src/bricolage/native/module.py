@@ -74,7 +74,7 @@ def _prologue(order: _Order, target: CpuTarget, operands: Sequence[ProductOperan
     return "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *dict.fromkeys(text for one in operands for text in one.preamble(target.isa)),
+            *dict.fromkeys(text for operand in operands for text in operand.preamble(target.isa)),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             *([HELPERS.strip()] if any(PREFIX in each for each in texts) else []),

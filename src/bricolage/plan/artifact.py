@@ -188,9 +188,9 @@ def plans(path: Path, target: str = "") -> tuple[dict[str, Plan], Path]:
         if target:
             raise NotPack(path=path, option="target")
         return {"": plan}, directory
-    found = {one.target.name: one for one in pack.entries if target in ("", one.target.name)}
+    found = {entry.target.name: entry for entry in pack.entries if target in ("", entry.target.name)}
     if not found:
-        told = ", ".join(one.target.name for one in pack.entries)
+        told = ", ".join(entry.target.name for entry in pack.entries)
         raise NoTarget(reason=f"it has no target '{target}', only {told}")
     return {name: read_plan(directory / one.plan, path) for name, one in found.items()}, directory
 
@@ -237,11 +237,11 @@ def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     Raises:
         BadZipFile: there are too many, or two of one name, or one is a link, is compressed, or is not in the file as it says.
     """
-    found: dict[str, zipfile.ZipInfo] = {}
+    entries: dict[str, zipfile.ZipInfo] = {}
     if len(archive.filelist) > _MOST_MEMBERS + 1:
         raise zipfile.BadZipFile(f"it has {len(archive.filelist)} members")
     for info in archive.filelist:
-        if info.orig_filename in found:
+        if info.orig_filename in entries:
             raise zipfile.BadZipFile(f"it has two members '{info.orig_filename}'")
         compressed = info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size
         if compressed and not (info.orig_filename == _PLAN and info.compress_type == zipfile.ZIP_DEFLATED):
@@ -252,11 +252,11 @@ def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is encrypted")
         if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is no file")
-        found[info.orig_filename] = info
+        entries[info.orig_filename] = info
     # What is not compressed cannot be larger than the file; members that share its bytes could be.
-    if sum(info.compress_size for info in found.values()) > size:
+    if sum(info.compress_size for info in entries.values()) > size:
         raise zipfile.BadZipFile("its members are larger than the file")
-    return found
+    return entries
 
 
 def _read(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:

@@ -37,7 +37,7 @@ def check_constants(constants: Sequence[ConstantInput], optional: Collection[str
     for one in constants:
         if one.name not in optional or one.position >= inputs + len(constants):
             raise ValueError(f"the constant input '{one.name[:60]}' is none that a call may leave out")
-    if len({one.position for one in constants}) < len(constants):
+    if len({constant.position for constant in constants}) < len(constants):
         raise ValueError("two constant inputs are at one position")
 
 

@@ -38,9 +38,9 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
         _compare("inputs with a default", plan.defaults, default_specs(model))
         _compare("outputs", plan.outputs, output_specs(model))
         values = interface(model).defaults
-        for one in plan.constants:
-            if words_of(np.asarray(values[one.name].numpy())) != one.value:
-                raise WrongContents(f"its input '{one.name}' is constant with another value than the plan says")
+        for constant in plan.constants:
+            if words_of(np.asarray(values[constant.name].numpy())) != constant.value:
+                raise WrongContents(f"its input '{constant.name}' is constant with another value than the plan says")
         for bucket in plan.buckets:
             name = bucket.graph
             if name not in files:

@@ -30,9 +30,9 @@ class PlannedSchedule:
     """Of each region on its cores, as predicted; empty where a plan does not say."""
 
     def __post_init__(self) -> None:
-        for some in self.cores:
-            if list(some) != sorted(set(some)):
-                raise ValueError(f"the cores {str(some)[:60]} do not ascend")
+        for core in self.cores:
+            if list(core) != sorted(set(core)):
+                raise ValueError(f"the cores {str(core)[:60]} do not ascend")
         if self.ms and len(self.ms) != len(self.cores):
             raise ValueError(f"there are times of {len(self.ms)} regions, and cores of {len(self.cores)}")
 

@@ -71,5 +71,5 @@ def _result_error(
 def _errors(blocks: np.ndarray, by: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int) -> np.ndarray:
     """Square error of the result, of channels that are not correlated, [blocks, n]."""
     left = (nearest(blocks, scales, zeros, bits).astype(np.float32) - zeros[:, None]) * scales[:, None]
-    found: np.ndarray = ((blocks - left) ** 2 * by).sum(axis=1)
-    return found
+    errors: np.ndarray = ((blocks - left) ** 2 * by).sum(axis=1)
+    return errors

@@ -35,7 +35,7 @@ def corrected_biases(
     graph: Graph, seen: Sequence[Sample], products: Sequence[WeightedProduct], scales: Scales
 ) -> dict[str, np.ndarray]:
     """New biases of the products that have one, float32, by what the product computes: each measured by itself."""
-    able = [one for one in products if one.bias is not None]
+    able = [product for product in products if product.bias is not None]
     return _moved(graph, able, {}, _shifts(graph.model, seen[:_SAMPLES], able, scales)) if able else {}
 
 
@@ -70,7 +70,7 @@ def biases_in_order(
         run, product = Evaluator(piece.model, dtype=np.float32), piece.product
         for one in values:
             one.update(run({name: one[name] for name in piece.inputs}))
-        arrays = [np.asarray(one[piece.result]) for one in values]
+        arrays = [np.asarray(value[piece.result]) for value in values]
         shift = np.mean([_mean(a, product) - r[product.output] for a, r in zip(arrays, right, strict=True)], axis=0)
         sizes = [-1 if axis == product.activation_axis % arrays[0].ndim else 1 for axis in range(arrays[0].ndim)]
         for one, array in zip(values, arrays, strict=True):
@@ -114,13 +114,13 @@ def _moved(
     shifts: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
-    for one in products:
-        shift = shifts.get(one.output)
-        bias = begun.get(one.output)
-        if bias is None and one.bias is not None:
-            bias = known(graph.constants[one.bias])
+    for product in products:
+        shift = shifts.get(product.output)
+        bias = begun.get(product.output)
+        if bias is None and product.bias is not None:
+            bias = known(graph.constants[product.bias])
         if bias is not None and shift is not None and np.isfinite(shift).all():
-            found[one.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
+            found[product.output] = (np.broadcast_to(bias.reshape(-1), shift.shape) - shift).astype(np.float32)
     return found
 
 
@@ -141,9 +141,9 @@ def _shifts(
     counts = dict.fromkeys(copies, 0)
     for sample in seen:
         values = evaluate(sample)
-        for one in products:
-            lost = np.asarray(values[copies[one.output]], np.float64) - np.asarray(values[one.output])
-            rows = np.moveaxis(lost, one.activation_axis, -1).reshape(-1, lost.shape[one.activation_axis])
-            sums[one.output] = sums.get(one.output, 0.0) + rows.sum(axis=0)
-            counts[one.output] += rows.shape[0]
+        for product in products:
+            lost = np.asarray(values[copies[product.output]], np.float64) - np.asarray(values[product.output])
+            rows = np.moveaxis(lost, product.activation_axis, -1).reshape(-1, lost.shape[product.activation_axis])
+            sums[product.output] = sums.get(product.output, 0.0) + rows.sum(axis=0)
+            counts[product.output] += rows.shape[0]
     return {name: total / max(counts[name], 1) for name, total in sums.items()}

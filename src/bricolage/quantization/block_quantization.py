@@ -77,8 +77,8 @@ def _half_quadratic_zeros(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndar
             shrunk = np.sign(error) * np.maximum(magnitude - magnitude ** (_HQQ_NORM - 1) / beta, 0.0)
         zeros = (integers - (blocks - shrunk) / scales[:, None]).mean(axis=1)
         beta *= _HQQ_GROWTH
-    found: np.ndarray = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
-    return found
+    half_quadratic_zeros: np.ndarray = np.clip(np.rint(zeros), 0, 2**bits - 1).astype(np.uint8)
+    return half_quadratic_zeros
 
 
 def corrected(weights: np.ndarray, bits: int, size: int, hessian: np.ndarray) -> WeightBlocks:
@@ -134,5 +134,7 @@ def nearest(blocks: np.ndarray, scales: np.ndarray, zeros: np.ndarray, bits: int
 
 def _block_errors(blocks: np.ndarray, integers: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     """Square error [blocks, n]."""
-    found: np.ndarray = ((blocks - (integers.astype(np.float32) - zeros[:, None]) * scales[:, None]) ** 2).sum(axis=1)
-    return found
+    block_errors: np.ndarray = ((blocks - (integers.astype(np.float32) - zeros[:, None]) * scales[:, None]) ** 2).sum(
+        axis=1
+    )
+    return block_errors

@@ -83,11 +83,11 @@ def _columns(product: WeightedProduct, weights: np.ndarray) -> np.ndarray:
 def _orders(product: WeightedProduct, weights: np.ndarray) -> list[np.ndarray]:
     """Columns in every order in which kernels pair neighbours, each with an even number of rows."""
     flat = _columns(product, weights)
-    found = [np.pad(flat, ((0, flat.shape[0] % 2), (0, 0)))]
+    orders = [np.pad(flat, ((0, flat.shape[0] % 2), (0, 0)))]
     if product.op_type == "Conv" and weights.shape[1] % 2:
         by_tap = np.pad(np.moveaxis(weights, 1, -1), [(0, 0)] * (weights.ndim - 1) + [(0, 1)])
-        found.append(by_tap.reshape(weights.shape[0], -1).T)
-    return found
+        orders.append(by_tap.reshape(weights.shape[0], -1).T)
+    return orders
 
 
 def _shaped(product: WeightedProduct, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -204,7 +204,7 @@ def divided(
     Raises:
         UnusableCalibration: samples are too few, constant or not finite.
     """
-    require_telling([inputs_of(model, one) for one in samples], least=2 if held_back is None else 1)
+    require_telling([inputs_of(model, sample) for sample in samples], least=2 if held_back is None else 1)
     for number, one in enumerate(held_back or ()):
         if bad := not_finite(inputs_of(model, one)):
             raise UnusableCalibration(reason=f"'{bad[0]}' of sample {number} to judge by holds NaN or infinite numbers")

@@ -52,8 +52,8 @@ def quantised_values(
         float_results: results of convolutions that no product reads as they are do not.
     """
     values = {value.name or "": value for value in _values(model)}
-    results = [] if float_results else [one.end for one in products if one.op_type == "Conv"]
-    names = dict.fromkeys([one.activation for one in products] + results)
+    results = [] if float_results else [product.end for product in products if product.op_type == "Conv"]
+    names = dict.fromkeys([product.activation for product in products] + results)
     if sums:
         names |= dict.fromkeys(_sums(values, names))
     return {name: source_of_range(values[name], names) for name in names if name in values}
@@ -61,14 +61,14 @@ def quantised_values(
 
 def _sums(values: Mapping[str, ir.Value], names: Collection[str]) -> list[str]:
     """Both sides of each sum of which one side is bytes."""
-    found: list[str] = []
+    sums: list[str] = []
     for name in names:
         for node, _ in values[name].uses():
             if node.op_type == "Add" and not node.domain and len(node.inputs) == 2:
-                others = [one for one in node.inputs if one is not None and one.const_value is None]
+                others = [source for source in node.inputs if source is not None and source.const_value is None]
                 if len(others) == 2:
-                    found += [one.name or "" for one in others]
-    return found
+                    sums += [other.name or "" for other in others]
+    return sums
 
 
 def _values(model: ir.Model) -> list[ir.Value]:
@@ -147,7 +147,7 @@ class _Inserter:
             base = chosen.outputs[0]
         elif all_read:
             base = result
-        products = {one.output: one for one in readers}
+        products = {reader.output: reader for reader in readers}
         for node, index in uses:
             product = products.get(node.outputs[0].name or "") if index == 0 else None
             if product is None:
@@ -242,7 +242,7 @@ def with_rounded_copies(
         pair, rounded = inserter.pair(activation, scales.activations[product.activation])
         weight = found.floats(product.channel_axis % found.integers.ndim)
         inputs = [rounded, added_constant(made, inserter.names, f"{product.output}.rounded", weight), *node.inputs[2:]]
-        copy = ir.node(node.op_type, inputs, {one.name: one for one in node.attributes.values()})
+        copy = ir.node(node.op_type, inputs, {attribute.name: attribute for attribute in node.attributes.values()})
         own, (result,) = node.outputs[0], copy.outputs
         copy.name = result.name = inserter.names.fresh(f"{product.output}.from_rounded")
         result.shape, result.type = own.shape, own.type

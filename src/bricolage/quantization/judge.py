@@ -107,7 +107,7 @@ class SwitchedModel:
 
     def __init__(self, model: ir.Model, products: Sequence[WeightedProduct]) -> None:
         """`model` has an input for each product, see `switches`."""
-        self._switches = {one.output: switch(one) for one in products}
+        self._switches = {product.output: switch(product) for product in products}
         self._evaluate = Evaluator(model, dtype=np.float32)
 
     def __call__(self, sample: Sample, on: Collection[str]) -> list[ModelValue]:

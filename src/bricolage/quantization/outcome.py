@@ -54,12 +54,12 @@ class QuantizationReport:
     @property
     def quantised(self) -> tuple[OperatorOutcome, ...]:
         """Those in integers."""
-        return tuple(one for one in self.operators if one.quantised)
+        return tuple(operator for operator in self.operators if operator.quantised)
 
     @property
     def kept_float(self) -> tuple[OperatorOutcome, ...]:
         """Those that stayed float."""
-        return tuple(one for one in self.operators if not one.quantised)
+        return tuple(operator for operator in self.operators if not operator.quantised)
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,8 @@ class QuantizedModel:
 
 def weight_bytes(model: ir.Model) -> int:
     """Of all constants, as a file holds them."""
-    return sum(one.const_value.nbytes for one in model.graph.initializers.values() if one.const_value is not None)
+    return sum(
+        initializer.const_value.nbytes
+        for initializer in model.graph.initializers.values()
+        if initializer.const_value is not None
+    )

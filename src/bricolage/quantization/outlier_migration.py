@@ -44,7 +44,7 @@ def migrated(
         if largest is None or not statistics[source].finite:
             continue
         found = _factors(graph, readers, largest, _alpha(graph, readers, options))
-        factors |= {one.output: found for one in readers if found is not None}
+        factors |= {reader.output: found for reader in readers if found is not None}
     return with_factors(graph, factors)
 
 
@@ -119,7 +119,7 @@ def _scaled_by_constant(graph: Graph, node: ir.Node) -> bool:
     """Whether a value is x · c or x · c + d for constants, which take a factor up as they are, whatever computes x."""
     if node.domain or node.op_type not in ("Mul", "Add") or len(node.inputs) != 2:
         return False
-    computed = [one for one in node.inputs if one is not None and not graph.is_constant(one)]
+    computed = [source for source in node.inputs if source is not None and not graph.is_constant(source)]
     if len(computed) != 1 or node.op_type == "Mul":
         return len(computed) == 1
     inner = computed[0].producer()
@@ -135,7 +135,7 @@ def _reached(graph: Graph, value: ir.Value, group: Sequence[WeightedProduct]) ->
         return True
     outputs = {one.output for one in group}
     readers = [graph.operators[number] for number in graph.readers(value)]
-    through = [behind for one in readers for behind in _behind(graph, one)]
+    through = [behind for reader in readers for behind in _behind(graph, reader)]
     return all(one.outputs and one.outputs[0].name in outputs for one in through)
 
 
@@ -148,17 +148,17 @@ def _behind(graph: Graph, operator: Operator) -> list[Operator]:
 
 def _alpha(graph: Graph, products: Sequence[WeightedProduct], options: QuantizationOptions) -> float:
     """How far ranges of channels become alike: all the way where each has weights of its own, with a scale of their own."""
-    apart = all(one.op_type == "Conv" and sizes(graph.constants[one.weight])[1] == 1 for one in products)
+    apart = all(product.op_type == "Conv" and sizes(graph.constants[product.weight])[1] == 1 for product in products)
     return 1.0 if apart else options.smooth or 0.5
 
 
 def _factors(graph: Graph, products: Sequence[WeightedProduct], largest: np.ndarray, alpha: float) -> np.ndarray | None:
     """max|x|^α / max|w|^(1 - α) for each channel, of all products' weights together; None where channels do not fit."""
     weights = np.zeros(largest.shape)
-    for one in products:
-        array = known(graph.constants[one.weight])
+    for product in products:
+        array = known(graph.constants[product.weight])
         assert array is not None
-        own = _by_input_channel(one, array, largest.size)
+        own = _by_input_channel(product, array, largest.size)
         if own is None:
             return None
         weights = np.maximum(weights, own)

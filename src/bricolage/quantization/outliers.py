@@ -36,11 +36,11 @@ def outlier_channels(
 ) -> dict[str, np.ndarray]:
     """The channels to multiply apart, by name of the activation, where the others have a quarter of the range or less."""
     found: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(one.activation for one in products):
+    for name in dict.fromkeys(product.activation for product in products):
         largest = statistics[name].largest
         if largest is None or not statistics[name].finite or largest.size < _LEAST_CHANNELS:
             continue
-        if any(one.op_type == "Conv" for one in products if one.activation == name):
+        if any(product.op_type == "Conv" for product in products if product.activation == name):
             continue
         order = np.argsort(-largest, kind="stable")
         if largest[order[CHANNELS]] > 0 and largest[order[0]] >= _GAIN * largest[order[CHANNELS]]:
@@ -55,39 +55,46 @@ def apart(graph: Graph, products: Sequence[WeightedProduct], channels: Mapping[s
     values = {value.name or "": value for value in model.graph.inputs}
     values |= {value.name or "": value for node in model.graph for value in node.outputs}
     picked: dict[str, ir.Value] = {}
-    for one in products:
-        if one.activation not in channels:
+    for product in products:
+        if product.activation not in channels:
             continue
-        node, activation, chosen = values[one.output].producer(), values[one.activation], channels[one.activation]
-        array = known(graph.constants[one.weight])
+        node, activation, chosen = (
+            values[product.output].producer(),
+            values[product.activation],
+            channels[product.activation],
+        )
+        array = known(graph.constants[product.weight])
         assert node is not None and array is not None
-        if one.activation not in picked:
+        if product.activation not in picked:
             gather = ir.node("Gather", [activation, added_constant(model, names, "outliers", chosen)], {"axis": -1})
-            _named(gather, names, f"{one.activation}.outliers", activation)
+            _named(gather, names, f"{product.activation}.outliers", activation)
             assert activation.shape is not None
             gather.outputs[0].shape = ir.Shape([*activation.shape[:-1], chosen.size])
-            picked[one.activation] = gather.outputs[0]
+            picked[product.activation] = gather.outputs[0]
             producer = activation.producer()
             if producer is not None:
                 model.graph.insert_after(producer, [gather])
             else:
                 model.graph.insert_before(model.graph[0], [gather])
-        rows = array.T if one.transposed else array
+        rows = array.T if product.transposed else array
         rest = rows.copy()
         rest[chosen] = 0
-        node.replace_input_with(1, added_constant(model, names, one.weight, rest.T if one.transposed else rest))
+        node.replace_input_with(1, added_constant(model, names, product.weight, rest.T if product.transposed else rest))
         (result,) = node.outputs
         small = ir.node(
             "MatMul",
-            [picked[one.activation], added_constant(model, names, one.weight, np.ascontiguousarray(rows[chosen]))],
+            [
+                picked[product.activation],
+                added_constant(model, names, product.weight, np.ascontiguousarray(rows[chosen])),
+            ],
         )
-        _named(small, names, f"{one.output}.outliers", result)
+        _named(small, names, f"{product.output}.outliers", result)
         added = ir.node("Add", [result, small.outputs[0]])
-        _named(added, names, f"{one.output}.sum", result)
-        small.name = names.fresh(f"{one.name}/outliers")
+        _named(added, names, f"{product.output}.sum", result)
+        small.name = names.fresh(f"{product.name}/outliers")
         model.graph.insert_after(node, [small, added])
         _handed_over(result, added, names)
-        values[one.output] = added.outputs[0]
+        values[product.output] = added.outputs[0]
     made = simplify(model)
     give_names(model, known_names)
     return made

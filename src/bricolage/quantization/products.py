@@ -159,7 +159,7 @@ def _end(graph: Graph, value: ir.Value) -> ir.Value:
     behind = graph.operators[readers[0]]
     if behind.domain or behind.op_type not in FUSED or behind.node.inputs[0] is not value:
         return value
-    if any(one is not None and known(one) is None for one in behind.node.inputs[1:]):
+    if any(source is not None and known(source) is None for source in behind.node.inputs[1:]):
         return value
     return behind.outputs[0]
 

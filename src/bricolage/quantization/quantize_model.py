@@ -72,7 +72,7 @@ def quantized(
             advice="Keep fewer operators float, or leave the model as it is",
         )
     judge = Judge(graph.model, held, options)
-    best = _most_in_integers([_Form(graph, seen, judge, one) for one in _forms(graph, able, options)], judge)
+    best = _most_in_integers([_Form(graph, seen, judge, form) for form in _forms(graph, able, options)], judge)
     told = doubts(seen, [inputs_of(graph.model, one) for one in held])
     if best.options.float_results and options.float_results is None:
         told.append(

@@ -114,7 +114,7 @@ class Sensitivity:
 
     def _choice(self, floats: Sequence[str], least: float, *, each: bool = True) -> FloatChoice | None:
         """With these in float, where that is accurate enough and leaves more than `least` work in integers."""
-        taking = [one for one in self._products if one.output not in floats]
+        taking = [product for product in self._products if product.output not in floats]
         names = frozenset(one.output for one in taking)
         if names in self.trials and floats:
             return None
@@ -132,7 +132,7 @@ class Sensitivity:
 
     def least_single(self) -> tuple[str, float] | None:
         """The product that has the least error by itself of those that were tried, by its name in the model, with this error."""
-        names = {one.output: one.name for one in self._products}
+        names = {product.output: product.name for product in self._products}
         errors = {output: error for (output, *more), error in self.trials.items() if not more}
         best = min(errors, key=errors.__getitem__, default=None)
         return None if best is None else (names[best], errors[best])

@@ -36,10 +36,12 @@ class Plotted:
 def points(bucket: Bucket, slots: Mapping[str, int]) -> list[Plotted]:
     """Contestants with a time and an error, those that were too inaccurate among them."""
     found = []
-    for one in bucket.contestants:
-        ms, error = one.median_ms or one.dropped_ms, words.shown_error(one)
+    for contestant in bucket.contestants:
+        ms, error = contestant.median_ms or contestant.dropped_ms, words.shown_error(contestant)
         if ms and error is not None and math.isfinite(error):
-            found.append(Plotted(one.name, ms, max(error, _LEAST), one.accepted, backend_class(one, slots)))
+            found.append(
+                Plotted(contestant.name, ms, max(error, _LEAST), contestant.accepted, backend_class(contestant, slots))
+            )
     return found
 
 

@@ -28,10 +28,10 @@ def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
             f"{words.milliseconds(found.predicted_ms)}, one after the other {words.milliseconds(found.upper_ms)}, no schedule of "
             f"them below {words.milliseconds(found.lower_ms)}{raced}"
         )
-    total = sum(one.planned.cost_ms or 0.0 for one in facts)
+    total = sum(fact.planned.cost_ms or 0.0 for fact in facts)
     if cores < 2:
         return ""
-    if len(facts) < 2 or not total or any(one.planned.cost_ms is None for one in facts):
+    if len(facts) < 2 or not total or any(fact.planned.cost_ms is None for fact in facts):
         return ""
     least = lower_bound(as_problem(facts, cores))
     gain = "nothing" if least >= total * 0.9995 else f"{words.percent(1.0 - least / total)} of it"
@@ -52,9 +52,9 @@ def attempt(one: ScheduleAttempt) -> str:
 
 def as_problem(facts: Sequence[RegionFacts], cores: int) -> ScheduleProblem:
     """The regions as tasks whose time no core more or less changes."""
-    operators = tuple(WorkOperator(one.planned.title) for one in facts)
+    operators = tuple(WorkOperator(fact.planned.title) for fact in facts)
     edges = tuple(
         WorkTensor(f"{index}-{after}", index, (after,)) for index, one in enumerate(facts) for after in one.after
     )
-    times = tuple({"cpu": (one.planned.cost_ms or 0.0,)} for one in facts)
+    times = tuple({"cpu": (fact.planned.cost_ms or 0.0,)} for fact in facts)
     return ScheduleProblem(WorkGraph(operators, edges), times, {"cpu": cores})

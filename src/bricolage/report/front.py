@@ -28,7 +28,7 @@ def colour(server: ServingConfig, slots: Mapping[str, int]) -> str:
 
 def figure(found: Throughput, slots: Mapping[str, int]) -> str:
     """SVG text. Dots are copies and plans, rings a backend's own queue."""
-    known = [one for one in found.servers if one.accepted and one.rate and one.p99_ms]
+    known = [server for server in found.servers if server.accepted and server.rate and server.p99_ms]
     if not known:
         return ""
     times = [one.p99_ms or 0.0 for one in known] + ([found.latency_limit_ms] if found.latency_limit_ms else [])
@@ -83,10 +83,10 @@ def _round_times(low: float, high: float) -> list[float]:
     """1, 2 and 5 times powers of ten between two logarithms; powers alone where that would be too many."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1, 2, 5), (1,)):
-        found = [d * 10.0**power for power in powers for d in digits if low <= math.log10(d) + power <= high]
-        if len(found) <= _TICKS:
+        round_times = [d * 10.0**power for power in powers for d in digits if low <= math.log10(d) + power <= high]
+        if len(round_times) <= _TICKS:
             break
-    return found
+    return round_times
 
 
 def _outline(front: Sequence[ServingConfig], x: _Scale, y: _Scale) -> str:

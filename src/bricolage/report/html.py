@@ -42,7 +42,7 @@ def render(
         "rates": operating_points.rates,
     }
     servers = () if plan.throughput is None else plan.throughput.servers
-    answering = [one.implementation.backend for one in servers if one.implementation is not None]
+    answering = [server.implementation.backend for server in servers if server.implementation is not None]
     colours = slots([*answering, *(name for bucket in plan.buckets for name in _backends(bucket))])
     seen = insides or [{}] * len(plan.buckets)
     buckets = [_bucket(*given, colours) for given in zip(plan.buckets, graphs, seen, strict=True)]
@@ -66,7 +66,7 @@ def remake(plan: Plan) -> str:
     names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
     sizes = {name: tuple(b.sizes[name] for b in plan.buckets if name in b.sizes) for name in names}
     options = dataclasses.replace(plan.provenance.options, shapes=sizes)
-    words = {one.name: None if "..." in one.value else one.value for one in plan.constants}
+    words = {constant.name: None if "..." in constant.value else constant.value for constant in plan.constants}
     words |= {name: word for name, word in options.constants.items() if word is not None}
     options = dataclasses.replace(options, constants=words)
     if options.backends is None:  # others may be installed by then
@@ -86,13 +86,13 @@ def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[s
         "verdict": operating_points.verdict(found, plan.operating_point).replace("x [", "× ["),
         "limits": operating_points.limits(found),
         "figure": Markup(front.figure(found, colours)),
-        "classes": {one.name: front.colour(one, colours) for one in found.servers},
-        "standing": {one.name: operating_points.standing(one, found) for one in found.servers},
+        "classes": {server.name: front.colour(server, colours) for server in found.servers},
+        "standing": {server.name: operating_points.standing(server, found) for server in found.servers},
     }
 
 
 def _backends(bucket: Bucket) -> list[str]:
-    found = [end.backend for one in bucket.transfers for end in (one.producer, one.consumer)]
+    found = [end.backend for transfer in bucket.transfers for end in (transfer.producer, transfer.consumer)]
     baselines = [c.implementation.backend for c in bucket.contestants if c.implementation is not None]
     return [*baselines, *bucket.backends, *found]
 
@@ -154,7 +154,7 @@ def _bucket(
             for one in bucket.tuned
         ],
         "kernels": kernels,
-        "kernel_rates": [words.rate(one.kernel.flops, one.ms) for one in kernels],
+        "kernel_rates": [words.rate(kernel.kernel.flops, kernel.ms) for kernel in kernels],
         "roofline": Markup(roofline(kernels, roofs(planned, inside), colours)),
     }  # fmt: skip
 
@@ -197,9 +197,13 @@ def _hover(f: RegionFacts) -> dict[str, Any]:
 
 def _matrices(transfers: Sequence[Transfer]) -> list[dict[str, Any]]:
     """One matrix of transfer costs for each size: rows hand over, columns take over."""
-    found: list[dict[str, Any]] = []
-    for size in sorted({one.bytes for one in transfers}):
-        cells = {(str(one.producer), str(one.consumer)): one.median_ms for one in transfers if one.bytes == size}
+    matrices: list[dict[str, Any]] = []
+    for size in sorted({transfer.bytes for transfer in transfers}):
+        cells = {
+            (str(transfer.producer), str(transfer.consumer)): transfer.median_ms
+            for transfer in transfers
+            if transfer.bytes == size
+        }
         names = list(dict.fromkeys(name for pair in cells for name in pair))
         longest = max(cells.values()) or 1.0
         rows = [
@@ -209,5 +213,5 @@ def _matrices(transfers: Sequence[Transfer]) -> list[dict[str, Any]]:
             }
             for row in names
         ]
-        found.append({"bytes": size, "names": names, "rows": rows})
-    return found
+        matrices.append({"bytes": size, "names": names, "rows": rows})
+    return matrices

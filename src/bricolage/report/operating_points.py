@@ -132,7 +132,7 @@ def overview(
 ) -> RenderableType:
     """Table, verdict and what bounded the search. Without `ships` it is a mere comparison."""
     line = plain(verdict(found, point, ships), "bold green" if found.significant else "bold")
-    return Group(table(found, width, most), Text(""), line, *(plain(told) for told in limits(found)))
+    return Group(table(found, width, most), Text(""), line, *(plain(limit) for limit in limits(found)))
 
 
 def summary(found: Throughput, point: OperatingPoint | None) -> JsonObject:

@@ -138,7 +138,7 @@ def timeline(lanes: Sequence[Sequence[Bar]], label: str) -> str:
 
 def memory(curves: Sequence[Sequence[tuple[float, int]]], end: float) -> str:
     """Bytes over time, a figure for each device on one scale."""
-    most = max((size for some in curves for _, size in some), default=0)
+    most = max((size for curve in curves for _, size in curve), default=0)
     if not most or not end:
         return ""
     height = len(curves) * _MEMORY + 30
@@ -164,8 +164,8 @@ def page(made: TrainingPlan, done: PlanResult | None = None) -> str:
     if shown is not None:
         times, curves = simulated(made.problem, shown)
         lanes: list[list[Bar]] = [[] for _ in range(shown.devices)]
-        for one in times.passes:
-            lanes[one.device].append((str(one.one), one.start_ms, one.end_ms))
+        for pass_ in times.passes:
+            lanes[pass_.device].append((str(pass_.one), pass_.start_ms, pass_.end_ms))
         figures = {
             "predicted": Markup(timeline(lanes, "Predicted passes")),
             "memory": Markup(memory(curves, times.makespan_ms)),
@@ -200,5 +200,5 @@ def _measured(done: PlanResult | None, devices: int) -> str:
     if done is None:
         return ""
     ranks = done.passes.get("pipeline", ())[:devices]
-    lanes = [[(one.name, one.start_ms, one.end_ms) for one in some] for some in ranks]
+    lanes = [[(one.name, one.start_ms, one.end_ms) for one in rank] for rank in ranks]
     return timeline(lanes, "Measured passes")

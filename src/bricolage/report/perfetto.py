@@ -38,7 +38,9 @@ def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[RunSpan]) ->
 def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves: Sequence[Move]) -> JsonObject:
     """One row for each core of a device, one for each pair of devices between which something is moved. `tasks` are the names of
     the schedule's tasks. A move is an event from its source's end to the arrival."""
-    cores = list(dict.fromkeys((one.device, lane) for one in schedule.intervals for lane in sorted(one.lanes)))
+    cores = list(
+        dict.fromkeys((interval.device, lane) for interval in schedule.intervals for lane in sorted(interval.lanes))
+    )
     ways = list(dict.fromkeys((move.from_device, move.to_device) for move in moves))
     events = _rows(
         model, [*(f"{device}, core {lane}" for device, lane in cores), *(f"{one} to {other}" for one, other in ways)]

@@ -44,14 +44,14 @@ def table(found: ClusterComparison, before: ClusterComparison | None = None) -> 
     """A row for each policy, least mean completion time first; with `before` the change against it."""
     heads = [("Policy", "left"), ("Mean JCT", "right"), *([("Change", "right")] if before else [])]
     heads += [("p99", "right"), ("Queued", "right"), ("Makespan", "right"), ("Used", "right"), ("Unfair", "right")]
-    heads += [("Late", "right")] if any(one.outcome.deadlines for one in found.results) else []
-    old = {} if before is None else {one.outcome.policy: one.outcome.mean_jct_s for one in before.results}
+    heads += [("Late", "right")] if any(result.outcome.deadlines for result in found.results) else []
+    old = {} if before is None else {result.outcome.policy: result.outcome.mean_jct_s for result in before.results}
     return plain_table(heads, [_cells(one, old, len(heads), before is not None) for one in ranked(found)])
 
 
 def ranked(found: ClusterComparison) -> list[PolicyResult]:
     """Least mean completion time first."""
-    return sorted(found.results, key=lambda one: one.outcome.mean_jct_s)
+    return sorted(found.results, key=lambda result: result.outcome.mean_jct_s)
 
 
 def _cells(one: PolicyResult, old: Mapping[str, float], count: int, changed: bool) -> list[str]:
@@ -73,7 +73,7 @@ def cluster_page(wholes: Sequence[Whole], title: str) -> str:
     return filled(
         "cluster.html.j2",
         {"span": span},
-        wholes=[_shown(one) for one in wholes],
+        wholes=[_shown(whole) for whole in wholes],
         title=title,
         version=__version__,
         colours=COLOURS,
@@ -83,7 +83,7 @@ def cluster_page(wholes: Sequence[Whole], title: str) -> str:
 def _shown(whole: Whole) -> dict[str, object]:
     found = whole.found
     results = ranked(found)
-    names = [one.outcome.policy for one in results]
+    names = [result.outcome.policy for result in results]
     percents = [f"{share} %" for share in (0, 25, 50, 75, 100)]
     hours = [span(found.span_s * part / 4) for part in range(5)]
     return {
@@ -94,16 +94,21 @@ def _shown(whole: Whole) -> dict[str, object]:
         "legend": [(name, *_style(number)) for number, name in enumerate(names)],
         "jct": Markup(
             lines(
-                [one.jct_s for one in results], names, percents, "Completion time of jobs, shortest first", span, True
+                [result.jct_s for result in results],
+                names,
+                percents,
+                "Completion time of jobs, shortest first",
+                span,
+                True,
             )
         ),
         "rho": Markup(
-            lines([one.rho for one in results], names, percents, "Finish-time fairness", "{:.3g}".format, True)
+            lines([result.rho for result in results], names, percents, "Finish-time fairness", "{:.3g}".format, True)
         ),
         "queue": Markup(
-            lines([one.waiting for one in results], names, hours, "Jobs that wait, over time", "{:.3g}".format)
+            lines([result.waiting for result in results], names, hours, "Jobs that wait, over time", "{:.3g}".format)
         ),
-        "used": [Markup(_used(one, found, hours)) for one in results],
+        "used": [Markup(_used(result, found, hours)) for result in results],
         "bars": Markup(bars(results)),
     }
 
@@ -162,7 +167,10 @@ def lines(
 def bars(results: Sequence[PolicyResult]) -> str:
     """Mean completion time of each policy, with the range over seeds where there is one."""
     left, width, row = 150, 640, 26
-    most = max(max(one.outcome.mean_jct_s, (one.mean_jct_interval_s or (0.0, 0.0))[1]) for one in results) * 1.02 or 1.0
+    most = (
+        max(max(result.outcome.mean_jct_s, (result.mean_jct_interval_s or (0.0, 0.0))[1]) for result in results) * 1.02
+        or 1.0
+    )
     parts = [svg(left + width + 110, len(results) * row + 8, "Mean completion time")]
     for number, one in enumerate(results):
         y, wide = number * row, one.outcome.mean_jct_s / most * width

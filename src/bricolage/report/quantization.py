@@ -60,12 +60,12 @@ def sentences(found: QuantizationReport) -> list[str]:
 
 def as_json(found: QuantizationReport) -> JsonObject:
     """The same as data."""
-    return {**asdict(found), "operators": [asdict(one) for one in found.operators]}
+    return {**asdict(found), "operators": [asdict(operator) for operator in found.operators]}
 
 
 def page(found: QuantizationReport, model: str) -> str:
     """The same as a page of HTML that needs nothing else."""
-    most = max((one.error or 0.0 for one in found.operators), default=0.0)
+    most = max((operator.error or 0.0 for operator in found.operators), default=0.0)
     return pages.filled(
         "quantization.html.j2",
         {"error": words.error},

@@ -43,7 +43,7 @@ class Timed:
 
 def timed(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> list[Timed]:
     """All kernels with a time, the slowest first. Both arguments go by the regions' numbers."""
-    total = sum(kernel.ms or 0.0 for made in insides.values() for kernel in made.kernels)
+    total = sum(kernel.ms or 0.0 for inside in insides.values() for kernel in inside.kernels)
     found = [
         Timed(
             number,
@@ -69,9 +69,9 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
     """Kernels as dots, as large as their time, at operations per byte and operations per second; roofs as lines. Empty where
     nothing computes or no roof is known."""
     dots = [
-        (one, one.kernel.flops / one.kernel.bytes, one.kernel.flops / one.ms / 1e6)
-        for one in kernels
-        if one.kernel.flops and one.kernel.bytes
+        (kernel, kernel.kernel.flops / kernel.kernel.bytes, kernel.kernel.flops / kernel.ms / 1e6)
+        for kernel in kernels
+        if kernel.kernel.flops and kernel.kernel.bytes
     ]
     if not dots or not peaks:
         return ""

@@ -11,7 +11,7 @@ def summary(plan: Plan) -> JsonObject:
     """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where
     there are several."""
     whole: JsonObject = {"model": plan.model, "precision": plan.provenance.options.precision}
-    whole["constants"] = {one.name: one.value for one in plan.constants}
+    whole["constants"] = {constant.name: constant.value for constant in plan.constants}
     whole |= bucket_summary(plan.buckets[0])
     if plan.throughput is not None:
         whole |= operating_points.summary(plan.throughput, plan.operating_point)

@@ -122,8 +122,8 @@ def _short(text: str) -> str:
 
 def page(found: Prediction) -> str:
     """The page: a table of the variants, and for each its timeline and memory; the operators and layers of the step."""
-    whole = sum(one.ms for one in found.operators) or 1.0
-    layers = sorted(found.layers, key=lambda one: -sum(one.ms.values()))
+    whole = sum(operator.ms for operator in found.operators) or 1.0
+    layers = sorted(found.layers, key=lambda layer: -sum(layer.ms.values()))
     return filled(
         "training.html.j2",
         {"ms": words.milliseconds, "size": words.size},
@@ -132,7 +132,7 @@ def page(found: Prediction) -> str:
         bars=Markup(phase_bars(found)),
         shown=[(one, Markup(course(one))) for one in found.predicted if not one.reason],
         refused=[one for one in found.predicted if one.reason],
-        operators=[(one, one.ms / whole) for one in found.operators[:20]],
+        operators=[(operator, operator.ms / whole) for operator in found.operators[:20]],
         layers=layers[:30],
         phases=_PHASES[:4],
         version=__version__,

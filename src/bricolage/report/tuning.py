@@ -134,13 +134,14 @@ def page(found: Tuned) -> str:
     """The page: which kernels were tuned, from what to what, how sure."""
     shown = [
         {
-            "verdict": verdict(one).replace("x [", "× ["),
-            "outlook": outlook(one),
-            "curve": Markup(curve(one)),
+            "verdict": verdict(implementation).replace("x [", "× ["),
+            "outlook": outlook(implementation),
+            "curve": Markup(curve(implementation)),
             "tasks": [
-                {"task": task, "choice": chosen(task.choice), "sizes": sizes(task)} for task in ranked(one.tuned)
+                {"task": task, "choice": chosen(task.choice), "sizes": sizes(task)}
+                for task in ranked(implementation.tuned)
             ],
         }
-        for one in found.implementations
+        for implementation in found.implementations
     ]
     return filled("tuning.html.j2", {"ms": words.milliseconds}, found=found, shown=shown, version=__version__)

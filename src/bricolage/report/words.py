@@ -60,21 +60,24 @@ def size(count: float) -> str:
 def constant_gains(bucket: Bucket) -> list[str]:
     """What folding inputs would help that decide control flow and nothing else, and how much where that is known."""
     told = []
-    for one in bucket.constant_gains:
-        decided = f"input '{one.name}' decides {count(one.decided, 'If')} and nothing else"
-        if not one.value:
+    for gain in bucket.constant_gains:
+        decided = f"input '{gain.name}' decides {count(gain.decided, 'If')} and nothing else"
+        if not gain.value:
             told.append(
-                f"{decided}: if it never changes, --constant {one.name}=VALUE removes that; --input shows how much"
+                f"{decided}: if it never changes, --constant {gain.name}=VALUE removes that; --input shows how much"
             )
             continue
-        before, after = one.operators
-        line = f"{decided}: --constant {shlex.quote(f'{one.name}={one.value}')} removes {before - after:,} of {before:,} operators"
+        before, after = gain.operators
+        constant = shlex.quote(f"{gain.name}={gain.value}")
+        line = f"{decided}: --constant {constant} removes {before - after:,} of {before:,} operators"
         ships = bucket.winner.median_ms
-        if one.median_ms is None:
+        if gain.median_ms is None:
             told.append(f"{line}; what time that saves was not measured")
         else:
             now = f", where {bucket.chosen} takes {milliseconds(ships)}" if ships is not None else ""
-            told.append(f"{line}; then {one.implementation} takes {milliseconds(one.median_ms)}{now} (measured apart)")
+            told.append(
+                f"{line}; then {gain.implementation} takes {milliseconds(gain.median_ms)}{now} (measured apart)"
+            )
     return told
 
 

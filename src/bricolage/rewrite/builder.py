@@ -174,14 +174,14 @@ class GraphBuilder:
         try:
             # `ir.to_proto` first asks of what kind the object is, which takes longer than all else here.
             proto = ir.serde.serialize_node(node)
-            found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
+            node_outputs = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
         except (
             onnx.shape_inference.InferenceError,
             onnx.checker.ValidationError,
         ) as error:  # the second: not for such a type
             raise MatchFailure(f"{node.op_type} cannot be built: {str(error).splitlines()[0]}") from error
         for value in node.outputs:
-            kind = found.get(value.name)
+            kind = node_outputs.get(value.name)
             if kind is not None and kind.HasField("tensor_type"):
                 value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
                 if kind.tensor_type.HasField("shape"):

@@ -139,8 +139,8 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 
 def listed(node: ir.Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """An attribute of integers."""
-    found = node.attributes.get_ints(name)
-    return tuple(default if found is None else found)
+    ints = node.attributes.get_ints(name)
+    return tuple(default if ints is None else ints)
 
 
 def text(node: ir.Node, name: str, default: str) -> str:

@@ -68,14 +68,14 @@ def _rules(line: str, name: str, cost_based: bool) -> list[EquationRule]:
     if stated is not None and stated != typing:
         raise _Wrong(f"'where' should be {json.dumps(typing)}")
     directions = [("", equation, "right"), ("-back", equation.turned, "left")]
-    found = [
+    rules = [
         EquationRule(name + mark, one, unstable=side in lost, cost_based=cost_based)
         for mark, one, side in directions
         if directed(one)
     ]
-    if not found or equation.left == equation.right:
+    if not rules or equation.left == equation.right:
         raise _Wrong("neither side can be replaced by the other")
-    return found
+    return rules
 
 
 def write(path: Path, equations: Iterable[Equation]) -> None:

@@ -237,7 +237,7 @@ def _operator(raw: bytes) -> _Operator:
     given = [dict(_fields(part)) for field, part in fields if field == 3 and isinstance(part, bytes)]
     parameters = {_integer(one, 1): _integer(one, 2) for one in given}
     numbers = tuple(parameters.get(key, 0) for key in _KEYS.get(name, ()))
-    return name, numbers, [(_integer(one, 1), _integer(one, 2)) for one in inputs]
+    return name, numbers, [(_integer(source, 1), _integer(source, 2)) for source in inputs]
 
 
 def _output(operators: Sequence[_Operator], place: int, output: int) -> Term:
@@ -262,19 +262,19 @@ def _integer(fields: dict[int, int | bytes], number: int) -> int:
 
 def _fields(raw: bytes) -> list[tuple[int, int | bytes]]:
     """The fields of a message: numbers (wire type 0) and what has a length (2)."""
-    found: list[tuple[int, int | bytes]] = []
+    fields: list[tuple[int, int | bytes]] = []
     position = 0
     while position < len(raw):
         tag, position = _varint(raw, position)
         value, position = _varint(raw, position)
         if tag & 7 == 0:
-            found.append((tag >> 3, value))
+            fields.append((tag >> 3, value))
         elif tag & 7 == 2 and position + value <= len(raw):
-            found.append((tag >> 3, raw[position : position + value]))
+            fields.append((tag >> 3, raw[position : position + value]))
             position += value
         else:
             raise _Wrong("it is neither text nor a protocol buffer of rules", 0)
-    return found
+    return fields
 
 
 def _varint(raw: bytes, position: int) -> tuple[int, int]:

@@ -194,10 +194,10 @@ class TermBuilder:
         pads = _pads(image[2:], weight[2:], strides) if padding == 0 else [0] * 4
         if image[1] % weight[1]:
             raise UnknownTerm(f"{image[1]} channels are no groups of {weight[1]}")
-        found = self._op.Conv(
+        conv = self._op.Conv(
             data, kernel, strides=strides, pads=pads, group=image[1] // weight[1], kernel_shape=list(weight[2:])
         )
-        return self._activated(found, activation)
+        return self._activated(conv, activation)
 
     def _pool(self, data: ir.Value, name: str, numbers: Sequence[int]) -> ir.Value:
         window, strides, padding = list(numbers[:2]), list(numbers[2:4]), numbers[4]

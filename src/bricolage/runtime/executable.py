@@ -333,9 +333,9 @@ class Executable:
 
     def _checked(self, args: Sequence[ModelValue], named: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
         arrays = self._source.collect(args, named)
-        for one in self.plan.constants:
-            if one.name in named:
-                self._ready.allow(one.name, self._source.default(one.name))
+        for constant in self.plan.constants:
+            if constant.name in named:
+                self._ready.allow(constant.name, self._source.default(constant.name))
         return arrays
 
     def _collect(self, inputs: Mapping[str, ModelValue]) -> dict[str, ModelValue]:

@@ -125,14 +125,14 @@ def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
     usable = {backend.name: backend for backend in registry.available()}
     if all(name in usable for name in bucket.backends):
         return bucket
-    chosen = next((one for one in ranked_baselines(bucket) if one.backend in usable), None)
+    chosen = next((baseline for baseline in ranked_baselines(bucket) if baseline.backend in usable), None)
     if chosen is None:
         chosen = next((first_implementation(b, plan) for b in usable.values() if b.dynamic), None)
     if chosen is None:
         raise NoBackend(why=" for this artifact")
     graph = graph_of(directory / bucket.graph)
     contestants, name = bucket.contestants, str(chosen)
-    if all(one.name != name for one in contestants):
+    if all(contestant.name != name for contestant in contestants):
         unmeasured = "not measured: it was not there where the plan was made"
         contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
     regions = (whole_region(chosen, len(graph)),)

@@ -156,7 +156,9 @@ class Prepared:
     @property
     def lives(self) -> bool:
         """Whether it can be run in a forked process."""
-        return not self.program.scheduled and all(registry.get(one).after_fork == "lives" for one in self.backends)
+        return not self.program.scheduled and all(
+            registry.get(backend).after_fork == "lives" for backend in self.backends
+        )
 
     def after_fork(self, turn: Turn) -> None:
         """In a forked process, where no thread holds `turn`: those that used buffers may be gone."""

@@ -233,16 +233,16 @@ class Program:
     def _residences(self, ends: set[str]) -> dict[str, Residence]:
         """As `_lifetimes`, where stages run at the same time."""
         after = TransitiveClosure(self._waits()).after
-        found: dict[str, Residence] = {}
+        residences: dict[str, Residence] = {}
         for step, stage in enumerate(self.stages):
             for info in stage.outputs:
                 if info.name not in ends:
-                    found[info.name] = Residence(info.elements * info.numpy.itemsize, step, after[step])
+                    residences[info.name] = Residence(info.elements * info.numpy.itemsize, step, after[step])
             for info in stage.inputs:
-                if info.name in found:
-                    known = found[info.name]
-                    found[info.name] = Residence(known.bytes, known.writer, known.after & after[step])
-        return found
+                if info.name in residences:
+                    known = residences[info.name]
+                    residences[info.name] = Residence(known.bytes, known.writer, known.after & after[step])
+        return residences
 
     def _lifetimes(self, ends: set[str]) -> dict[str, Lifetime]:
         first: dict[str, int] = {}

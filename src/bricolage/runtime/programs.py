@@ -83,10 +83,10 @@ class PlanSource:
         """
         plan = self.plan
         arrays = signature.collect(plan.inputs, args, named, plan.defaults)
-        for one in plan.constants:
-            given = arrays.pop(one.name, None)
-            if given is not None and not same_value(given, self.default(one.name)):
-                raise OtherConstant(name=one.name, actual=words_of(given), expected=one.value)
+        for constant in plan.constants:
+            given = arrays.pop(constant.name, None)
+            if given is not None and not same_value(given, self.default(constant.name)):
+                raise OtherConstant(name=constant.name, actual=words_of(given), expected=constant.value)
         return arrays
 
     def default(self, name: str) -> np.ndarray:
@@ -145,7 +145,7 @@ class Programs:
             if key not in self._others:
                 self._others[key] = self._other_shape(sizes, overridden, arrays)
                 if len(self._others) > _OTHER_SHAPES:
-                    del self._others[min(self._others, key=lambda one: self._others[one].used)]
+                    del self._others[min(self._others, key=lambda other: self._others[other].used)]
             return self._others[key]
 
     def bucket(self, index: int) -> Prepared:
@@ -160,7 +160,7 @@ class Programs:
 
     def hold(self, patience_s: float) -> bool:
         """Keeps calls from running while this process forks, where a backend's locks would be left held."""
-        delicate = any(not one.lives for one in (*self._buckets.values(), *self._others.values()))
+        delicate = any(not bucket.lives for bucket in (*self._buckets.values(), *self._others.values()))
         return delicate and self._turn.acquire(timeout=patience_s)
 
     def release(self) -> None:
@@ -249,9 +249,9 @@ class Programs:
         """One of each backend that compiles quickly and is installed here: accepted baselines first, the fastest before others."""
         quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
         found: dict[str, Implementation] = {}
-        for one in ranked_baselines(bucket):
-            if one.backend in quick:
-                found.setdefault(one.backend, one)
+        for baseline in ranked_baselines(bucket):
+            if baseline.backend in quick:
+                found.setdefault(baseline.backend, baseline)
         for name, backend in quick.items():
             if name not in found:
                 found[name] = first_implementation(backend, self.source.plan)
@@ -301,11 +301,11 @@ def first_implementation(backend: Backend, plan: Plan) -> Implementation:
 
 def _without_optimisations(implementations: Sequence[Implementation]) -> Iterator[Implementation]:
     """Of those whose backend's optimisations may refuse a graph, the configurations without them."""
-    for one in implementations:
-        backend = registry.get(one.backend)
-        config = backend.unoptimised(one.config) if backend.optimiser_refuses else None
+    for implementation in implementations:
+        backend = registry.get(implementation.backend)
+        config = backend.unoptimised(implementation.config) if backend.optimiser_refuses else None
         if config is not None:
-            yield replace(one, config=config)
+            yield replace(implementation, config=config)
 
 
 def ranked_baselines(bucket: Bucket) -> list[Implementation]:

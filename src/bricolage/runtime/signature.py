@@ -37,7 +37,7 @@ def by_position(plan: Plan) -> tuple[TensorSpec, ...]:
     """What a call may give by position: the inputs, with those that never change at their places."""
     specs = {spec.name: spec for spec in plan.defaults}
     every = list(plan.inputs)
-    for one in sorted(plan.constants, key=lambda one: one.position):
+    for one in sorted(plan.constants, key=lambda constant: constant.position):
         every.insert(one.position, specs[one.name])
     return tuple(every)
 

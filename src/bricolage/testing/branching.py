@@ -215,7 +215,7 @@ class Branching:
     def _grown(self, scope: Scope, rows: TensorRows) -> TensorRows:
         """One to three steps behind rows; at least one operator, so that what comes out is the scope's own."""
         for _ in range(self.random.randint(1, 3)):
-            around = [one for one in scope.rows if one.features == rows.features]
+            around = [row for row in scope.rows if row.features == rows.features]
             if around and self.random.random() < 0.2:
                 rows = self.random.choice(around)
             step = self.random.choice(STEPS if scope.depth else PLAIN_STEPS)
@@ -244,7 +244,7 @@ class Branching:
         graph = helper.make_graph(
             scope.nodes,
             "branching",
-            [helper.make_tensor_value_info(*one) for one in inputs],
+            [helper.make_tensor_value_info(*source) for source in inputs],
             outputs,
             initializer=[*self._shared, *scope.constants],
         )

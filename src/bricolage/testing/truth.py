@@ -159,7 +159,7 @@ class Truth:
             exact = Evaluator(self.model)
             evaluations += [exact(_nudged(self.inputs, draw)) for draw in range(_DRAWS)]
             for output, right in self.expected.items():
-                self._own[output] = max(relative_error([one[output]], [right]) for one in evaluations)
+                self._own[output] = max(relative_error([evaluation[output]], [right]) for evaluation in evaluations)
         return float(self._own[name])
 
 

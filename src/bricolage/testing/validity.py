@@ -23,7 +23,7 @@ def find_faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, s
         model: as it is read without weights of other files.
         path: of its file, where there are such weights.
     """
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     attempts: dict[str, Callable[[onnx.ModelProto, Path | None], object]] = {
         CHECKER: _check,
         INFERENCE: _infer,
@@ -33,8 +33,8 @@ def find_faults(model: onnx.ModelProto, path: Path | None = None) -> dict[str, s
         try:
             attempt(model, path)
         except Exception as error:  # of three libraries, which have no common one
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            faults[name] = f"{type(error).__name__}: {error}"
+    return faults
 
 
 def make_session(model: onnx.ModelProto, path: Path | None = None) -> ort.InferenceSession:

@@ -45,7 +45,7 @@ class SubjectProgram:
         self.everything: Subset = frozenset(change.number for change in self.changes)
         self.outputs = tuple(info.name for info in self.graph.outputs)
         self._rewrites = self._of("rewrite")
-        self._graphs: dict[Subset, Graph] = {frozenset(one.number for one in self._rewrites): self.graph}
+        self._graphs: dict[Subset, Graph] = {frozenset(rewrite.number for rewrite in self._rewrites): self.graph}
         self._owner = {
             value.name: i for i, one in enumerate(self._regions) for op in one.operators for value in op.outputs
         }
@@ -99,9 +99,13 @@ class SubjectProgram:
             return REFERENCE
         implementation = self.subject.placement[i].implementation
         kernels = [one for one in self._of("kernel") if one.region == i]
-        if all(one.number in in_force for one in kernels):
+        if all(kernel.number in in_force for kernel in kernels):
             return self._configured(i, implementation, in_force, fused=None)
-        kept = [one.kernel for one in kernels if one.kernel is not None and one.number in in_force] if whole else []
+        kept = (
+            [kernel.kernel for kernel in kernels if kernel.kernel is not None and kernel.number in in_force]
+            if whole
+            else []
+        )
         return self._configured(i, implementation, in_force, fused=kept)
 
     def _configured(
@@ -122,7 +126,7 @@ class SubjectProgram:
         Raises:
             Impossible: some cannot be left out.
         """
-        kept = frozenset(one.number for one in self._rewrites if one.number in in_force)
+        kept = frozenset(rewrite.number for rewrite in self._rewrites if rewrite.number in in_force)
         if kept not in self._graphs:
             self._graphs[kept] = self._written(self._retraced(kept).model)
         return self._graphs[kept]
@@ -133,7 +137,9 @@ class SubjectProgram:
         try:
             if kept == frozenset(range(1, len(kept) + 1)):
                 return retrace.made(len(kept))
-            out = [one.site for one in self._rewrites if one.number not in kept and one.site is not None]
+            out = [
+                rewrite.site for rewrite in self._rewrites if rewrite.number not in kept and rewrite.site is not None
+            ]
             found = retrace.made(None, out)
         except EndlessRewriting as error:
             raise Impossible from error
@@ -150,12 +156,12 @@ class SubjectProgram:
     def _owners(self, graph: Graph) -> list[int]:
         """The region of each operator of a graph that was rewritten less: its own by the names of what it computes, else the one
         of an operator that reads it."""
-        found = [0] * len(graph)
+        owners = [0] * len(graph)
         for operator in reversed(graph.operators):
             own = [self._owner[value.name] for value in operator.outputs if value.name in self._owner]
-            own += [found[reader] for value in operator.outputs for reader in graph.readers(value)]
-            found[operator.number] = own[0] if own else 0
-        return found
+            own += [owners[reader] for value in operator.outputs for reader in graph.readers(value)]
+            owners[operator.number] = own[0] if own else 0
+        return owners
 
     def _of(self, kind: str) -> list[Change]:
         return [change for change in self.changes if change.kind == kind]

@@ -38,8 +38,8 @@ def of_plan(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
             steps = Recorded(original.model, rules(), bucket.steps)
         else:
             steps = Fixpoint(original.model, rules())
-        made = Graph(steps.made().model)
-        if Identities(made).key(made.everything) == again.key:  # the plan's numbers are those of this graph
+        graph = Graph(steps.made().model)
+        if Identities(graph).key(graph.everything) == again.key:  # the plan's numbers are those of this graph
             retrace = steps
     return Subject(name, original, retrace, placement_of(bucket))
 

@@ -23,7 +23,7 @@ class Grid:
         self.radix = tuple(len(values) + 1 for values in self._values)
         """How many values each parameter has, the usual one included."""
         self.ordered = tuple(
-            len(values) > 1 and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+            len(values) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
             for values in self._values
         )
         """Whether values near each other may be alike."""

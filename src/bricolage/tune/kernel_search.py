@@ -223,11 +223,11 @@ class KernelSearch:
         """With what is known of it: trials of this machine count, those of others are hints."""
         grid, history, options = Grid(what), History(), self._options
         key, database = self._task_key(what), self._measurer.database
-        for point, record in [(grid.point(one.choice), one) for one in database.trials(key, self._since)]:
+        for point, record in [(grid.point(trial.choice), trial) for trial in database.trials(key, self._since)]:
             if point is not None:
                 history.tell(point, math.inf if record.share is None else record.share)
-        hints = [grid.point(one.choice) for one in database.best_trials(key, _HINTS)]
-        hints += [grid.point(one.choice) for one in database.nearest_trials(key, what, _HINTS)]
+        hints = [grid.point(trial.choice) for trial in database.best_trials(key, _HINTS)]
+        hints += [grid.point(trial.choice) for trial in database.nearest_trials(key, what, _HINTS)]
         progress = TaskProgress(usual_ms, what.flops * len(what.kernels), what.kind, exhausted=False)
         made = technique(options.technique, grid, history, options.seed + number)
         fresh = [point for point in dict.fromkeys(hints) if point is not None and point != grid.origin]

@@ -178,7 +178,7 @@ class RewriteTuner:
     def _best_config(self, stop: Deadline) -> KernelConfig:
         """The configuration of the backend that runs the original fastest."""
         graph, word = self._oracle.graph, self._options.precision
-        configs = {str(one): one for one in self._backend.suited_configs(word, self._device, graph.everything)}
+        configs = {str(config): config for config in self._backend.suited_configs(word, self._device, graph.everything)}
         specs = {name: self._spec(graph, one) for name, one in configs.items()}
         seconds = self._shares.signatures * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)

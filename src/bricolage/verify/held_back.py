@@ -89,7 +89,7 @@ class HeldBack:
     def at(self, bound: float) -> HeldBack:
         """The same samples, where errors up to `bound` are accepted."""
         made = HeldBack(replace(self.data, demand=self.data.demand.within(bound)), bound, self.names, self.reference)
-        made.files = tuple(replace(one, group=made) for one in self.files)
+        made.files = tuple(replace(file, group=made) for file in self.files)
         return made
 
     def excess(self, reached: Reached) -> float:

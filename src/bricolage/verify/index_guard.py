@@ -72,9 +72,9 @@ class IndexGuard:
         self.shown = next((one for one in (wide, from_zero, known) if self._shows(one)), ends)
 
     def _shows(self, ends: Mapping[str, Ends]) -> bool:
-        found = Ranges(ends, self._owners)
-        return all(np.isfinite(one).all() for one in ends.values()) and all(
-            use.holds(found.of(use.value)) for use in self._uses
+        ranges = Ranges(ends, self._owners)
+        return all(np.isfinite(end).all() for end in ends.values()) and all(
+            use.holds(ranges.of(use.value)) for use in self._uses
         )
 
     def _computed(self, arrays: Mapping[str, ModelValue]) -> None:
@@ -142,7 +142,7 @@ def _behind(values: Sequence[ir.Value]) -> tuple[set[ir.Node], set[ir.Value]]:
         node = value.producer()
         if node is not None and node not in needed:
             needed.add(node)
-            todo += [one for one in (*node.inputs, *captured(node)) if one is not None]
+            todo += [source for source in (*node.inputs, *captured(node)) if source is not None]
     return needed, reads
 
 

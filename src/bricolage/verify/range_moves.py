@@ -15,11 +15,11 @@ from bricolage.verify.interval import DETAIL, Array, Asked, ValueRange
 
 def joined(ranges: Sequence[ValueRange]) -> ValueRange:
     """Of values of which any may come out."""
-    hulls = [one.hull for one in ranges]
+    hulls = [interval.hull for interval in ranges]
     return ValueRange.of(
-        min(float(one.low) for one in hulls),
-        max(float(one.high) for one in hulls),
-        frozenset.intersection(*(one.below for one in hulls)),
+        min(float(hull.low) for hull in hulls),
+        max(float(hull.high) for hull in hulls),
+        frozenset.intersection(*(hull.below for hull in hulls)),
     )
 
 
@@ -50,16 +50,16 @@ def concatenated(at: Asked, node: ir.Node) -> ValueRange:
     sizes = [int(shape[axis]) for shape in shapes]  # type: ignore[index]
     if sum(sizes) > DETAIL:
         return joined(parts)
-    wide = [one if one.low.ndim == rank else one.hull for one in parts]
+    wide = [part if part.low.ndim == rank else part.hull for part in parts]
     ends: list[Array] = []
     for arrays in ([one.low for one in wide], [one.high for one in wide]):
-        full = [one.reshape((1,) * rank) if one.ndim != rank else one for one in arrays]
+        full = [array.reshape((1,) * rank) if array.ndim != rank else array for array in arrays]
         rest = np.broadcast_shapes(*((*one.shape[:axis], 1, *one.shape[axis + 1 :]) for one in full))
         if int(np.prod(rest)) * sum(sizes) > DETAIL:
             return joined(parts)
         shaped = [(*rest[:axis], size, *rest[axis + 1 :]) for size in sizes]
         ends.append(np.concatenate([np.broadcast_to(one, to) for one, to in zip(full, shaped, strict=True)], axis))
-    return ValueRange(ends[0], ends[1], frozenset.intersection(*(one.below for one in parts)))
+    return ValueRange(ends[0], ends[1], frozenset.intersection(*(part.below for part in parts)))
 
 
 def unsqueezed(at: Asked, node: ir.Node) -> ValueRange:

@@ -47,7 +47,7 @@ def _greatest(ends: Sequence[Array]) -> Array:
 
 
 def _light(*arrays: Array) -> bool:
-    return all(one.size <= DETAIL for one in arrays)
+    return all(array.size <= DETAIL for array in arrays)
 
 
 def _monotone(operation: Callable[[Array], Array]) -> Transfer:
@@ -108,8 +108,8 @@ def _extreme(operation: np.ufunc, smallest: bool) -> Transfer:
 
 def _folded(operation: np.ufunc, arrays: Sequence[Array]) -> Array:
     found = arrays[0]
-    for one in arrays[1:]:
-        found = operation(found, one)
+    for array in arrays[1:]:
+        found = operation(found, array)
     return found
 
 
@@ -195,7 +195,7 @@ def _selected(_at: Asked, node: ir.Node) -> ValueRange:
     """NonMaxSuppression: batch, class and box."""
     boxes, scores = (describe(value).shape if value is not None else None for value in node.inputs[:2])
     sizes = [scores[0] if scores else "?", scores[1] if scores else "?", boxes[1] if boxes else "?"]
-    return ValueRange.of(np.zeros((1, 3)), [[max(one - 1, 0) if isinstance(one, int) else np.inf for one in sizes]])
+    return ValueRange.of(np.zeros((1, 3)), [[max(size - 1, 0) if isinstance(size, int) else np.inf for size in sizes]])
 
 
 def _shape(_at: Asked, node: ir.Node) -> ValueRange:

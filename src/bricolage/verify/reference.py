@@ -348,7 +348,7 @@ def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:
     from bricolage.lowering.torch import supported
 
     imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
-    found: list[_Stretch] = []
+    stretches: list[_Stretch] = []
     together: list[ir.Node] = []
     held: dict[str, ir.Value] = {}
     for node in model.graph:
@@ -356,19 +356,19 @@ def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:
         if reason is None:
             own = {name: value for name, value in _reads([node]).items() if value.const_value is not None}
             if together and _wide_bytes({**held, **own}.values()) > _MOST_BYTES:
-                found.append(_Stretch(tuple(together), True))
+                stretches.append(_Stretch(tuple(together), True))
                 together, held = [], {}
             together.append(node)
             held.update(own)
             continue
         _LOG.debug("by the ONNX reference: %s (%s)", node.name, reason)
         if together:
-            found.append(_Stretch(tuple(together), True))
+            stretches.append(_Stretch(tuple(together), True))
             together, held = [], {}
-        found.append(_Stretch((node,), False))
+        stretches.append(_Stretch((node,), False))
     if together:
-        found.append(_Stretch(tuple(together), True))
-    return found
+        stretches.append(_Stretch(tuple(together), True))
+    return stretches
 
 
 def _wide_bytes(values: Iterable[ir.Value]) -> int:

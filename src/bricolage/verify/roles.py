@@ -150,14 +150,14 @@ def _choices(value: ir.Value, *, words: bool) -> tuple[str | int, ...]:
         if at or node.op_type not in _KEYS:
             continue
         strings, integers = _KEYS[node.op_type]
-        known: tuple[str | int, ...] = tuple(
+        choices: tuple[str | int, ...] = tuple(
             attributes.get_strings(strings, ()) if words else attributes.get_ints(integers, ())
         )
-        if not known:
+        if not choices:
             continue
         if node.op_type in _OTHERS:
-            return (*known, "elsewhere") if words else (*known, max(int(one) for one in known) + 1)
-        return known
+            return (*choices, "elsewhere") if words else (*choices, max(int(one) for one in choices) + 1)
+        return choices
     return ()
 
 

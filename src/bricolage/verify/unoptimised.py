@@ -72,7 +72,7 @@ class Unoptimised:
         except Exception as error:  # the runtime has a dozen kinds, without a common one
             raise NoReference(reason=f"{_TITLE} does not take it: {_first_line(error)}") from error
         self._foreign = any(
-            _is_foreign(one.type) for one in (*self._session.get_inputs(), *self._session.get_outputs())
+            _is_foreign(source.type) for source in (*self._session.get_inputs(), *self._session.get_outputs())
         )
 
     @classmethod

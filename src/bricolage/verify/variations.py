@@ -172,7 +172,7 @@ def kinds(graph: Graph, inputs: Mapping[str, ModelValue]) -> Iterator[tuple[str,
     """Inputs of each kind, as many as the model's size allows. The same arguments give the same values. Only floating-point
     numbers change; of a model that has none, all are drawn once more."""
     operators = list(graph.operators)
-    if any(one.op_type in RANDOM for one in operators):
+    if any(operator.op_type in RANDOM for operator in operators):
         return
     count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
     moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]

@@ -33,10 +33,10 @@ class Lifetime:
 def curve(lifetimes: Iterable[Lifetime]) -> list[tuple[float, int]]:
     """Bytes that are alive from a moment on, at each moment at which that changes; before the first there are none."""
     changes: dict[float, int] = {}
-    for one in lifetimes:
-        if one.start < one.end:
-            changes[one.start] = changes.get(one.start, 0) + one.bytes
-            changes[one.end] = changes.get(one.end, 0) - one.bytes
+    for lifetime in lifetimes:
+        if lifetime.start < lifetime.end:
+            changes[lifetime.start] = changes.get(lifetime.start, 0) + lifetime.bytes
+            changes[lifetime.end] = changes.get(lifetime.end, 0) - lifetime.bytes
     found, alive = [], 0
     for moment, change in sorted(changes.items()):
         alive += change

@@ -63,7 +63,7 @@ def simulate(
 
 def _waits(tasks: Sequence[Task], order: Iterable[int]) -> list[tuple[int, ...]]:
     """For each task those that must have ended before it starts."""
-    waits = [one.after for one in tasks]
+    waits = [task.after for task in tasks]
     before: dict[Hashable, int] = {}
     for number in order:
         for resource in tasks[number].resources:
@@ -76,7 +76,7 @@ def _waits(tasks: Sequence[Task], order: Iterable[int]) -> list[tuple[int, ...]]
 def _in_one_pass(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]]) -> TaskTimes:
     starts, ends = [0.0] * len(tasks), [0.0] * len(tasks)
     for number in _executable(waits):
-        starts[number] = start = max([ends[one] for one in waits[number]], default=0.0)
+        starts[number] = start = max([ends[wait] for wait in waits[number]], default=0.0)
         ends[number] = start + tasks[number].ms
     return TaskTimes(starts, ends)
 
@@ -95,7 +95,7 @@ def _slowed(tasks: Sequence[Task], waits: Sequence[tuple[int, ...]], contention:
     sorter = TopologicalSorter(dict(enumerate(waits)))
     sorter.prepare()
     running: list[int] = []
-    left, since, rate = [one.ms for one in tasks], [0.0] * len(tasks), [0.0] * len(tasks)
+    left, since, rate = [task.ms for task in tasks], [0.0] * len(tasks), [0.0] * len(tasks)
     now = 0.0
     while sorter.is_active():
         for number in sorter.get_ready():

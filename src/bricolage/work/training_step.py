@@ -63,11 +63,13 @@ class StepGraph:
 
     def memory(self) -> list[tuple[int, int]]:
         """Bytes that are taken from each operator on at which that changes, what it makes included."""
-        return [(int(at), size) for at, size in curve(one.lifetime for one in self.storages) if at < len(self.work)]
+        return [
+            (int(at), size) for at, size in curve(storage.lifetime for storage in self.storages) if at < len(self.work)
+        ]
 
     def kinds(self, operator: int) -> dict[Kind, int]:
         """Bytes that are taken while an operator runs, by what they are."""
-        return alive(((one.kind, one.lifetime) for one in self.storages), operator)
+        return alive(((storage.kind, storage.lifetime) for storage in self.storages), operator)
 
     def peak(self) -> int:
         """Bytes at most."""

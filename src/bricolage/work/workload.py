@@ -63,7 +63,7 @@ class Workload:
     @property
     def flops(self) -> int:
         """Of all its operators."""
-        return sum(one.flops for one in self.operators)
+        return sum(operator.flops for operator in self.operators)
 
     @property
     def bytes(self) -> int:
@@ -73,5 +73,7 @@ class Workload:
 
 def workload_of(operators: Iterable[WorkOperator]) -> Workload:
     """Of operators of which types and amounts are known: all their bytes count as read."""
-    found = tuple(OperatorWork(one.op_type, "", (), int(one.flops), one.bytes, 0, 0) for one in operators)
+    found = tuple(
+        OperatorWork(operator.op_type, "", (), int(operator.flops), operator.bytes, 0, 0) for operator in operators
+    )
     return Workload(found, sum(one.read for one in found), 0, 0)

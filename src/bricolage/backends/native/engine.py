@@ -265,7 +265,7 @@ def _may_be_tiled(operator: Operator) -> bool:
     if operator.op_type != "Conv":
         return "Conv" in operator.op_type
     kernel = describe(operator.inputs[1]).shape or ()
-    steps = [one for name in ("strides", "dilations") for one in operator.integers(name)[-2:]]
+    steps = [integer for name in ("strides", "dilations") for integer in operator.integers(name)[-2:]]
     return kernel[-2:] == (3, 3) and len(kernel) > 3 and set(steps) <= {1} and operator.attribute("group", 1) == 1
 
 

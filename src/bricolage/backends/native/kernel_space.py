@@ -67,7 +67,7 @@ def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[
     requests = [KernelRequest(kernel, plan, target, arithmetic) for kernel in plan.kernels]
     for number, request in enumerate(requests):
         alike.setdefault(kernel_texts(request), []).append(number)
-    found = []
+    tasks = []
     for texts, numbers in alike.items():
         parameters = _parameters(requests[numbers[0]])
         if not parameters:
@@ -84,8 +84,8 @@ def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[
             sizes,
             kernel_flops(kernel, plan),
         )
-        found.append((task, tuple(numbers)))
-    return found
+        tasks.append((task, tuple(numbers)))
+    return tasks
 
 
 def _sizes(kernel: PlannedKernel, target: CpuTarget) -> dict[str, int]:
@@ -158,12 +158,12 @@ class NativeTrials(Trials):
 
     def _timings(self, build: Build, turns: Sequence[Sequence[np.ndarray]], at: int) -> dict[str, Trial]:
         """Of one build, number `at` in each turn; the first is the usual one."""
-        found: dict[str, Trial] = {}
+        timings: dict[str, Trial] = {}
         for task in build:
             kernels = self._kernels[task]
             ms, usual = (tuple(float(turn[one][kernels].sum()) for turn in turns) for one in (at, 0))
-            found[task] = KernelTiming(ms, usual)
-        return found
+            timings[task] = KernelTiming(ms, usual)
+        return timings
 
     def _made(self, build: Build) -> Stopwatch | str:
         """A library with these choices, or why there is none."""

@@ -58,15 +58,15 @@ def plan(
     output.make_folder(out)
     output.check_writable(out / PLAN)
     with output.stdout_kept(), progress_bars.shown() as shown:
-        made = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
-    write_plan(made, out)
-    output.write_text(out / "report.html", parallel.page(made))
+        step = plan_step(found, schedules=tuple(schedule or PLANNED), seconds=seconds, progress=shown)
+    write_plan(step, out)
+    output.write_text(out / "report.html", parallel.page(step))
     if as_json:
         from bricolage.base.codec import encode
 
-        output.show_json(encode(made))
+        output.show_json(encode(step))
         return
-    _show_plan(made)
+    _show_plan(step)
     output.note(f"wrote {out / PLAN}, schedule.csv and report.html")
 
 
@@ -146,8 +146,8 @@ def _show_plan(made: TrainingPlan) -> None:
     print(f"{made.step.module}, {made.step.batch_size} samples a step, on {made.devices}\n")
     output.show(parallel.plan_table(made))
     print(f"\nNo plan takes less than {words.milliseconds(made.bound_ms)}.")
-    for one in made.changes:
-        print(f"With {one.change}: {words.milliseconds(one.step_ms)} ({parallel.plan_words(one.plan)})")
+    for change in made.changes:
+        print(f"With {change.change}: {words.milliseconds(change.step_ms)} ({parallel.plan_words(change.plan)})")
     for note in made.notes:
         print(note)
 

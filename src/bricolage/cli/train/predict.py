@@ -110,10 +110,16 @@ def _show(done: Prediction, measure: bool) -> None:
         print(f"\nWithin {words.size(chosen.limit_bytes)}: {fits} {words.size(chosen.peak_bytes)}, recomputing {names}")
     print("\nThe step as it is:")
     heads = [("Operator", "fold"), ("Phase", "left"), ("Calls", "right"), ("Time", "right"), ("", "right")]
-    whole = sum(one.ms for one in done.operators) or 1.0
+    whole = sum(operator.ms for operator in done.operators) or 1.0
     rows = [
-        [one.type, one.phase, str(one.count), words.milliseconds(one.ms), f"{one.ms / whole:.0%}"]
-        for one in done.operators[:8]
+        [
+            operator.type,
+            operator.phase,
+            str(operator.count),
+            words.milliseconds(operator.ms),
+            f"{operator.ms / whole:.0%}",
+        ]
+        for operator in done.operators[:8]
     ]
     output.show(plain_table(heads, rows))
 

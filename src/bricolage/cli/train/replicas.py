@@ -112,7 +112,7 @@ def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, stragg
         if len(kinds) < len(set(method)):
             wrong = next(one for one in method if one not in KINDS)
             raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
-        found = replace(found, methods=tuple(Method(one) for one in kinds))
+        found = replace(found, methods=tuple(Method(kind) for kind in kinds))
     found = replace(found, workers=workers or found.workers)
     if straggler is not None:
         found = replace(found, straggler_ms=straggler)
@@ -156,5 +156,5 @@ def _show(done: Sequence[ReplicasResult], workers: int) -> None:
 def _mean(values: Sequence[float | None], form: Callable[[float], str]) -> str:
     from bricolage.report import words
 
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return form(sum(known) / len(known)) if known else words.MISSING

@@ -97,7 +97,9 @@ def _show(report: Searched) -> None:
             words.MISSING if one.accuracy is None else f"{one.accuracy:.1%}",
             one.how,
         ]
-        for one in sorted(report.trials, key=lambda one: (one.stopped != "finished", one.loss is None, one.loss))
+        for one in sorted(
+            report.trials, key=lambda trial: (trial.stopped != "finished", trial.loss is None, trial.loss)
+        )
     ]
     output.show(plain_table(heads, rows))
     rate = report.samples / report.seconds

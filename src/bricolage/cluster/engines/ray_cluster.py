@@ -356,12 +356,12 @@ class RayEngine(GangEngine[_RayGang]):
         from ray.util import get_placement_group, placement_group_table
 
         prefix = f"{self._space}/"
-        found = {}
+        groups = {}
         for facts in placement_group_table().values():
             name = str(facts.get("name", ""))
             if name.startswith(prefix) and facts.get("state") != "REMOVED":
-                found[name.removeprefix(prefix)] = get_placement_group(name)
-        return found
+                groups[name.removeprefix(prefix)] = get_placement_group(name)
+        return groups
 
     def _drop(self, groups: Mapping[str, RayObject]) -> None:
         from ray.util.placement_group import remove_placement_group

@@ -53,7 +53,7 @@ class _File:
     def __post_init__(self) -> None:
         kinds = [one.kind for one in self.job]
         if len(set(kinds)) < len(kinds):
-            raise ValueError(f"kind '{next(one for one in kinds if kinds.count(one) > 1)}' has two profiles")
+            raise ValueError(f"kind '{next(kind for kind in kinds if kinds.count(kind) > 1)}' has two profiles")
 
 
 def read_profiles(path: Path, cluster: ClusterSpec) -> Mapping[str, JobProfile]:

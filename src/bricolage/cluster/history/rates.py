@@ -131,7 +131,7 @@ def write_rates(path: Path, kind: str, rows: Iterable[PredictedRate]) -> None:
                 for record in records(path, file, ",", OddLines())
                 if record.text("kind") != kind
             ]
-    made = [[kind, one.device, str(one.devices), *(f"{v:.6g}" for v in one.steps_per_s), ""] for one in rows]
+    made = [[kind, row.device, str(row.devices), *(f"{v:.6g}" for v in row.steps_per_s), ""] for row in rows]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_HEADS, *kept, *made])
     with scratch.whole(path) as partial:
@@ -218,7 +218,7 @@ def _refuse(odd: OddLines) -> None:
 def _curves(path: Path, kinds: list[str]) -> dict[tuple[str, int], dict[str, float]]:
     if len(kinds) != 1:
         raise UnknownHistory(path=path, reason=f"curves are of one kind of devices, and the cluster has {len(kinds)}")
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    curves: dict[tuple[str, int], dict[str, float]] = {}
     odd = OddLines()
     for file in sorted(path.glob("*.csv")):
         with file.open(encoding="utf-8", newline="") as text:
@@ -228,9 +228,9 @@ def _curves(path: Path, kinds: list[str]) -> dict[tuple[str, int], dict[str, flo
                     if column != "global_batch_size":
                         rate = _curve_rate(record, column)
                         if rate:
-                            found[f"{file.stem} (batch size {batch})", int(column)] = {kinds[0]: rate}
+                            curves[f"{file.stem} (batch size {batch})", int(column)] = {kinds[0]: rate}
     _refuse(odd)
-    return found
+    return curves
 
 
 def _curve_rate(record: Record, column: str) -> float:

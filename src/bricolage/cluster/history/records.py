@@ -152,7 +152,7 @@ def _capacity(cluster: ClusterSpec) -> Mapping[str, int]:
 
 @lru_cache(maxsize=16)
 def _speeds(cluster: ClusterSpec) -> Mapping[str, float]:
-    return {one: cluster.speed(one) for one in cluster.kinds}
+    return {kind: cluster.speed(kind) for kind in cluster.kinds}
 
 
 def records(path: Path, file: TextIO, delimiter: str, odd: OddLines) -> Iterator[Record]:

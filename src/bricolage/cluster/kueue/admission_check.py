@@ -42,7 +42,7 @@ class CheckVerdict:
 def learnt(state: KueueState) -> Rolling:
     """What workloads that have ended took."""
     rolling = Rolling()
-    for one in sorted(state.workloads, key=lambda one: one.finished_s):
+    for one in sorted(state.workloads, key=lambda workload: workload.finished_s):
         took = one.finished_s - one.admitted_s
         if not one.failed and took > 0:
             rolling.learn(one.namespace, one.program, one.devices, took)
@@ -68,7 +68,11 @@ def _of_queue(
 ) -> Iterator[CheckVerdict]:
     taken, jobs = list[KueueWorkload](), list[QueuedJob]()
     free = Counter(quota)
-    asked = [one for one in state.workloads if one.queue == queue and one.active and math.isnan(one.finished_s)]
+    asked = [
+        workload
+        for workload in state.workloads
+        if workload.queue == queue and workload.active and math.isnan(workload.finished_s)
+    ]
     for one in asked:
         if one.running or _let_in(one):
             kinds: tuple[str, ...] = (one.flavor,)

@@ -91,10 +91,14 @@ class KueueClient:
     def listed(self, plural: str) -> tuple[list[Resource], str]:
         """All resources of a kind, and the version from which to watch."""
         try:
-            found = self.objects.list_cluster_custom_object(GROUP, self.version, plural, _request_timeout=self._timeout)
+            cluster_custom_object = self.objects.list_cluster_custom_object(
+                GROUP, self.version, plural, _request_timeout=self._timeout
+            )
         except Exception as error:
             raise self._told(plural, error) from error
-        return list(found.get("items") or ()), str((found.get("metadata") or {}).get("resourceVersion", ""))
+        return list(cluster_custom_object.get("items") or ()), str(
+            (cluster_custom_object.get("metadata") or {}).get("resourceVersion", "")
+        )
 
     def watched(self, plural: str, since: str, seconds: float) -> Iterator[tuple[str, Resource]]:
         """(ADDED, MODIFIED or DELETED, resource) as they come, for some seconds.

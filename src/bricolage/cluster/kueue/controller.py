@@ -63,7 +63,7 @@ class KueueController:
             conditions = (one.get("status") or {}).get("conditions") or ()
             if not any(row.get("type") == "Active" and row.get("status") == "True" for row in conditions):
                 self.client.activate(one)
-        self._checks = frozenset(str(one["metadata"]["name"]) for one in checks)
+        self._checks = frozenset(str(check["metadata"]["name"]) for check in checks)
         self._cluster_queues = self.client.listed("clusterqueues")[0]
         self._local_queues = self.client.listed("localqueues")[0]
         rows, self._since = self.client.listed("workloads")

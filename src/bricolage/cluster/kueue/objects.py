@@ -87,10 +87,12 @@ def state_of(
         resource: what counts as a device: nvidia.com/gpu.
         now: seconds since 1970.
     """
-    quotas = {_name(one): quota for one in cluster_queues if _asks(one, checks) and (quota := _quota(one, resource))}
+    quotas = {
+        _name(queue): quota for queue in cluster_queues if _asks(queue, checks) and (quota := _quota(queue, resource))
+    }
     behind = {
-        (_at(one, "metadata", "namespace"), _name(one)): str(_at(one, "spec", "clusterQueue") or "")
-        for one in local_queues
+        (_at(queue, "metadata", "namespace"), _name(queue)): str(_at(queue, "spec", "clusterQueue") or "")
+        for queue in local_queues
     }
     left_out: Counter[str] = Counter()
     found = []

@@ -190,7 +190,7 @@ class ElasticFlow(Apart):
         self, states: Sequence[JobState], view: ClusterView, kind: str, devices: int
     ) -> Mapping[int, int] | None:
         free = [devices] * self.horizon
-        found: dict[int, int] = {}
+        plans: dict[int, int] = {}
         for state in sorted(states, key=lambda one: (one.job.deadline_s, one.number)):
             slots = min(int((state.job.deadline_s - view.now) / self.every_s), self.horizon)
             rates = [(count, speed * state.rate_on(kind)) for count, speed in levels(state)]
@@ -203,8 +203,8 @@ class ElasticFlow(Apart):
                 return None
             for slot, count in enumerate(plan):
                 free[slot] -= count
-            found[state.number] = plan[0] if plan else 0
-        return found
+            plans[state.number] = plan[0] if plan else 0
+        return plans
 
     def _with_surplus(self, at: dict[int, int], left: int, view: ClusterView, kind: str) -> dict[int, int]:
         states = {state.number: state for state in view.states}

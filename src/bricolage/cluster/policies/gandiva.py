@@ -77,11 +77,11 @@ class Gandiva(Apart):
 
     def _loads(self, view: ClusterView) -> dict[str, list[int]]:
         """Devices that are asked for, of each node."""
-        found = {kind: [0] * len(view.cluster.nodes(kind)) for kind in view.capacity}
+        loads = {kind: [0] * len(view.cluster.nodes(kind)) for kind in view.capacity}
         for kind, nodes in self._homes.values():
             for node, count in nodes:
-                found[kind][node] += count
-        return found
+                loads[kind][node] += count
+        return loads
 
     def _heights(self, view: ClusterView) -> dict[tuple[str, int], float]:
         return {
@@ -115,7 +115,7 @@ class Gandiva(Apart):
         turns = [one for one in nodes if one[4] == gang and one[2] >= gang]
         if not turns:
             return None
-        kind, node, *_ = min(turns, key=lambda one: one[3] / one[2])
+        kind, node, *_ = min(turns, key=lambda turn: turn[3] / turn[2])
         return kind, ((node, gang),)
 
     @staticmethod

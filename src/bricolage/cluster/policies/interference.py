@@ -88,5 +88,5 @@ class Horus(_BesideRunning):
 def utilisation(state: JobState, kind: str, view: ClusterView) -> float:
     """What other jobs lose with it on a kind of device, in the mean over those that are there; 1.0 where none fits with it."""
     others = [one for one in view.states if one is not state and one.job.devices == state.job.devices]
-    losses = [1.0 - speed for one in others if (speed := one.slowed_by(state, kind)) > 0.0]
+    losses = [1.0 - speed for other in others if (speed := other.slowed_by(state, kind)) > 0.0]
     return sum(losses) / len(losses) if losses else 1.0

@@ -37,8 +37,10 @@ class TimeSlices(Apart):
 
     def target(self, view: ClusterView) -> Target:
         """Who runs in this slice."""
-        order = sorted(view.states, key=lambda one: (one.held > 0, one.waits_since_s if not one.held else one.since_s))
-        everybody = filled(sorted(view.states, key=lambda one: not one.held), view)
+        order = sorted(
+            view.states, key=lambda state: (state.held > 0, state.waits_since_s if not state.held else state.since_s)
+        )
+        everybody = filled(sorted(view.states, key=lambda state: not state.held), view)
         return everybody if len(everybody) == len(view.states) else filled(order, view)
 
     def ended(self, state: JobState, now: float) -> None:

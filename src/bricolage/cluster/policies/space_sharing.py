@@ -240,11 +240,11 @@ class RandomPacking(Anywhere):
     def _mate(self, state: JobState, others: Sequence[JobState], kind: str, draw: random.Random) -> JobState | None:
         """A random one that fits with it; what the pair gains is seen once it has run."""
         some = [
-            one
-            for one in others
-            if one.job.devices == state.job.devices
-            and _pair(state, one) not in self._bad
-            and min(state.slowed_by(one, kind), one.slowed_by(state, kind)) > 0.0
+            other
+            for other in others
+            if other.job.devices == state.job.devices
+            and _pair(state, other) not in self._bad
+            and min(state.slowed_by(other, kind), other.slowed_by(state, kind)) > 0.0
         ]
         if not some:
             return None

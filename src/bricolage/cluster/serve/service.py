@@ -238,7 +238,7 @@ class Service:
         """Submissions and withdrawals; what only asks is answered at once."""
         found: list[Submission | Report] = []
         answers: list[tuple[str, JsonObject]] = []
-        known = {one.request for one in self._submissions}
+        known = {submission.request for submission in self._submissions}
         for request, asked in self._counter.requests():
             try:
                 told = self._asked(request, asked, now, known, found)
@@ -264,7 +264,11 @@ class Service:
         what = next(iter(asked), "")
         if what == "submit":
             if request in known:  # a driver died between the log and the answer
-                return {"submitted": [one.spec.name for one in self._submissions if one.request == request]}
+                return {
+                    "submitted": [
+                        submission.spec.name for submission in self._submissions if submission.request == request
+                    ]
+                }
             specs = decode(_Specs, {"specs": asked["submit"]}, "request").specs
             names = {one.spec.name for one in found if isinstance(one, Submission)}
             for spec in specs:

@@ -54,7 +54,7 @@ class LoopTurn:
 
 def turn_record(turn: LoopTurn) -> JsonObject:
     """As the log has it."""
-    told = [{"what": type(one).__name__, **encode(one)} for one in turn.reports]
+    told = [{"what": type(report).__name__, **encode(report)} for report in turn.reports]
     return {"at": turn.at, "reports": told, "stops": list(turn.stops), "starts": encode(turn.starts)}
 
 
@@ -111,12 +111,12 @@ class RecordedEngine:
         """The next turn's time and reports."""
         del until
         told: list[Report] = []
-        for one in self.turn.reports:
-            if isinstance(one, Submission):
-                self._take(one)
-                told.append(one.arrived(self._cluster))
+        for report in self.turn.reports:
+            if isinstance(report, Submission):
+                self._take(report)
+                told.append(report.arrived(self._cluster))
             else:
-                told.append(one)
+                told.append(report)
         return self.turn.at, told
 
     def carry_out(self, now: float, stops: Sequence[int], starts: Sequence[Gang]) -> None:

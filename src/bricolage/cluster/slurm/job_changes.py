@@ -146,16 +146,16 @@ def _nices(queue: SlurmQueue, advice: SlurmAdvice) -> dict[str, int]:
     """Nice values that put priorities into the order: each job is at or above its own value, so that a job gains only by others
     coming later. What a priority would be with the job's own value is known: Slurm subtracts the value from it."""
     jobs = {job.number: job for job in queue.jobs}
-    found: dict[str, int] = {}
+    nices: dict[str, int] = {}
     above = math.inf
     for one in advice.jobs:
         job = jobs[one.job]
-        if one.running or job.held or one.job in found or math.isnan(job.priority):
+        if one.running or job.held or one.job in nices or math.isnan(job.priority):
             continue
         own = job.priority + job.nice - job.own_nice
         wanted = min(own, above - 1.0)
         # A priority that would fall to 0 would hold the job.
         wanted = max(wanted, 1.0)
-        found[one.job] = job.own_nice + round(own - wanted)
+        nices[one.job] = job.own_nice + round(own - wanted)
         above = wanted
-    return found
+    return nices

@@ -215,7 +215,7 @@ def _node(row: Mapping[str, object], left_out: Counter[str]) -> SlurmNode | None
         return None
     partitions = row.get("partitions")
     names = partitions.split(",") if isinstance(partitions, str) else []
-    names += [str(one) for one in partitions] if isinstance(partitions, list) else []
+    names += [str(partition) for partition in partitions] if isinstance(partitions, list) else []
     return SlurmNode(str(row.get("name") or ""), found[0][0], sum(count for _, count in found), tuple(sorted(names)))
 
 
@@ -283,15 +283,15 @@ def hosts(text: str) -> tuple[str, ...]:
 
 
 def _numbers(ranges: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if not last or not (first.isdigit() and last.isdigit()):
-            found.append(part)
+            numbers.append(part)
         else:
             stop = min(int(last), int(first) + _MOST_HOSTS)
-            found += [str(number).zfill(len(first)) for number in range(int(first), stop + 1)]
-    return found
+            numbers += [str(number).zfill(len(first)) for number in range(int(first), stop + 1)]
+    return numbers
 
 
 def _tasks(row: Mapping[str, object]) -> int:

@@ -60,11 +60,11 @@ class Calibrated:
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """On the device that it was calibrated on."""
         del on
-        return [Estimate.of(self.predict(one.operators), "calibrated") for one in works]
+        return [Estimate.of(self.predict(work.operators), "calibrated") for work in works]
 
     def predict(self, operators: Iterable[OperatorWork]) -> float:
         """Of a whole graph or region, ms."""
-        return float(sum(float(_features(one) @ self.coefficients) for one in operators))
+        return float(sum(float(_features(operator) @ self.coefficients) for operator in operators))
 
     @cached_property
     def error(self) -> float:
@@ -121,14 +121,14 @@ def _what(feature: str) -> str:
 
 
 def _features(one: OperatorWork) -> npt.NDArray[np.float64]:
-    found = np.zeros(len(_FEATURES))
+    features = np.zeros(len(_FEATURES))
     if one.kind in VIEWS:
-        return found
+        return features
     kind = _kind(one)
-    found[0] = 1.0
-    found[_FEATURES.index(f"{kind} flops")] = one.flops
-    found[_FEATURES.index(f"{kind} bytes")] = one.bytes
-    return found
+    features[0] = 1.0
+    features[_FEATURES.index(f"{kind} flops")] = one.flops
+    features[_FEATURES.index(f"{kind} bytes")] = one.bytes
+    return features
 
 
 def _kind(one: OperatorWork) -> str:

@@ -46,21 +46,21 @@ class Scaled:
     def _one(
         self, work: Work, times: ScaledTimes, peaks: tuple[Peaks, Peaks] | None, found: Sequence[Estimate | None]
     ) -> Estimate | None:
-        if not times.without.isdisjoint(one.kind for one in work.operators):
+        if not times.without.isdisjoint(operator.kind for operator in work.operators):
             return None
         if work.key in times.ms:
             return Estimate.of(times.ms[work.key], "described")
         best = min((one for one in found if one is not None), key=lambda one: one.ms, default=None)
         if best is None:
             return None
-        scales = [_scale(one, times.factor(one.kind), peaks) for one in work.operators]
+        scales = [_scale(operator, times.factor(operator.kind), peaks) for operator in work.operators]
         if not scales:
             scales = [Estimate.of(times.scale or 1.0, "described")]
         if len(set(scales)) == 1:
             scale = scales[0]
         else:
             # Each operator counts by what it takes at least here (the roofline).
-            weights = [self.here.peaks.floor_ms(one.flops, one.bytes) for one in work.operators]
+            weights = [self.here.peaks.floor_ms(operator.flops, operator.bytes) for operator in work.operators]
             weights = weights if sum(weights) else [1.0] * len(scales)
             low, ms, high = (
                 sum(w * value for w, value in zip(weights, column, strict=True)) / sum(weights)

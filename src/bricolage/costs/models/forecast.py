@@ -36,7 +36,7 @@ class Forecast:
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Of the regions, where they were expected to run."""
         del on
-        return [self.regions.get((one.key, one.implementation)) if one.implementation else None for one in works]
+        return [self.regions.get((work.key, work.implementation)) if work.implementation else None for work in works]
 
     def only(self, pairs: Collection[Pair]) -> Forecast:
         """Of some regions on some implementations."""
@@ -73,12 +73,12 @@ class Forecast:
                 limits.append(self.regions[region, one].high_ms)
         limit = min(limits)
         return tuple(
-            one
-            for one in implementations
-            if one == standing
-            or one in self.unknown
-            or one in known
-            or (found := self.regions.get((region, one))) is None
+            implementation
+            for implementation in implementations
+            if implementation == standing
+            or implementation in self.unknown
+            or implementation in known
+            or (found := self.regions.get((region, implementation))) is None
             or found.low_ms <= limit
         )
 
@@ -96,14 +96,14 @@ class Forecast:
         own = self.regions.get((region, standing))
         others = [
             found
-            for one in implementations
-            if one != standing
-            and (not right or one in right)
-            and (found := self.regions.get((region, one))) is not None
+            for implementation in implementations
+            if implementation != standing
+            and (not right or implementation in right)
+            and (found := self.regions.get((region, implementation))) is not None
         ]
         if own is None:
-            return min((found.ms for found in others), default=0.0)
-        return max((_improvement(own, found) for found in others), default=0.0)
+            return min((other.ms for other in others), default=0.0)
+        return max((_improvement(own, other) for other in others), default=0.0)
 
 
 def forecast(whole: Sequence[Work], regions: Sequence[Work], costs: CostModel | None, on: Setting) -> Forecast:

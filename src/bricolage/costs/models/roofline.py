@@ -53,7 +53,7 @@ class Roofline:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """Of regions of which it is known what they compute."""
-        return [None if one.workload is None else self._one(one.workload, on) for one in works]
+        return [None if work.workload is None else self._one(work.workload, on) for work in works]
 
     @staticmethod
     def _one(workload: Workload, on: Setting) -> Estimate:
@@ -75,7 +75,8 @@ class OperatorRoofline:
             None
             if work.workload is None
             else Estimate.of(
-                sum(start_ms + peaks.floor_ms(one.flops, moved(one)) for one in work.operators), "roofline"
+                sum(start_ms + peaks.floor_ms(operator.flops, moved(operator)) for operator in work.operators),
+                "roofline",
             )
             for work in works
         ]

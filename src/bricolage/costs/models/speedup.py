@@ -57,7 +57,7 @@ class MeasuredCurves:
 
     def estimate(self, works: Sequence[Work], on: Setting) -> Sequence[Estimate | None]:
         """On the threads of the setting."""
-        found = (self.curves.get(one.key) for one in works)
+        found = (self.curves.get(work.key) for work in works)
         return [None if one is None else Estimate.of(one.at(on.threads), "measured") for one in found]
 
 

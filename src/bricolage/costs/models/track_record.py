@@ -116,9 +116,9 @@ class TrackRecord:
         in ms. It is told about the one whose times its own follow most closely (Inductor's those of OpenVINO, say, since both call
         oneDNN), or about the fastest of them."""
         alike = [
-            one
-            for one in self.networks
-            if one.kind == subject.kind and one.network != subject.network and name in one.ms
+            network
+            for network in self.networks
+            if network.kind == subject.kind and network.network != subject.network and name in network.ms
         ]
         references: list[tuple[float, list[float]]] = []
         for other, ms in measured.items():
@@ -127,7 +127,7 @@ class TrackRecord:
                 references.append((ms, _vote_on_times(name, known, subject)))
         fastest = [(one, [one.ms[other] for other in measured if other in one.ms and other != name]) for one in alike]
         least = min(
-            (ms for other, ms in measured.items() if any(other in one.ms for one in self.networks)), default=0.0
+            (ms for other, ms in measured.items() if any(other in network.ms for network in self.networks)), default=0.0
         )
         known = [(one, min(others)) for one, others in fastest if others]
         references.append((least, _vote_on_times(name, known, subject)))
@@ -139,7 +139,9 @@ class TrackRecord:
 
     def seen(self, name: str, subject: DecisionSubject) -> int:
         """On how many other networks of the kind an implementation was measured."""
-        alike = (one for one in self.networks if one.kind == subject.kind and one.network != subject.network)
+        alike = (
+            network for network in self.networks if network.kind == subject.kind and network.network != subject.network
+        )
         return len({one.network for one in alike if name in one.ms})
 
     def compile_s(self, backend: str, operators: int) -> float | None:
@@ -151,7 +153,11 @@ class TrackRecord:
         """What a way has gained where the same backend was the incumbent, on other networks of the kind. For `seconds`, where that
         matters: of searches that had more than three times as long only those count that gained nothing, and of searches that had
         less than a third only those that gained."""
-        alike = [one for one in self.attempts if (one.way, one.incumbent, one.kind) == (way, incumbent, subject.kind)]
+        alike = [
+            attempt
+            for attempt in self.attempts
+            if (attempt.way, attempt.incumbent, attempt.kind) == (way, incumbent, subject.kind)
+        ]
         alike = [one for one in alike if one.network != subject.network]
         if seconds is not None:
             alike = [one for one in alike if one.seconds is None or _says(one.won, one.seconds / seconds)]
@@ -160,7 +166,7 @@ class TrackRecord:
 
 def _vote_on_ways(attempts: Sequence[Attempt], subject: DecisionSubject) -> Tries:
     """One vote a network: whether the way gained there, of those where it could."""
-    able = [one for one in attempts if not one.says_nothing]
+    able = [attempt for attempt in attempts if not attempt.says_nothing]
     votes = _votes([(one.network, one.processor, float(one.won)) for one in able], subject)
     newest = {(one.network, one.processor): one for one in able}
     return Tries(len(votes), sum(votes), tuple(one.gain for one in newest.values() if one.won))
@@ -225,7 +231,9 @@ def shipped() -> TrackRecord:
 def extend_shipped(database: Database) -> TrackRecord:
     """The one that bricolage comes with, and after it what decisions that share a database have added to its log."""
     before = shipped()
-    kinds = {one.network: one.kind for one in before.networks} | {one.network: one.kind for one in before.attempts}
+    kinds = {network.network: network.kind for network in before.networks} | {
+        attempt.network: attempt.kind for attempt in before.attempts
+    }
     own = derive_record(database.decision_log(kinds))
     return TrackRecord(
         before.networks + own.networks, {**before.compiling, **own.compiling}, before.attempts + own.attempts

@@ -43,12 +43,12 @@ def fit_speed(runs: Sequence[Run], synchronous: bool = True) -> SpeedModel:
     import numpy as np
     from scipy.optimize import nnls
 
-    if not runs or any(one.workers < 1 or one.servers < 0 or one.batch < 1 or not one.steps_s > 0 for one in runs):
+    if not runs or any(run.workers < 1 or run.servers < 0 or run.batch < 1 or not run.steps_s > 0 for run in runs):
         raise ValueError("runs need workers, a batch and a speed")
-    seconds = np.array([(1.0 if synchronous else one.workers) / one.steps_s for one in runs])
-    terms = np.array([_terms(synchronous, one.workers, one.servers, one.batch) for one in runs])
+    seconds = np.array([(1.0 if synchronous else run.workers) / run.steps_s for run in runs])
+    terms = np.array([_terms(synchronous, run.workers, run.servers, run.batch) for run in runs])
     factors, _ = nnls(terms / seconds[:, None], np.ones(len(runs)))  # relative errors
-    return SpeedModel(synchronous, tuple(float(one) for one in factors))
+    return SpeedModel(synchronous, tuple(float(factor) for factor in factors))
 
 
 def _terms(synchronous: bool, workers: int, servers: int, batch: int) -> tuple[float, ...]:

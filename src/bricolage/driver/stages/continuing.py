@@ -38,16 +38,16 @@ class EarlierDecision(Stage[DecisionState]):
 
     def _known(self, state: DecisionState) -> list[Implementation]:
         """Implementations of the whole original that need no measuring."""
-        profile, asked = state.original, [one.implementation for one in self._earlier.before.contestants]
+        profile, asked = state.original, [contestant.implementation for contestant in self._earlier.before.contestants]
         wholes = [one for one in dict.fromkeys(asked) if one is not None and one not in profile.whole]
         data = profile.oracle.data(profile.graph.everything)
-        specs = [(profile.whole_spec(one), data) for one in wholes]
+        specs = [(profile.whole_spec(whole), data) for whole in wholes]
         costs = state.session.measurer.cached(specs, profile.oracle.accepted)
         return [one for one, cost in zip(wholes, costs, strict=True) if cost is not None]
 
     def _enter_plan(self, state: DecisionState, deadline: Deadline) -> None:
         before, variant = self._earlier.before, self._earlier.variant
-        shipped = next((one for one in before.contestants if one.name == before.chosen), None)
+        shipped = next((contestant for contestant in before.contestants if contestant.name == before.chosen), None)
         if variant.name in QUANTISED_VARIANTS or shipped is None or shipped.implementation is not None:
             return  # its item makes it again, or it is an implementation of the original
         profile = state.original

@@ -144,7 +144,7 @@ class RewriteSearch(Stage[DecisionState]):
             [sample for profile in state.profiles.values() for sample in samples(profile)],
             state.session.device.peaks,
         )
-        operators = [operator_work(one) for one in state.oracle.graph.operators]
+        operators = [operator_work(operator) for operator in state.oracle.graph.operators]
         state.calibration_error = calibrated.error
         costs = calibrated.with_operators(measured_operators(state), operators)
         session = state.session

@@ -49,7 +49,7 @@ class KernelTuning(Stage[DecisionState]):
 
     def run(self, state: DecisionState, deadline: Deadline) -> None:
         """Tunes baselines first: most plans that win are one implementation of the whole graph."""
-        if not any(one.tunable for one in state.session.backends):
+        if not any(backend.tunable for backend in state.session.backends):
             return
         session = state.session
         tuner = KernelTuner(session.measurer, session.device, session.options.threads)
@@ -99,7 +99,7 @@ def _near(state: DecisionState) -> list[Implementation]:
     """Baselines that could become the fastest."""
     times = state.original.times
     least = min(times.values(), default=0.0)
-    reach = {one.name: one.gains_by_tuning * least for one in state.session.backends if one.tunable}
+    reach = {backend.name: backend.gains_by_tuning * least for backend in state.session.backends if backend.tunable}
     return [one for ms, one in sorted((ms, one) for one, ms in times.items()) if ms <= reach.get(one.backend, 0.0)]
 
 

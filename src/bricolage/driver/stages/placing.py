@@ -59,11 +59,11 @@ class Placing(Stage[DecisionState]):
         """The exact op-level optimum, refined end to end."""
         problem, variant = PlacementProblem(profile, deadline), profile.variant.name
         optimum = problem.solve()
-        found = PlacementSearch(problem.predictor, problem.transfer_table, problem.proof(optimum))
-        state.searches[variant] = found  # before refining, which may be interrupted
+        placement_search = PlacementSearch(problem.predictor, problem.transfer_table, problem.proof(optimum))
+        state.searches[variant] = placement_search  # before refining, which may be interrupted
         refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
         state.mixtures |= {placement_name(one, variant): ms for one, ms in refined}
-        state.searches[variant] = replace(found, measured_ms=tuple(ms for _, ms in refined))
+        state.searches[variant] = replace(placement_search, measured_ms=tuple(ms for _, ms in refined))
         for placement, _ in _best(refined):
             predicted = problem.predictor.placement(placement)
             known = predicted if math.isfinite(predicted) else None  # of what was timed end to end it need not be
@@ -85,7 +85,7 @@ def place_precisions(
     """Looks for parts of the graph that bear lower precisions, which are too inaccurate for the whole (`lows`, timed), end to end;
     the fastest mixtures race."""
     known = [
-        LowPrecision(one, ms, profile.whole[one].error) for one in lows if (ms := profile.dropped[one].ms) is not None
+        LowPrecision(low, ms, profile.whole[low].error) for low in lows if (ms := profile.dropped[low].ms) is not None
     ]
     tried = worth_trying(known)
     full = full_precisions(profile.times, [one.implementation for one in tried])
@@ -93,7 +93,7 @@ def place_precisions(
     profile.session.progress.start("lower precisions in parts", None)
     found = search_precisions(
         profile.candidates.segments,
-        {one.number: operator_work(one).operators[0].flops for one in profile.graph.operators},
+        {operator.number: operator_work(operator).operators[0].flops for operator in profile.graph.operators},
         full,
         tried,
         profile.oracle.bound,

@@ -74,7 +74,7 @@ class Reference(Stage[DecisionState]):
             oracle.held_back = held_back(first.graph, data, oracle.bound, session.store, session.evaluate)
             state.sample_s = (deadline.clock() - began) / len(data.samples)
             session.progress.finish()
-        state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
+        state.profiles.update({variant.name: original.profile_variant(variant) for variant in state.variants[1:]})
 
     def _measured_first(self, state: DecisionState) -> Sequence[Implementation]:
         return _given(self._first, state) or _few(state) or state.original.first_configurations
@@ -221,7 +221,7 @@ def check_baselines(profile: Profile) -> None:
 def _named(operators: Sequence[Operator], profile: Profile) -> Operator | None:
     """The first whose type a backend names that refuses the whole graph."""
     told = " ".join(cost.reason or "" for cost in profile.whole.values())
-    return next((one for one in operators if re.search(rf"\b{re.escape(one.op_type)}\b", told)), None)
+    return next((operator for operator in operators if re.search(rf"\b{re.escape(operator.op_type)}\b", told)), None)
 
 
 def _described(operator: Operator) -> str:

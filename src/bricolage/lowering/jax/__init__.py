@@ -124,14 +124,14 @@ def lower(
 
 def _host_initializers(graph: ir.Graph, imports: dict[str, int]) -> set[ir.Value]:
     """Initializers that decide shapes, at any depth."""
-    found: set[ir.Value] = set()
+    host_initializers: set[ir.Value] = set()
     for node in graph:
         entry = REGISTRY.find(node.domain, node.op_type, opset_for(node, imports))
-        found.update(
+        host_initializers.update(
             value
             for i, value in enumerate(node.inputs)
             if entry is not None and value is not None and entry.is_host(i) and value.is_initializer()
         )
         for body in subgraphs_of(node).values():
-            found |= _host_initializers(body, imports)
-    return found
+            host_initializers |= _host_initializers(body, imports)
+    return host_initializers

@@ -31,7 +31,7 @@ def as_sizes(value: Known) -> Sizes | None:
 
 def numbers(sizes: Sequence[Size]) -> tuple[int, ...] | None:
     """The sizes where all are known; None where one is a graph node."""
-    found = tuple(one for one in sizes if isinstance(one, int))
+    found = tuple(size for size in sizes if isinstance(size, int))
     return found if len(found) == len(sizes) else None
 
 

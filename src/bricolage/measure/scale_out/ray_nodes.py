@@ -378,7 +378,11 @@ class Cluster:
 
     def _may_measure(self, item: MeasureItem, node: ClusterNode) -> bool:
         what = node.what
-        return node.measures and what is not None and all(self._agrees(one, what, True) for one in item.implementations)
+        return (
+            node.measures
+            and what is not None
+            and all(self._agrees(implementation, what, True) for implementation in item.implementations)
+        )
 
     def _agrees(self, implementation: Implementation, what: NodeDescription, alike: bool) -> bool:
         """Whether a node has the version of a backend that is here, and the machine that it needs."""

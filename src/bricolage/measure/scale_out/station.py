@@ -192,8 +192,8 @@ class Station:
             install(parent, code.folder, code.files, self._received.read)
         model = self._received.path(item.model)
         specs = tuple(
-            CandidateSpec(item.region_key, (Step(one, model),), item.outputs, item.threads, False, device)
-            for one in item.implementations
+            CandidateSpec(item.region_key, (Step(implementation, model),), item.outputs, item.threads, False, device)
+            for implementation in item.implementations
         )
 
         def limits() -> Mapping[str, float]:

@@ -126,7 +126,7 @@ class ByteVectors(BytesInFours, Vectors):
         lines = [
             f"static __attribute__((noinline, noipa)) void {name}(long depth, const uint8_t *left, const uint8_t *b,"
             f" {self.sums} *tile{more}, const int32_t *order) {{",
-            f"  {self.sum_vector} {', '.join(f'{one} = {{0}}' for one in sums)};",
+            f"  {self.sum_vector} {', '.join(f'{sum_} = {{0}}' for sum_ in sums)};",
             "  const long safe = *order++;",
             "  long k = 0;",
         ]

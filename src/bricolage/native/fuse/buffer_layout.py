@@ -152,8 +152,8 @@ def _in_arena(buffers: Iterable[Buffer]) -> set[int]:
 
 def _spans(steps: Sequence[Set[int]]) -> dict[int, tuple[int, int]]:
     """The first step at which each number is there, and the one after the last."""
-    found: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     for step, numbers in enumerate(steps):
         for number in numbers:
-            found[number] = found.get(number, (step, step))[0], step + 1
-    return found
+            spans[number] = spans.get(number, (step, step))[0], step + 1
+    return spans

@@ -314,14 +314,14 @@ class _Planner:
 
     def _at_borders(self, decided: Set[Node]) -> set[Node]:
         """What is read in another block, views too, and what rules would not compute twice."""
-        found: set[Node] = set()
+        at_borders: set[Node] = set()
         for node in self.nodes:
             if node in decided or node.starts_kernel or isinstance(node, (Input, Constant, ConcatBuffer)):
                 continue
             again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
             if again or any(self._separated(node, user) for user in self.users[node]):
-                found.add(node)
-        return found
+                at_borders.add(node)
+        return at_borders
 
     def _worth_storing(self, node: Node) -> bool:
         """The rule of thumb."""

@@ -101,7 +101,7 @@ def traffic(
 
     `inside` are its root, and one before it; `stored` says what it can read; what is `undecided` costs nothing.
     """
-    found = MemoryTraffic(elementwise=not inside)
+    memory_traffic = MemoryTraffic(elementwise=not inside)
     elsewhere: set[Node] = set()
     images = any(isinstance(node, Conv) for node in inside)  # their channels lie last, and are read in runs
     seen: set[tuple[Node, Hashable]] = set()
@@ -112,37 +112,37 @@ def traffic(
             continue
         seen.add((node, where))
         if isinstance(node, (Input, Constant)) or stored(node):
-            found.reads[node] = found.reads.get(node, 0) + count
+            memory_traffic.reads[node] = memory_traffic.reads.get(node, 0) + count
             if strided and not images:
-                found.strided[node] = found.strided.get(node, 0) + count
-            (found.pointwise_reads if where == () else elsewhere).add(node)
+                memory_traffic.strided[node] = memory_traffic.strided.get(node, 0) + count
+            (memory_traffic.pointwise_reads if where == () else elsewhere).add(node)
             continue
         if undecided(node):
-            found.reaches_undecided = True
+            memory_traffic.reaches_undecided = True
             continue
         match node:
             case Pointwise():
-                found.computed[node] = found.computed.get(node, 0) + count
-                found.elementwise &= where == ()
+                memory_traffic.computed[node] = memory_traffic.computed.get(node, 0) + count
+                memory_traffic.elementwise &= where == ()
                 for source in node.inputs:
                     alike = source.shape == node.shape
                     todo.append((source, count, where if alike else (where, source.shape), strided))
             case View():
                 todo.append((node.source, count, (where, node), strided or node.strided))
             case Gather():
-                found.computed[node] = found.computed.get(node, 0) + count
-                found.elementwise = False
+                memory_traffic.computed[node] = memory_traffic.computed.get(node, 0) + count
+                memory_traffic.elementwise = False
                 todo += [(source, count, (where, node), False) for source in node.sources]
             case Conv() | MatMul() if node in inside:
-                todo += _operands(node, stored, undecided, found)
+                todo += _operands(node, stored, undecided, memory_traffic)
             case Reduce() | Softmax() | Normalise() if node in inside:
                 passes = _PASSES if isinstance(node, Normalise) and not node.in_rows else 1
                 todo.append((node.source, passes * node.source.elements, node, False))
             case _:
                 raise AssertionError(f"{type(node).__name__} has a kernel of its own")
-    found.body = len(seen)
-    found.pointwise_reads -= elsewhere
-    return found
+    memory_traffic.body = len(seen)
+    memory_traffic.pointwise_reads -= elsewhere
+    return memory_traffic
 
 
 def _operands(root: Conv | MatMul, stored: Predicate, undecided: Predicate, found: MemoryTraffic) -> list[_Ask]:

@@ -187,12 +187,12 @@ def _groups(space: SearchSpace, hidden: Set[Node]) -> list[_Group]:
     members: dict[Node, list[Node]] = {}
     for node in nodes:
         members.setdefault(leader(node), []).append(node)
-    found = []
+    groups = []
     for together in members.values():
         optional = [node for node in together if node in space.optional and node not in hidden]
         if optional:
-            found.append(_Group(space, together, optional))
-    return found
+            groups.append(_Group(space, together, optional))
+    return groups
 
 
 @dataclass

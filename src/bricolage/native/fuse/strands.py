@@ -83,15 +83,15 @@ def _multiplied(plan: FusionPlan) -> list[list[int]]:
 
 def _chains(order: _Dependences, numbers: Sequence[int]) -> list[list[int]]:
     """Kernels of which each depends on the one before: several, where recurrences share their weights."""
-    found: list[list[int]] = []
+    chains: list[list[int]] = []
     for number in numbers:
-        for chain in found:
+        for chain in chains:
             if order.depends(number, chain[-1]):
                 chain.append(number)
                 break
         else:
-            found.append([number])
-    return found
+            chains.append([number])
+    return chains
 
 
 class _Dependences:

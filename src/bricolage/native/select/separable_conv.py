@@ -37,7 +37,7 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
     memory = FunctionMemory(weights)
     grouped = GroupedConvCodegen(inner, plan, memory, target.isa, target.caches.l1_bytes)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
-    made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
+    computed_rows = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(request.choice.gemm, parallel="m")
     found = GemmCodegen(
@@ -48,7 +48,7 @@ def _generate(request: KernelRequest, weights: ConstantBlock) -> list[Phase]:
         p=product(second, target.lanes),
         operand=operand,
         config=by_rows,
-        made=made,
+        made=computed_rows,
     ).phases()[0]
     found.helpers.update(grouped.tables)
     return [found]

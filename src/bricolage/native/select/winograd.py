@@ -338,8 +338,8 @@ def _filters(weight: np.ndarray, t: Transform, deep: int) -> np.ndarray:
     n = t.m + 2
     moved = np.einsum("ai,...ij,bj->ab...", t.filter, exact, t.filter)  # [n, n, out, in, deep...]
     order = (0, 1, *range(4, 4 + deep), 3, 2)
-    found: np.ndarray = moved.transpose(order).reshape(n * n, -1, weight.shape[0]).astype(np.float32)
-    return found
+    filters: np.ndarray = moved.transpose(order).reshape(n * n, -1, weight.shape[0]).astype(np.float32)
+    return filters
 
 
 def _matrix(kind: str, by: np.ndarray, of: str, made: str, rows: int, columns: int, *, left: bool) -> list[str]:

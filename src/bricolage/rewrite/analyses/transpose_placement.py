@@ -78,22 +78,22 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
         return None
     same = tuple(range(len(perm)))
     usual = (same, perm, inverse(perm))
-    found = Component(home, {source: (same, inverse(perm)), target: (perm, same)}, {}, {start: perm})
+    component = Component(home, {source: (same, inverse(perm)), target: (perm, same)}, {}, {start: perm})
     failed: set[ir.Node] = set()
     waiting = deque([source, target])
 
     def assign(value: ir.Value, layouts: Layouts) -> None:
-        if value not in found.layouts:
-            found.layouts[value] = layouts
+        if value not in component.layouts:
+            component.layouts[value] = layouts
             if layouts[0] != layouts[1]:
                 waiting.append(value)
 
     while waiting:
         value = waiting.popleft()
         for node in _around(value, home):
-            if node in found.turns or node in found.choices or node in failed:
+            if node in component.turns or node in component.choices or node in failed:
                 continue
-            layouts = found.layouts[value]
+            layouts = component.layouts[value]
             if node.op_type == "Transpose":
                 perm = listed(node, "perm", range(len(layouts[0]))[::-1])
                 before, after = node.inputs[0], node.outputs[0]
@@ -101,10 +101,10 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
                 step = perm if before is value else inverse(perm)
                 other = after if before is value else before
                 turned = (compose(layouts[0], step), compose(layouts[1], step))
-                if found.layouts.get(other, turned) != turned:
+                if component.layouts.get(other, turned) != turned:
                     failed.add(node)
                     continue
-                found.turns[node] = perm
+                component.turns[node] = perm
                 assign(other, turned)
                 continue
             choices = _choices(node, value, layouts, usual)
@@ -119,13 +119,13 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
             if any(describe(given).shape is None for given, _ in laid):
                 failed.add(node)
                 continue
-            found.choices[node] = choices
+            component.choices[node] = choices
             for given, pair in laid:
                 if rank(given) == len(pair[0]):
                     assign(given, pair)
             for index, other in enumerate(node.outputs):
                 assign(other, (choices[0].outputs[index], choices[1].outputs[index]))
-    return found
+    return component
 
 
 def _around(value: ir.Value, home: ir.Graph) -> list[ir.Node]:

@@ -165,7 +165,7 @@ def _boxes(differs: np.ndarray) -> WrongBoxes | None:
         return None
     axes = range(differs.ndim)
     lines = {axis: differs.any(axis=tuple(other for other in axes if other != axis)) for axis in axes if axis != 1}
-    axis = min(lines, key=lambda one: float(lines[one].mean()))
+    axis = min(lines, key=lambda line: float(lines[line].mean()))
     require(float(lines[axis].mean()) <= _WORTH, "too much of the mutant is wrong")
     edges = np.flatnonzero(np.diff(np.concatenate([[False], lines[axis], [False]])))
     return WrongBoxes(axis, tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)))

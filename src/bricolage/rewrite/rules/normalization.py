@@ -298,10 +298,10 @@ class RecogniseInstanceNormalization(Rule):
 
 
 def _channels(value: ir.Value) -> int:
-    found = shape(value)[1]
-    if not isinstance(found, int):
+    channels = shape(value)[1]
+    if not isinstance(channels, int):
         raise MatchFailure("the number of channels is not fixed")
-    return found
+    return channels
 
 
 def _vectors(op: Operators, value: ir.Value) -> tuple[ir.Value, ir.Value]:

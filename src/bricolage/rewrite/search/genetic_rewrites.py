@@ -150,7 +150,7 @@ class _KeySearch:
         moves = self._moves(here)
         if not moves:
             return None
-        lowest, highest = min(one.price for one in moves), max(one.price for one in moves)
+        lowest, highest = min(move.price for move in moves), max(move.price for move in moves)
         weight, least = float(keys[-2]), float(keys[-1])
 
         def wish(one: _Move) -> float:

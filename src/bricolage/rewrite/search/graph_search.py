@@ -149,7 +149,7 @@ class _GraphSearch:
     def _retrace(self) -> None:
         """Looks for the steps to what saturation found: by backtracking with the rules that it rests on and no others, which see
         far more of the graphs that these lead to. Where that finds the same graph or one as cheap, it takes its place."""
-        best = min(self._candidates.values(), key=lambda one: one.cost)
+        best = min(self._candidates.values(), key=lambda candidate: candidate.cost)
         if len(best.steps) == len(best.applications):
             return
         names = {application.rule for application in best.applications}
@@ -281,7 +281,7 @@ def replay(model: ir.Model, rules: Sequence[Rule], steps: Sequence[RewriteStep])
 def combinations(costs: Sequence[Sequence[float]], count: int) -> Iterator[tuple[int, ...]]:
     """The `count` cheapest ways to choose one position from each list, cheapest first. Each list is sorted and not empty."""
     first = (0,) * len(costs)
-    queue = [(math.fsum(own[0] for own in costs), first)]
+    queue = [(math.fsum(cost[0] for cost in costs), first)]
     seen = {first}
     while queue and count > 0:
         total, choice = heapq.heappop(queue)

@@ -20,7 +20,7 @@ def price(
     costs: CostModel, on: Setting, operators: Iterable[Operator], sizes: Mapping[str, int] | None = None
 ) -> float:
     """Milliseconds of operators one after another. `sizes`: of symbolic dimensions; 0 for operators of which nothing is known."""
-    works = [operator_work(one, sizes) for one in operators]
+    works = [operator_work(operator, sizes) for operator in operators]
     return float(sum(found.ms for found in costs.estimate(works, on) if found is not None))
 
 

@@ -79,7 +79,7 @@ def _between(cuts: Sequence[int]) -> list[int]:
     if len(cuts) < 2:
         return list(cuts)
     numbers = [members(bits) for bits in cuts]
-    borders = [0, *(own[len(own) // 2] for own in numbers), numbers[-1][-1] + 1]
+    borders = [0, *(number[len(number) // 2] for number in numbers), numbers[-1][-1] + 1]
     return [((1 << (end - start)) - 1) << start for start, end in pairwise(borders) if end > start]
 
 

@@ -110,8 +110,8 @@ class Enumeration:
 
     def _node_table(self) -> Array:
         table = np.full((len(self._nodes), _WIDTH), -1)
-        for i, own in enumerate(self._nodes):
-            table[i, : len(own)] = sorted(own)
+        for i, node in enumerate(self._nodes):
+            table[i, : len(node)] = sorted(node)
         return table
 
     def _operands(
@@ -167,7 +167,7 @@ class Enumeration:
             if len(own) == size - 1:
                 inner = [other for part in _subsets(own) for other in holders.get(part, ())]
                 found.update(
-                    (pair, None) for one in members for other in inner for pair in ((one, other), (other, one))
+                    (pair, None) for member in members for other in inner for pair in ((member, other), (other, member))
                 )
         if size == 4:
             containing: dict[int, list[int]] = {}
@@ -176,7 +176,7 @@ class Enumeration:
                     for node in own:
                         containing.setdefault(node, []).append(one)
             found.update(
-                ((one, other), None) for members in containing.values() for one in members for other in members
+                ((member, other), None) for members in containing.values() for member in members for other in members
             )
         grouped: dict[tuple[Shape, Shape], list[tuple[int, int]]] = {}
         for pair in found:

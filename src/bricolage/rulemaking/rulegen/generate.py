@@ -48,32 +48,32 @@ def generate(
     Only what `proved` says yes to becomes a rule.
     """
     progress = progress or Silent()
-    found = GenerationResult()
-    selection = _Selection(found, proved)
+    generation_result = GenerationResult()
+    selection = _Selection(generation_result, proved)
     progress.start("enumerating", len(grammars))
     candidates: dict[str, Equation] = {}
     for grammar in grammars:
         limited = replace(grammar, max_operators=min(max_operators, grammar.max_operators))
         enumeration = Enumeration(limited, seed).run()
-        found.visited += enumeration.visited
+        generation_result.visited += enumeration.visited
         for equation in enumeration.equations:
             candidates.setdefault(str(_renamed(equation)), equation)
         progress.advance(1, grammar.name)
     progress.finish()
-    found.candidates = len(candidates)
+    generation_result.candidates = len(candidates)
     ordered = sorted(candidates.items(), key=lambda item: (*_weight(item[1]), item[0]))
     progress.start("pruning", len(ordered))
     for _, equation in ordered:
         selection.consider(equation)
-        progress.advance(1, f"{len(found.rules)} rules")
+        progress.advance(1, f"{len(generation_result.rules)} rules")
     progress.finish()
-    pairs = sorted(_pairs(found, max_operators), key=lambda one: (*_weight(one), str(one)))
+    pairs = sorted(_pairs(generation_result, max_operators), key=lambda pair: (*_weight(pair), str(pair)))
     progress.start("rules with two roots", len(pairs))
     for equation in pairs:
         selection.consider(equation)
-        progress.advance(1, f"{len(found.rules)} rules")
+        progress.advance(1, f"{len(generation_result.rules)} rules")
     progress.finish()
-    return found
+    return generation_result
 
 
 def _weight(equation: Equation) -> tuple[int, int, int]:

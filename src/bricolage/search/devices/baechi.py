@@ -104,7 +104,7 @@ def favourite_children(problem: ScheduleProblem) -> dict[int, int]:
 
 
 def _worst_delay(problem: ScheduleProblem, source: int, target: int) -> float:
-    return max(problem.delay(source, target, one, other) for one in problem.cores for other in problem.cores)
+    return max(problem.delay(source, target, core, other) for core in problem.cores for other in problem.cores)
 
 
 def whole(problem: ScheduleProblem, task: int, device: str) -> Allotment:
@@ -151,7 +151,9 @@ class _Passing:
     ) -> float:
         """Brings what a task reads: a device sends one tensor at a time, and receives one; what is there already stays."""
         ready = 0.0
-        for source in sorted(self.problem.graph.predecessors[task], key=lambda one: self.intervals[one].end_ms):
+        for source in sorted(
+            self.problem.graph.predecessors[task], key=lambda predecessor: self.intervals[predecessor].end_ms
+        ):
             before = self.intervals[source]
             if before.device == device:
                 ready = max(ready, before.end_ms)

@@ -41,8 +41,8 @@ class PlacementBlocks:
     def of(self) -> tuple[int, ...]:
         """By operator its block."""
         found = [0] * sum(map(len, self.operators))
-        for block, some in enumerate(self.operators):
-            for one in some:
+        for block, operator in enumerate(self.operators):
+            for one in operator:
                 found[one] = block
         return tuple(found)
 

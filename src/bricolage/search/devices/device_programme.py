@@ -48,7 +48,7 @@ def integer_programme(
     devices, bound = _Programme(fewer, blocks, low, most, connected=connected).solve(limit_s)
     if devices is not None:
         more = problem.accelerators - fewer.accelerators
-        devices = tuple(one + more * (one >= fewer.accelerators) for one in devices)
+        devices = tuple(device + more * (device >= fewer.accelerators) for device in devices)
     if devices is None and known is not None and known.devices:
         devices = known.devices
     value = math.inf if devices is None else max_load(problem, devices)
@@ -79,9 +79,9 @@ class _Programme:
         self._low, self._high, self._whole = [low], [most], [0]
         self._scale = low or 1.0
         self._there = [[self._column() for _ in range(self._count)] for _ in blocks.operators]
-        for block, some in enumerate(blocks.operators):
+        for block, operator in enumerate(blocks.operators):
             self._rows.add([(one, 1.0) for one in self._there[block]], 1.0, 1.0)
-            unable = any(math.isinf(problem.accelerator_ms[one]) for one in some)
+            unable = any(math.isinf(problem.accelerator_ms[one]) for one in operator)
             for device in range(problem.accelerators):
                 # Accelerators are alike: the first block may be on the first, the second on the first two.
                 if unable or (device > block and not connected):
@@ -113,11 +113,11 @@ class _Programme:
         problem, rows = self._problem, self._rows
         ms = problem.accelerator_ms if device < problem.accelerators else problem.processor_ms
         entries, memory = [(0, -1.0)], []
-        for block, some in enumerate(self._blocks.operators):
+        for block, operator in enumerate(self._blocks.operators):
             column = self._there[block][device]
-            busy = math.fsum(ms[one] for one in some)
+            busy = math.fsum(ms[one] for one in operator)
             entries.append((column, busy if math.isfinite(busy) else 0.0))
-            memory.append((column, math.fsum(problem.memory[one] for one in some)))
+            memory.append((column, math.fsum(problem.memory[one] for one in operator)))
         for one in outputs:
             paid = self._column(whole=False)
             entries.append((paid, one.cost))
@@ -155,6 +155,6 @@ class _Programme:
         found = [0] * len(self._problem)
         for block, columns in enumerate(self._there):
             device = int(np.argmax(result.x[columns]))
-            for one in self._blocks.operators[block]:
-                found[one] = device
+            for operator in self._blocks.operators[block]:
+                found[operator] = device
         return tuple(found), low

@@ -86,7 +86,7 @@ def split(problem: ScheduleProblem, task: int, parts: int) -> ScheduleProblem:
         consumers = tuple(task if reader == task else moved(reader) for reader in one.consumers)
         tensors.append(replace(one, producer=producer, consumers=tuple(sorted(consumers))))
     read = sum(graph.tensors[one].bytes for one in graph.reads[task])
-    written = sum(graph.tensors[one].bytes for one in graph.writes[task])
+    written = sum(graph.tensors[write].bytes for write in graph.writes[task])
     for part in range(parts):
         tensors.append(WorkTensor(f"{name}/in{part}", task, (first + part,), read // parts))
         tensors.append(WorkTensor(f"{name}/out{part}", first + part, (join,), written // parts))
@@ -105,7 +105,7 @@ def _times(problem: ScheduleProblem, task: int) -> Mapping[str, float]:
 
 def _ranks(problem: ScheduleProblem) -> list[float]:
     """Upward, with the longest times and transfers."""
-    pairs = [(one, other) for one in problem.cores for other in problem.cores if one != other]
+    pairs = [(core, other) for core in problem.cores for other in problem.cores if core != other]
     ranks = [0.0] * len(problem)
     for task in reversed(range(len(problem))):
         after = [
@@ -128,7 +128,7 @@ def _critical_path(problem: ScheduleProblem, rank: Sequence[float]) -> list[int]
 
 def _path_devices(problem: ScheduleProblem, path: Sequence[int]) -> dict[int, str]:
     """By task of the critical path its device: the one with the least mean time for as many as its memory holds, then the next."""
-    found: dict[int, str] = {}
+    path_devices: dict[int, str] = {}
     left = list(path)
     devices = set(problem.cores)
     while left and devices:
@@ -147,7 +147,7 @@ def _path_devices(problem: ScheduleProblem, path: Sequence[int]) -> dict[int, st
             break
         _, device, some = best
         for task in some:
-            found[task] = device
+            path_devices[task] = device
         devices.discard(device)
         left = left[len(some) :]
-    return found
+    return path_devices

@@ -37,7 +37,9 @@ def random_keys(problem: ScheduleProblem, options: RandomKeyOptions | None = Non
         keys_of.append(keys)
 
     def decoded(keys: np.ndarray) -> Schedule | None:
-        only = {task: max(problem.times[task], key=lambda one: keys[task, devices.index(one)]) for task in range(count)}
+        only = {
+            task: max(problem.times[task], key=lambda time: keys[task, devices.index(time)]) for task in range(count)
+        }
         nothing = [dict.fromkeys(mine, 0.0) for mine in problem.times]
         try:
             return insert(problem, by_readiness(problem, keys[:, -1].tolist()), nothing, "BRKGA", only)

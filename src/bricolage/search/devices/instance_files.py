@@ -56,7 +56,7 @@ class PlacementInstance:
     maxSizePerFPGA: Annotated[float, Within(0.0, 1e18)] = math.inf
 
     def __post_init__(self) -> None:
-        ids = [one.id for one in self.nodes]
+        ids = [node.id for node in self.nodes]
         known = set(ids)
         if len(known) != len(ids):
             raise ValueError("two nodes have one id")
@@ -90,7 +90,7 @@ def problem_of(instance: PlacementInstance) -> DevicePlacementProblem:
     """Operators are numbered in a depth-first topological order. An output's cost is the largest that any of its edges has."""
     order = _order(instance)
     number = {one: index for index, one in enumerate(order)}
-    nodes = {one.id: one for one in instance.nodes}
+    nodes = {node.id: node for node in instance.nodes}
     mine = [nodes[one] for one in order]
     consumers: list[set[int]] = [set() for _ in order]
     cost = [0.0] * len(order)
@@ -132,7 +132,7 @@ def by_hand(
             for one in part["nodes"]:
                 if where.setdefault(str(one), first + device) != first + device:
                     raise ValueError(f"node {one} is on two devices")
-    names = [one.name for one in problem.graph.operators]
+    names = [operator.name for operator in problem.graph.operators]
     if set(names) != set(where):
         raise ValueError("it has other nodes than the instance")
     return tuple(where[name] for name in names)
@@ -146,12 +146,12 @@ def _known(data: object) -> object:
     def only(row: object, kind: type[InstanceNode | InstanceEdge]) -> object:
         if not isinstance(row, dict):
             return row
-        fields = {one.name for one in dataclasses.fields(kind)}
+        fields = {field.name for field in dataclasses.fields(kind)}
         kept = {key: value for key, value in row.items() if key in fields}
         truths = ("supportedOnFpga", "isBackwardNode")
         return {key: bool(value) if key in truths and value in (0, 1) else value for key, value in kept.items()}
 
-    known = {one.name for one in dataclasses.fields(PlacementInstance)}
+    known = {field.name for field in dataclasses.fields(PlacementInstance)}
     found = {key: value for key, value in data.items() if key in known}
     kinds: dict[str, type[InstanceNode | InstanceEdge]] = {"nodes": InstanceNode, "edges": InstanceEdge}
     for key, kind in kinds.items():
@@ -163,4 +163,4 @@ def _known(data: object) -> object:
 
 def _order(instance: PlacementInstance) -> Sequence[int]:
     """Ids; those on a circle, and behind one, are missing."""
-    return depth_first([one.id for one in instance.nodes], ((edge.sourceId, edge.destId) for edge in instance.edges))
+    return depth_first([node.id for node in instance.nodes], ((edge.sourceId, edge.destId) for edge in instance.edges))

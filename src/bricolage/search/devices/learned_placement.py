@@ -152,10 +152,10 @@ def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
         np.array(problem.processor_ms),
         np.array(problem.memory),
         np.array(problem.move_ms),
-        np.array([float(len(one)) for one in problem.readers]),
+        np.array([float(len(reader)) for reader in problem.readers]),
         np.isinf(accelerator).astype(float),
     ]
-    sums = [np.bincount(of, one, minlength=count) for one in columns]
+    sums = [np.bincount(of, column, minlength=count) for column in columns]
     first = np.full(count, np.inf)
     forward = np.where(np.array(problem.backward), np.inf, depth)
     np.minimum.at(first, of, forward)
@@ -163,5 +163,5 @@ def _features(problem: DevicePlacementProblem) -> tuple[np.ndarray, np.ndarray]:
     waves = [np.sin(first * math.pi * turns) for turns in (1, 2, 4, 8)] + [
         np.cos(first * math.pi * turns) for turns in (1, 2, 4, 8)
     ]
-    scaled = [one / max(float(one.std()), 1e-12) for one in sums]
+    scaled = [sum_ / max(float(sum_.std()), 1e-12) for sum_ in sums]
     return of, np.stack([*scaled, first, *waves], axis=1)

@@ -89,7 +89,9 @@ def upward_ranks(problem: ScheduleProblem) -> list[float]:
     ranks = [0.0] * len(problem)
     for task in reversed(range(len(problem))):
         fastest = _fastest(problem, task).values()
-        after = (mean_delay(problem, task, one) + ranks[one] for one in problem.graph.successors[task])
+        after = (
+            mean_delay(problem, task, successor) + ranks[successor] for successor in problem.graph.successors[task]
+        )
         ranks[task] = sum(one.ms for one in fastest) / len(fastest) + max(after, default=0.0)
     return ranks
 
@@ -117,12 +119,12 @@ def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
 
 def _fastest(problem: ScheduleProblem, task: int) -> dict[str, Allotment]:
     """By device; of a device, later allotments are faster."""
-    return {one.device: one for one in problem.allotments[task]}
+    return {allotment.device: allotment for allotment in problem.allotments[task]}
 
 
 def mean_delay(problem: ScheduleProblem, source: int, target: int) -> float:
     """Milliseconds of a transfer, over the pairs of different devices."""
-    pairs = [(one, other) for one in problem.cores for other in problem.cores if one != other]
+    pairs = [(core, other) for core in problem.cores for other in problem.cores if core != other]
     size = problem.moved_bytes[source, target]
     return sum(problem.transfer(one, other, size) for one, other in pairs) / len(pairs) if pairs else 0.0
 

@@ -23,10 +23,10 @@ def on_machine(
         ms: for each operator its milliseconds by device; it does not run on a device that is missing.
         machine: its devices of the kind "cpu" are processors, which share the host's memory; all others are accelerators.
     """
-    processors = [one.name for one in machine.devices if one.kind == "cpu"]
-    accelerators = [one for one in machine.devices if one.kind != "cpu"]
-    names = [one.name for one in accelerators]
-    if not processors or len({one.memory_bytes for one in accelerators}) > 1:
+    processors = [device.name for device in machine.devices if device.kind == "cpu"]
+    accelerators = [device for device in machine.devices if device.kind != "cpu"]
+    names = [accelerator.name for accelerator in accelerators]
+    if not processors or len({accelerator.memory_bytes for accelerator in accelerators}) > 1:
         return None
     links = {name: _link(machine, processors, name) for name in names}
     if len({(one.gbytes, one.latency_us) if one else None for one in links.values()}) > 1:
@@ -34,9 +34,9 @@ def on_machine(
     rows = []
     for kind in (names, processors):
         times = [{by_device.get(name, math.inf) for name in kind} for by_device in ms]
-        if any(len(one) > 1 for one in times):
+        if any(len(time) > 1 for time in times):
             return None
-        rows.append(tuple(next(iter(one), math.inf) for one in times))
+        rows.append(tuple(next(iter(time), math.inf) for time in times))
     if math.inf in rows[1]:
         return None  # every operator has to run on the host's processors, as in the problem
     link = next(iter(links.values()), None)
@@ -57,11 +57,11 @@ def on_machine(
 
 
 def _link(machine: Machine, processors: Sequence[str], name: str) -> Link | None:
-    return next((one for one in machine.links if name in one.between and set(one.between) & set(processors)), None)
+    return next((link for link in machine.links if name in link.between and set(link.between) & set(processors)), None)
 
 
 def _moved_ms(graph: WorkGraph, operator: int, link: Link) -> float:
     """Of all its outputs that are read."""
     return math.fsum(
-        link.ms(graph.tensors[one].bytes) for one in graph.writes[operator] if graph.tensors[one].consumers
+        link.ms(graph.tensors[write].bytes) for write in graph.writes[operator] if graph.tensors[write].consumers
     )

@@ -33,7 +33,7 @@ class Room:
         Raises:
             DevicesTooSmall: nowhere.
         """
-        found = [one for one in self._problem.allotments[task] if self.fits(task, one.device)]
+        found = [allotment for allotment in self._problem.allotments[task] if self.fits(task, allotment.device)]
         if not found:
             name = self._problem.graph.operators[task].name
             raise DevicesTooSmall(task=name, wanted=f"{self.bytes_of(task)} bytes")

@@ -160,7 +160,9 @@ def _longest(problem: DevicePlacementProblem, weights: Sequence[float]) -> list[
 def _pieces(problem: DevicePlacementProblem, path: Sequence[int], above: Sequence[int], below: Sequence[int]) -> float:
     """The least time of a path that is divided between accelerators, in at most as many pieces, and processors."""
     count, many = len(path), problem.accelerators
-    sources = [of(one for one in members(some) if problem.move_ms[one]) for some in _sets(problem.graph.predecessors)]
+    sources = [
+        of(member for member in members(some) if problem.move_ms[member]) for some in _sets(problem.graph.predecessors)
+    ]
     # By place of the path: what has a reader from the next place on, and so is moved out if the piece ends here.
     leaving = []
     for place in range(count):
@@ -189,7 +191,7 @@ def _pieces(problem: DevicePlacementProblem, path: Sequence[int], above: Sequenc
             if memory > problem.memory_bytes or math.isinf(work):
                 break
             moved = paid | (inside & leaving[end])
-            load = work + math.fsum(problem.move_ms[one] for one in members(moved))
+            load = work + math.fsum(problem.move_ms[member] for member in members(moved))
             after = best[end + 1]
             for used in range(many):
                 after[used + 1] = min(after[used + 1], known[used] + load)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 def depth_first(nodes: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[int]:
     """Nodes behind those that they read from (edges go from what is read to its reader); a chain is finished before its sibling
     begins. Nodes on a circle, and behind one, are missing."""
-    readers: dict[int, list[int]] = {one: [] for one in nodes}
+    readers: dict[int, list[int]] = {node: [] for node in nodes}
     waiting = dict.fromkeys(readers, 0)
     for one, other in edges:
         readers[one].append(other)
         waiting[other] += 1
-    stack = [one for one in reversed(nodes) if not waiting[one]]
+    stack = [node for node in reversed(nodes) if not waiting[node]]
     order = []
     while stack:
         one = stack.pop()

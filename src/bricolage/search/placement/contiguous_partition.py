@@ -17,8 +17,8 @@ def partition(weights: Sequence[float], parts: int) -> list[int]:
 def partitions(weights: Sequence[float], parts: int) -> list[list[int]]:
     """The same for 1, 2, ... up to `parts` parts, at the cost of the last."""
     sums = [0.0]
-    for one in weights:
-        sums.append(sums[-1] + one)
+    for weight in weights:
+        sums.append(sums[-1] + weight)
     count = len(weights)
     best = [sums[end] for end in range(count + 1)]
     """Of the first `end`, in as many parts as so far."""

@@ -58,8 +58,8 @@ def propose(problem: ScheduleProblem, contention: BandwidthContention, *, exact_
     for one in schedules:
         check(problem, one)
     found = sorted(
-        (Proposal(one, retimed(problem, one, contention=contention).makespan_ms) for one in schedules),
+        (Proposal(schedule, retimed(problem, schedule, contention=contention).makespan_ms) for schedule in schedules),
         key=lambda pair: (pair.simulated_ms, pair.schedule.makespan_ms),
     )
-    sequential_ms = next(one.makespan_ms for one in schedules if one.method == "sequential")
+    sequential_ms = next(schedule.makespan_ms for schedule in schedules if schedule.method == "sequential")
     return Proposals(tuple(found), sequential_ms, lower_bound(problem))

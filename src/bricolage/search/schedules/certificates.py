@@ -49,10 +49,10 @@ def lower_bound(problem: ScheduleProblem) -> float:
     devices = tuple(problem.cores)
     volumes = [0.0]
     for count in range(1, len(devices) + 1):
-        for some in combinations(devices, count):
-            bound_there = [mine for mine in problem.allotments if {one.device for one in mine} <= set(some)]
+        for combination in combinations(devices, count):
+            bound_there = [mine for mine in problem.allotments if {one.device for one in mine} <= set(combination)]
             area = sum(min(one.area for one in mine) for mine in bound_there)
-            volumes.append(area / sum(problem.cores[device] for device in some))
+            volumes.append(area / sum(problem.cores[device] for device in combination))
     return max(path, *volumes)
 
 

@@ -170,8 +170,8 @@ def _alike(problem: ScheduleProblem) -> list[int]:
     graph, moved = problem.graph, problem.moved_bytes
     for task in range(len(problem)):
         key = (
-            tuple((one, moved[one, task]) for one in graph.predecessors[task]),
-            tuple((one, moved[task, one]) for one in graph.successors[task]),
+            tuple((predecessor, moved[predecessor, task]) for predecessor in graph.predecessors[task]),
+            tuple((successor, moved[task, successor]) for successor in graph.successors[task]),
             problem.allotments[task],
         )
         found.append(known.get(key, -1))
@@ -213,7 +213,7 @@ def exact(problem: ScheduleProblem, *, most_nodes: int = 200_000, time_limit_s: 
     ways = [heft(problem), peft(problem), list_schedule(problem, fastest), list_schedule(problem, narrow)]
     if len(problem.cores) == 1:
         ways += [cpa(problem), cpr(problem)]
-    first = min(ways, key=lambda one: one.makespan_ms)
+    first = min(ways, key=lambda way: way.makespan_ms)
     lower = lower_bound(problem)
     if first.makespan_ms <= lower * (1.0 + SLACK) or len(problem) > MOST_TASKS:
         proven = first.makespan_ms <= lower * (1.0 + SLACK)

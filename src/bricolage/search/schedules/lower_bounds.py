@@ -75,7 +75,7 @@ class LowerBounds:
         self._on = [tuple(int(device) for device in np.flatnonzero(row)) for row in self._able]
         self._tail = self._tails()
         self._behind = np.where(self._able, self._tail - np.where(self._able, self._ms, 0.0), np.inf)
-        self._sources = [np.uint64(sum(1 << one for one in some)) for some in self._graph.predecessors]
+        self._sources = [np.uint64(sum(1 << one for one in predecessor)) for predecessor in self._graph.predecessors]
         self._least_behind = self._behind.min(axis=1)
         self._prices, self._weights, self._follow = self._volumes()
 
@@ -150,15 +150,15 @@ class LowerBounds:
 
     def _late_weights(self, states: States, waiting: np.ndarray, rows: np.ndarray, limit: float) -> np.ndarray:
         able = self._able & (states.ready[rows] < limit)
-        found = np.empty((len(rows), len(self._follow)))
+        late_weights = np.empty((len(rows), len(self._follow)))
         for place, (price, threshold) in enumerate(zip(self._prices, self._follow, strict=True)):
             costs = np.where(able, np.where(self._able, self._area, 0.0) * price, np.inf).min(axis=2)
-            found[:, place] = np.where(waiting[rows] & (self._least_behind >= threshold), costs, 0.0).sum(axis=1)
-        return found
+            late_weights[:, place] = np.where(waiting[rows] & (self._least_behind >= threshold), costs, 0.0).sum(axis=1)
+        return late_weights
 
     def _paths(self, states: States, waiting: np.ndarray, limit: float) -> np.ndarray:
         """The longest way through a task that waits, by state; `ready` becomes what its sources allow at best."""
-        ready, found = states.ready, np.zeros(len(states))
+        ready, paths = states.ready, np.zeros(len(states))
         for task in range(len(self._problem)):
             mine = waiting[:, task]
             if not mine.any():
@@ -175,9 +175,9 @@ class LowerBounds:
                     arrival = arrivals[0] if len(arrivals) == 1 else np.minimum.reduce(arrivals)
                     np.maximum(ready[:, task, there], np.where(later, arrival, 0.0), out=ready[:, task, there])
             ends = np.where(self._able[task], ready[:, task] + self._tail[task], np.inf)
-            np.maximum(found, np.where(mine, ends.min(axis=1), 0.0), out=found)
+            np.maximum(paths, np.where(mine, ends.min(axis=1), 0.0), out=paths)
             ready[:, task] = np.where(mine[:, None] & (ends >= limit), limit, ready[:, task])
-        return found
+        return paths
 
     def _delay(self, source: int, target: int, here: int, there: int) -> float:
         return self._problem.delay(source, target, self._devices[here], self._devices[there])

@@ -78,7 +78,11 @@ def corun(problem: ScheduleProblem) -> Schedule:
         for entry in list(ready):
             task = entry[1]
             until = max((end for end, _ in running), default=float("inf"))
-            fitting = [one for one in problem.allotments[task] if one.cores <= len(free) and now + one.ms <= until]
+            fitting = [
+                allotment
+                for allotment in problem.allotments[task]
+                if allotment.cores <= len(free) and now + allotment.ms <= until
+            ]
             if not fitting:
                 continue
             one = fitting[-1]
@@ -97,7 +101,7 @@ def corun(problem: ScheduleProblem) -> Schedule:
                 if not waiting[after]:
                     ready.append((-levels[after], after))
         ready.sort()
-    return Schedule(tuple(one for one in intervals if one is not None), "co-run")
+    return Schedule(tuple(interval for interval in intervals if interval is not None), "co-run")
 
 
 METHODS: dict[str, Callable[[ScheduleProblem], Schedule]] = {

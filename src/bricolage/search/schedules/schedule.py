@@ -31,7 +31,7 @@ class Schedule:
     @property
     def makespan_ms(self) -> float:
         """From the start to the end of the last task."""
-        return max((one.end_ms for one in self.intervals), default=0.0)
+        return max((interval.end_ms for interval in self.intervals), default=0.0)
 
     def order(self) -> tuple[int, ...]:
         """Tasks by their start; of those that start together, by number."""
@@ -53,12 +53,12 @@ class Move:
 def moves(problem: ScheduleProblem, schedule: Schedule) -> tuple[Move, ...]:
     """Those of a schedule that take time, each as soon as its source ends, by their start."""
     found = []
-    for task, one in enumerate(schedule.intervals):
+    for task, interval in enumerate(schedule.intervals):
         for source in problem.graph.predecessors[task]:
             before = schedule.intervals[source]
-            delay = problem.delay(source, task, before.device, one.device)
+            delay = problem.delay(source, task, before.device, interval.device)
             if delay > 0.0:
-                found.append(Move(source, task, before.device, one.device, before.end_ms, before.end_ms + delay))
+                found.append(Move(source, task, before.device, interval.device, before.end_ms, before.end_ms + delay))
     return tuple(sorted(found, key=lambda move: (move.start_ms, move.source, move.target)))
 
 

@@ -50,7 +50,7 @@ def retimed(
     """The intervals that come of running a schedule: every task keeps its cores, every core its order, and a task starts when
     its cores are free and what it reads has arrived. `ms` are the times of the tasks when nothing else runs, by default
     those of the problem."""
-    alone = [one.end_ms - one.start_ms for one in schedule.intervals] if ms is None else ms
+    alone = [interval.end_ms - interval.start_ms for interval in schedule.intervals] if ms is None else ms
     tasks: list[Task] = []
     transfers: list[Task] = []
     for number, one in enumerate(schedule.intervals):

@@ -117,7 +117,7 @@ def best_stages(
         step = limit + tolerance * best / max(1, micro_batches - 1) if math.isfinite(best) else limit
         first = max(first + 1, int(np.searchsorted(table.limits, step)))
     stages = tuple(PlannedStage(*one[:3], table.cost[one]) for one in chosen)
-    total = math.fsum(one.cost.ms for one in stages) + (micro_batches - 1) * max(one.cost.ms for one in stages)
+    total = math.fsum(stage.cost.ms for stage in stages) + (micro_batches - 1) * max(stage.cost.ms for stage in stages)
     return StagedPlan(stages, total, tried)
 
 

@@ -28,7 +28,7 @@ def contraction_layouts(
     for letter in dict.fromkeys(left.replace(",", "")):
         if letter in whole or sizes[letter] % workers:
             continue
-        inputs = tuple(split(one.index(letter)) if letter in one else REPLICATED for one in operands)
+        inputs = tuple(split(operand.index(letter)) if letter in operand else REPLICATED for operand in operands)
         found.append((inputs, split(output.index(letter)) if letter in output else PARTIAL))
     if linear:
         for place in range(len(operands)):

@@ -89,7 +89,7 @@ def _both(every: Sequence[Region], one: int, other: int) -> int:
 
 def _trips(near: Sequence[Sequence[int]]) -> list[list[int]]:
     """Round trips, by who is next to whom."""
-    found: list[list[int]] = []
+    trips: list[list[int]] = []
     left = set(range(len(near)))
     while left:
         trip = [min(left)]
@@ -99,5 +99,5 @@ def _trips(near: Sequence[Sequence[int]]) -> list[list[int]]:
             if after is None:
                 break
             trip.append(after)
-        found.append(trip)
-    return found
+        trips.append(trip)
+    return trips

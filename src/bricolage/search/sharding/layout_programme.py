@@ -66,8 +66,8 @@ def best_sharding(problem: ShardingProblem, *, limit_s: float = 60.0, gap: float
     options = [one for one in (priced, found) if one is not None]
     if not options:
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
-    best = min(options, key=lambda one: one.ms)
-    bound = min(max([bound, *(one.bound_ms for one in options)]), best.ms)
+    best = min(options, key=lambda option: option.ms)
+    bound = min(max([bound, *(option.bound_ms for option in options)]), best.ms)
     return replace(best, bound_ms=bound, seconds=time.monotonic() - started)
 
 
@@ -82,11 +82,11 @@ def without_limit(problem: ShardingProblem, prices: Sequence[float] | None = Non
         prices: milliseconds for each byte that is held while each operator runs; then it is the time and the price that are least.
     """
     started = time.monotonic()
-    sizes = [len(one.signatures) for one in problem.operators]
+    sizes = [len(operator.signatures) for operator in problem.operators]
     single, pairs = _tables(problem, prices)
     factors = [Factor((number,), table) for number, table in enumerate(single)]
     factors += [Factor(ends, table) for ends, table in pairs.items()]
-    order = elimination_order(sizes, [one.scope for one in factors])
+    order = elimination_order(sizes, [factor.scope for factor in factors])
     if order.largest > MAX_TABLE or order.entries > _MAX_ENTRIES:
         return None
     solved = minimise(sizes, factors, order)
@@ -99,13 +99,15 @@ def _tables(problem: ShardingProblem, prices: Sequence[float] | None) -> tuple[l
     """Costs by choice, and by pairs of choices."""
     sums = np.zeros(len(problem.operators) + 1) if prices is None else np.concatenate([[0.0], np.cumsum(prices)])
     single: list[np.ndarray] = []
-    for one in problem.operators:
-        costs = one.weight * np.array([way.ms for way in one.signatures])
+    for operator in problem.operators:
+        costs = operator.weight * np.array([way.ms for way in operator.signatures])
         if prices is not None:
-            for output, tensor in enumerate(one.writes):
+            for output, tensor in enumerate(operator.writes):
                 first, last = problem.lifetimes[tensor]
                 price = sums[last + 1] - sums[first]
-                costs += price * np.array([problem.bytes_of(tensor, way.outputs[output]) for way in one.signatures])
+                costs += price * np.array(
+                    [problem.bytes_of(tensor, way.outputs[output]) for way in operator.signatures]
+                )
         single.append(costs)
     pairs: Tables = {}
     for edge in problem.edges:
@@ -145,11 +147,11 @@ def _conversions(
 ) -> np.ndarray:
     """As `ShardingProblem.conversion` has them; readings of equal layouts and sizes share a table."""
     each = {
-        (one, other): math.inf if in_place and one != other else weight * conversion_ms(one, other, size, ring)
-        for one in set(sources)
+        (source, other): math.inf if in_place and source != other else weight * conversion_ms(source, other, size, ring)
+        for source in set(sources)
         for other in set(targets)
     }
-    return np.array([[each[one, other] for other in targets] for one in sources])
+    return np.array([[each[source, other] for other in targets] for source in sources])
 
 
 def copy_table(problem: ShardingProblem, edge: tuple[int, int, int, int]) -> np.ndarray:
@@ -224,7 +226,7 @@ def integer_programme(problem: ShardingProblem, *, limit_s: float = 60.0) -> Sha
         raise NoShardingPlan(workers=problem.ring.workers, memory=f"{problem.memory_bytes / 1e9:.3g} GB")
     if result.x is None:
         return None
-    choices = [int(np.argmax(result.x[some])) for some in columns]
+    choices = [int(np.argmax(result.x[column])) for column in columns]
     bound = 0.0 if result.bound is None else result.bound * scale
     seconds = time.monotonic() - started
     return judged(problem, choices, bound * (1.0 - 1e-6), "integer programme", seconds)
@@ -265,11 +267,11 @@ def _memory_rows(
     flows: dict[tuple[int, int], np.ndarray],
 ) -> list[dict[int, float]]:
     """While each operator runs, by column the part of the memory that its choice takes."""
-    found: list[dict[int, float]] = [{} for _ in problem.operators]
+    memory_rows: list[dict[int, float]] = [{} for _ in problem.operators]
 
     def add(first: int, last: int, column: int, size: float) -> None:
         if size and column >= 0:
-            for row in found[first : last + 1]:
+            for row in memory_rows[first : last + 1]:
                 row[column] = row.get(column, 0.0) + size / problem.memory_bytes
 
     for tensor, (first, last) in enumerate(problem.lifetimes):
@@ -282,4 +284,4 @@ def _memory_rows(
         span = problem.copy_span(edge)
         for place, size in np.ndenumerate(copy_table(problem, edge)):
             add(*span, int(flows[edge[0], edge[2]][place]), float(size))
-    return found
+    return memory_rows

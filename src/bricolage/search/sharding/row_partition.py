@@ -82,7 +82,7 @@ def residues(rows: int, parts: int) -> Parts:
 
 def imbalance(layer: SparseLayer, rows: Parts, parts: int) -> float:
     """Non-zeros of the heaviest part over those of an even share, less one."""
-    weights = np.bincount(rows, [len(some) for some in layer.columns], minlength=parts)
+    weights = np.bincount(rows, [len(column) for column in layer.columns], minlength=parts)
     return float(weights.max() * parts / max(1.0, weights.sum()) - 1.0)
 
 
@@ -131,7 +131,7 @@ def _partitioned(
     nets, weights = _hypergraph(layers, owners)
     fixed = [-1] * len(weights) + (list(range(parts)) if owners is not None else [])
     # Mt-KaHyPar 1.7 dies of vertices without weight: fixed ones weigh a hundredth of a non-zero.
-    weights = [_UNIT * one for one in weights] + [1] * (len(fixed) - len(weights))
+    weights = [_UNIT * weight for weight in weights] + [1] * (len(fixed) - len(weights))
     if not hasattr(_MACHINE, "made"):
         _MACHINE.made = mtkahypar.initialize(threads)
     machine = _MACHINE.made
@@ -166,7 +166,7 @@ def _hypergraph(layers: Sequence[SparseLayer], owners: Parts | None) -> tuple[li
 def _balanced(layer: SparseLayer, rows: Parts, parts: int, epsilon: float) -> Parts:
     """Rows of parts that are too heavy move to those that are light and read most of the same: where several layers were divided at
     once, only their sum is balanced."""
-    sizes = np.array([len(some) for some in layer.columns])
+    sizes = np.array([len(column) for column in layer.columns])
     limit = (1.0 + epsilon) * sizes.sum() / parts
     limit = max(limit, float(np.ceil(sizes.sum() / parts / max(sizes.max(initial=1), 1)) * sizes.max(initial=1)))
     found, weights = rows.copy(), np.bincount(rows, sizes, minlength=parts).astype(float)

@@ -80,8 +80,8 @@ class ShardingProblem:
     def writer(self) -> tuple[tuple[int, int], ...]:
         """By tensor the operator that writes it, and as which output; (-1, 0) where nothing does."""
         found = [(-1, 0)] * len(self.tensors)
-        for number, one in enumerate(self.operators):
-            for place, tensor in enumerate(one.writes):
+        for number, operator in enumerate(self.operators):
+            for place, tensor in enumerate(operator.writes):
                 found[tensor] = (number, place)
         return tuple(found)
 
@@ -90,8 +90,8 @@ class ShardingProblem:
         """By tensor the operator that writes it and the last that reads it or what shares its memory; the whole step where it
         lasts."""
         found = [(first, first) for first, _ in self.writer]
-        for number, one in enumerate(self.operators):
-            for tensor in one.reads:
+        for number, operator in enumerate(self.operators):
+            for tensor in operator.reads:
                 found[tensor] = (found[tensor][0], number)
         for tensor in reversed(range(len(found))):
             root = self.tensors[tensor].root
@@ -139,7 +139,7 @@ class ShardingProblem:
     def copy_span(self, edge: tuple[int, int, int, int]) -> tuple[int, int]:
         """The first and the last operator while which that copy is there: its reader; for a view all that read the view."""
         one = self.operators[edge[2]]
-        views = [self.lifetimes[made][1] for made in one.writes if self.tensors[made].root == one.reads[edge[3]]]
+        views = [self.lifetimes[write][1] for write in one.writes if self.tensors[write].root == one.reads[edge[3]]]
         return edge[2], max([edge[2], *views])
 
 

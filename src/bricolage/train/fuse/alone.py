@@ -114,8 +114,8 @@ def make_loss(data: Data, lane: Lane) -> LossFunction:
     """The lane's loss."""
     import functools
 
-    found = find_loss(data.step.loss, data.step.folder)
-    return found if lane.label_smoothing is None else functools.partial(found, label_smoothing=lane.label_smoothing)
+    loss = find_loss(data.step.loss, data.step.folder)
+    return loss if lane.label_smoothing is None else functools.partial(loss, label_smoothing=lane.label_smoothing)
 
 
 class Alone:
@@ -132,7 +132,7 @@ class Alone:
         self._order = Order(lane, data)
         self._most = steps_of(lane, data)
         self._epoch = epoch_of(lane, data)
-        self._parameters = [one for one in self.module.parameters() if one.requires_grad]
+        self._parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise BadTrainingCode(place=data.step.module, reason="its module has no weights to train")
         self._optimiser = make_optimiser(lane.optimiser, self._parameters)
@@ -188,9 +188,9 @@ class Alone:
 
         finite = True
         if self._scale is not None:
-            gradients = [one.grad for one in self._parameters if one.grad is not None]
+            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
             torch._foreach_mul_(gradients, 1.0 / self._scale)
-            finite = math.isfinite(float(sum(one.sum() for one in gradients)))
+            finite = math.isfinite(float(sum(gradient.sum() for gradient in gradients)))
         if finite:
             if self.at.lane.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self._parameters, self.at.lane.clip_norm)

@@ -141,10 +141,10 @@ class _Builder:
             target, inside = self._out_of_place(node, name, written)
             name = overload_name(target)
         call = self._call(node, name, target, numbers)
-        reads = tuple(one.place for one in call.operands)
+        reads = tuple(operand.place for operand in call.operands)
         random = draws(call, target)
         if not call.stacked and not random and not inside:
-            constant = all(self._infos[one].constant for one in reads)
+            constant = all(self._infos[read].constant for read in reads)
             root = self._root(node, place, reads) if written is None else place
             self._infos[place] = _Value(False, constant, root)
             self._emit(node, place, _plain(call), reads)
@@ -157,7 +157,7 @@ class _Builder:
                 raise NotFusible(
                     reason=f"{name} draws random numbers, and only dropout has a stream for each lane; {where(node)}"
                 )
-            way = self._way(node, name, found, [self._values[one] for one in reads])
+            way = self._way(node, name, found, [self._values[read] for read in reads])
             given = (*reads, *map(self._mask, found.masks))
             root = self._infos[self._slot(written)].root if inside and written is not None else place
             root = self._root(node, place, reads) if written is None else root
@@ -235,7 +235,7 @@ class _Builder:
         reads: tuple[int, ...],
     ) -> None:
         compute = _without_gradient(compute) if without_gradient(node) else compute
-        self._values[place] = compute(*[self._values[one] for one in reads])
+        self._values[place] = compute(*[self._values[read] for read in reads])
         self.program.steps.append((place, compute, reads))
 
     def _write(
@@ -256,7 +256,7 @@ class _Builder:
         write = _into(compute, weights or any(root == one for one, _ in self.program.buffers))
         write = _without_gradient(write) if without_gradient(node) else write
         # Building must leave weights as they are; buffers are copies meanwhile.
-        self._values[place] = memory if weights else write(memory, *[self._values[one] for one in reads])
+        self._values[place] = memory if weights else write(memory, *[self._values[read] for read in reads])
         self.program.steps.append((place, write, (source, *reads)))
 
     def _way(self, node: torch.fx.Node, name: str, found: Joined, tensors: list[Any]) -> str:
@@ -282,7 +282,7 @@ class _Builder:
         shown = shown[0] if isinstance(shown, list | tuple) and shown else shown
         shape = tuple(shown.shape) if hasattr(shown, "shape") else ()
         outside = out_argument(node)
-        args = tuple(self._operand(one) for one in arguments(node))
+        args = tuple(self._operand(argument) for argument in arguments(node))
         named = {key: self._operand(one) for key, one in keywords(node).items() if key != outside}
         return Call(name, target, args, named, self.program.lanes, numbers, shape)
 
@@ -345,7 +345,7 @@ def _into(compute: Callable[..., Any], lasting: bool) -> Callable[..., Any]:
 
     def write(memory: Any, *tensors: Any) -> Any:
         # What it was before may be kept for the gradient.
-        made = compute(*[one.clone() if one is memory else one for one in tensors])
+        made = compute(*[tensor.clone() if tensor is memory else tensor for tensor in tensors])
         (memory.data if lasting else memory).copy_(made)
         return memory
 

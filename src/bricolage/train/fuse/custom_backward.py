@@ -85,22 +85,22 @@ class Applied:
 @contextlib.contextmanager
 def noted() -> Iterator[Applied]:
     """Notes which functions are applied, and which of them a graph can carry."""
-    found = Applied()
+    applied = Applied()
 
     def apply(function: Kind, *given: object) -> object:
         places, tensors = _parted(given)
-        versions = [one._version for one in tensors]
+        versions = [tensor._version for tensor in tensors]
         made = _original()(function, *given)
         reason = _unlike_data(places) or _holding(function) or _unlike_tensors(made)
-        if not reason and [one._version for one in tensors] != versions:
+        if not reason and [tensor._version for tensor in tensors] != versions:
             reason = "it writes to its argument"
         if reason:
-            found.refused.setdefault(function, f"{reason}; {calling_line()}")
-        found.carried.add(function)
+            applied.refused.setdefault(function, f"{reason}; {calling_line()}")
+        applied.carried.add(function)
         return made
 
     with _applying(apply):
-        yield found
+        yield applied
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def _operator() -> Callable[[list[torch.Tensor], int], list[torch.Tensor]]:
             made = application(number)(tensors)
         places, results = _parted(_several(made))
         _shapes[number] = places if isinstance(made, tuple) else places[0]
-        return [one.clone() for one in results]  # an operator's results are no memory of its arguments
+        return [result.clone() for result in results]  # an operator's results are no memory of its arguments
 
     library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(OPERATOR, compute, lib=library)
@@ -187,7 +187,7 @@ def _parted(given: Sequence[object]) -> tuple[tuple[object, ...], list[torch.Ten
 
 def _filled(places: object, tensors: Sequence[torch.Tensor]) -> object:
     if isinstance(places, tuple):
-        return tuple(_filled(one, tensors) if isinstance(one, _Tensor) else one for one in places)
+        return tuple(_filled(place, tensors) if isinstance(place, _Tensor) else place for place in places)
     return tensors[places.number] if isinstance(places, _Tensor) else places
 
 

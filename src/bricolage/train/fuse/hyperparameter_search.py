@@ -196,11 +196,11 @@ def _study(search: Search) -> optuna.Study:
 def _distributions(ranges: Mapping[str, Range]) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    found: dict[str, BaseDistribution] = {}
+    distributions: dict[str, BaseDistribution] = {}
     for name, one in ranges.items():
         if one.choices:
-            found[name] = CategoricalDistribution(one.choices)
+            distributions[name] = CategoricalDistribution(one.choices)
         elif one.low is not None and one.high is not None:
             kind = IntDistribution(int(one.low), int(one.high), log=one.log) if one.whole else None
-            found[name] = kind or FloatDistribution(one.low, one.high, log=one.log)
-    return found
+            distributions[name] = kind or FloatDistribution(one.low, one.high, log=one.log)
+    return distributions

@@ -55,7 +55,7 @@ def compared(data: Data, group: Group) -> dict[str, str]:
         fused = Fused(data, group.lanes, group.traced)
         steps = min(_STEPS, *(steps_of(lane, data) for lane in group.lanes))
         seen = [fused.observed()]
-        if sum(one.numel() * one.element_size() for one in seen[0].weights.values()) <= _MOST_BYTES:
+        if sum(weight.numel() * weight.element_size() for weight in seen[0].weights.values()) <= _MOST_BYTES:
             seen += [fused.observed() for _ in range(steps - 1)]
     except BricolageError:
         raise
@@ -108,7 +108,7 @@ class _Followed:
                 return (
                     f"has another {_named(one.key)} each time that it is trained alone: it rests on more than its seed"
                 )
-        noise = dict.fromkeys((one.key for one in suspects), 0.0)
+        noise = dict.fromkeys((suspect.key for suspect in suspects), 0.0)
         for seed in range(1, _TRIES + 1):
             moved = self._run(seed)
             for key in noise:

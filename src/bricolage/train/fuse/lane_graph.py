@@ -112,7 +112,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     finally:
         quiet.setLevel(level)
         torch.set_rng_state(kept)
-    return _traced(program, module, [(str(one.dtype), tuple(one.shape)) for one in batch.tensors], trained)
+    return _traced(program, module, [(str(tensor.dtype), tuple(tensor.shape)) for tensor in batch.tensors], trained)
 
 
 def _write_back(kept: Sequence[tuple[torch.nn.Module, Mapping[str, torch.Tensor | None]]]) -> None:
@@ -157,10 +157,10 @@ def _batch_norm_of_averages(part: Any, x: torch.Tensor) -> torch.Tensor:
         variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=1)
         part.running_mean.lerp_(mean, share)
         part.running_var.lerp_(variance, share)
-    made: torch.Tensor = torch.nn.functional.batch_norm(
+    batch_norm_of_averages: torch.Tensor = torch.nn.functional.batch_norm(
         x, None, None, part.weight, part.bias, training=True, momentum=0.0, eps=part.eps
     )
-    return made
+    return batch_norm_of_averages
 
 
 def without_gradient(node: torch.fx.Node) -> bool:
@@ -296,7 +296,7 @@ def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
 
     if not isinstance(node.target, torch._ops.OpOverload):
         return tuple(node.args)
-    rest = [one for one in node.target._schema.arguments if not one.kwarg_only][len(node.args) :]
+    rest = [argument for argument in node.target._schema.arguments if not argument.kwarg_only][len(node.args) :]
     return (*node.args, *(node.kwargs.get(one.name, one.default_value) for one in rest))
 
 
@@ -306,7 +306,7 @@ def keywords(node: torch.fx.Node) -> dict[str, Any]:
 
     if not isinstance(node.target, torch._ops.OpOverload):
         return dict(node.kwargs)
-    only = {one.name for one in node.target._schema.arguments if one.kwarg_only}
+    only = {argument.name for argument in node.target._schema.arguments if argument.kwarg_only}
     return {name: value for name, value in node.kwargs.items() if name in only}
 
 

@@ -61,7 +61,7 @@ class FusedProgram:
         for place, one in zip(self.mask_places, masks, strict=True):
             values[place] = one
         for place, compute, reads in self.steps:
-            values[place] = compute(*[values[one] for one in reads])
+            values[place] = compute(*[values[read] for read in reads])
         losses: torch.Tensor = values[self.end]
         return losses.reshape(self.lanes)
 

@@ -120,21 +120,21 @@ class Fused:
         self._sizes = [own[name].numel() for name in names]
         self._weights = torch.stack(rows).requires_grad_()
         self._frozen = {name: torch.stack([one[name] for one in frozen]) for name in frozen[0]}
-        self._buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
+        self._buffers = {name: torch.stack([buffer[name] for buffer in buffers]) for name in buffers[0]}
         self._streams = Streams(states, self._numbers)
         self._ahead = DrawnAhead(self._streams) if self._may_draw_ahead else self._streams
 
     def _make_optimisers(self) -> list[tuple[int, int, LaneOptimiser]]:
-        made, begin = [], 0
+        optimisers, begin = [], 0
         while begin < len(self.lanes):
             kind = self.lanes[begin].optimiser.kind
             end = begin
             while end < len(self.lanes) and self.lanes[end].optimiser.kind == kind:
                 end += 1
             specs = [lane.optimiser for lane in self.lanes[begin:end]]
-            made.append((begin, end, LaneOptimiser(specs, self._weights.detach()[begin:end])))
+            optimisers.append((begin, end, LaneOptimiser(specs, self._weights.detach()[begin:end])))
             begin = end
-        return made
+        return optimisers
 
     def run(self, steps: int) -> int:
         """Trains all lanes at most that many steps; how many it were. Lanes that end leave a result and a state."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def out_argument(node: torch.fx.Node) -> str:
     """The name of the argument that says where results go; empty if there is none."""
     schema = getattr(node.target, "_schema", None)
-    return next((one.name for one in schema.arguments if _is_out(one)), "") if schema is not None else ""
+    return next((argument.name for argument in schema.arguments if _is_out(argument)), "") if schema is not None else ""
 
 
 def written_argument(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -49,7 +49,9 @@ def functional(target: Any) -> Any:
     wanted = _signature(target._schema)
     for overload in packet.overloads() if packet is not None else ():
         found = getattr(packet, overload)
-        writes = any(one.alias_info is not None and one.alias_info.is_write for one in found._schema.arguments)
+        writes = any(
+            argument.alias_info is not None and argument.alias_info.is_write for argument in found._schema.arguments
+        )
         if not writes and _signature(found._schema) == wanted:
             return found
     return None
@@ -57,7 +59,7 @@ def functional(target: Any) -> Any:
 
 def _signature(schema: Any) -> list[tuple[str, str]]:
     """Arguments by name and type, but for the tensor that results go to. The first has other names in some operators."""
-    given = [one for one in schema.arguments if not _is_out(one)]
+    given = [argument for argument in schema.arguments if not _is_out(argument)]
     return [(one.name if at else "", str(one.type)) for at, one in enumerate(given)]
 
 
@@ -72,7 +74,7 @@ def draws(call: Call, target: Any) -> bool:
     schema = getattr(target, "_schema", None)
     if schema is None:
         return False
-    recurrent = "num_layers" in (names := [one.name for one in schema.arguments]) and "dropout" in names
+    recurrent = "num_layers" in (names := [argument.name for argument in schema.arguments]) and "dropout" in names
     if not recurrent and torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     given = {**dict(zip(names, call.args, strict=False)), **call.keywords}
@@ -81,7 +83,7 @@ def draws(call: Call, target: Any) -> bool:
     if any(given.get(name) is False for name in ("train", "training")):
         return False
     rates = [name for name in ("p", "dropout_p", "dropout") if name in given]
-    own = [one[0] for one in call.numbers]
+    own = [number[0] for number in call.numbers]
     return not rates or bool(any(own) if own else given[rates[0]])
 
 

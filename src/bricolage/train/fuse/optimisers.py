@@ -29,7 +29,7 @@ class LaneOptimiser:
         self.kind = specs[0].kind
         self._steps = [0] * len(specs)
         two = self.kind != "sgd"
-        moved = two or any(one.momentum for one in specs)
+        moved = two or any(spec.momentum for spec in specs)
         self.first = torch.zeros_like(parameters) if moved else None
         """Momentum, or Adam's first moment."""
         self.second = torch.zeros_like(parameters) if two else None
@@ -53,7 +53,7 @@ class LaneOptimiser:
         if rows is not None:
             self._update_some(parameters, gradients, list(rows))
             return
-        self._steps = [one + 1 for one in self._steps]
+        self._steps = [step + 1 for step in self._steps]
         if self.kind == "sgd":
             self._sgd(parameters, gradients)
         else:
@@ -85,14 +85,14 @@ class LaneOptimiser:
 
         specs = self.specs
         lr, decay = (
-            self._of([one.lr for one in specs], gradients),
-            self._of([one.weight_decay for one in specs], gradients),
+            self._of([spec.lr for spec in specs], gradients),
+            self._of([spec.weight_decay for spec in specs], gradients),
         )
-        moved = self._of([one.momentum for one in specs], gradients)
+        moved = self._of([spec.momentum for spec in specs], gradients)
         change = _plus(gradients, decay, parameters) if _any(decay) else gradients
         if self.first is not None:
             self.first.mul_(moved).add_(change)
-            nesterov = [one.nesterov for one in specs]
+            nesterov = [spec.nesterov for spec in specs]
             if all(nesterov):
                 change = _plus(change, moved, self.first)
             elif any(nesterov):
@@ -105,20 +105,20 @@ class LaneOptimiser:
     def _adam(self, parameters: torch.Tensor, gradients: torch.Tensor) -> None:
         assert self.first is not None and self.second is not None
         specs, steps = self.specs, self._steps
-        decays = [one.weight_decay for one in specs]
+        decays = [spec.weight_decay for spec in specs]
         if any(decays) and self.kind == "adamw":
-            parameters.mul_(self._of([1.0 - one.lr * one.weight_decay for one in specs], gradients))
+            parameters.mul_(self._of([1.0 - spec.lr * spec.weight_decay for spec in specs], gradients))
         elif any(decays):
             gradients = _plus(gradients, self._of(decays, gradients), parameters)
-        self.first.lerp_(gradients, self._of([1.0 - one.betas[0] for one in specs], gradients))
-        kept = self._of([one.betas[1] for one in specs], gradients)
+        self.first.lerp_(gradients, self._of([1.0 - spec.betas[0] for spec in specs], gradients))
+        kept = self._of([spec.betas[1] for spec in specs], gradients)
         if isinstance(kept, float):
             self.second.mul_(kept).addcmul_(gradients, gradients, value=1.0 - kept)
         else:
-            added = self._of([1.0 - one.betas[1] for one in specs], gradients)
+            added = self._of([1.0 - spec.betas[1] for spec in specs], gradients)
             self.second.mul_(kept).add_(gradients.square().mul_(added))
         roots = self._of([(1.0 - one.betas[1] ** at) ** 0.5 for one, at in zip(specs, steps, strict=True)], gradients)
-        below = self.second.sqrt().div_(roots).add_(self._of([one.eps for one in specs], gradients))
+        below = self.second.sqrt().div_(roots).add_(self._of([spec.eps for spec in specs], gradients))
         sizes = self._of(
             [-one.lr / (1.0 - one.betas[0] ** at) for one, at in zip(specs, steps, strict=True)], gradients
         )

@@ -69,7 +69,7 @@ class InProcesses:
         for facts, path in zip(answers, paths, strict=True):
             results = decode(tuple[LaneResult, ...], facts["results"], "results")
             # Our own process has written it a moment ago. A module may keep more than tensors.
-            outcome.add(Outcome({one.name: one for one in results}, torch.load(path, weights_only=False)))
+            outcome.add(Outcome({result.name: result for result in results}, torch.load(path, weights_only=False)))
         self.close()
         return outcome
 

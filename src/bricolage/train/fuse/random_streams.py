@@ -94,7 +94,7 @@ class DrawnAhead:
             self.discard()
         drawn = streams._raw(wanted) if self._drawing is None else self._drawing.result()
         finished = streams._finished(wanted, drawn)
-        self._masks, self._before = wanted, [one.get_state() for one in streams._generators]
+        self._masks, self._before = wanted, [generator.get_state() for generator in streams._generators]
         self._drawing = self._thread.submit(streams._raw, wanted)
         return finished
 

@@ -145,7 +145,7 @@ def make_lanes(
     Raises:
         ValueError: a lane has neither, or two have one name; or an optimiser has what it cannot have.
     """
-    own = [_given(one) for one in settings]
+    own = [_given(setting) for setting in settings]
     keys = sorted({key for one in own for key in one} - {"name", "epochs", "steps", "patience"})
     differing = [key for key in keys if any(one.get(key) != own[0].get(key) for one in own)]
     lanes = []
@@ -155,7 +155,7 @@ def make_lanes(
         lanes.append(_lane(name, one, step, epochs, steps))
     names = [lane.name for lane in lanes]
     twice = sorted({name for name in names if names.count(name) > 1})
-    if any(one.name in twice for one in settings if one.name):
+    if any(setting.name in twice for setting in settings if setting.name):
         raise ValueError(f"two lanes are named '{twice[0]}'")
     if twice:
         lanes = [replace(lane, name=f"{number}: {lane.name}") for number, lane in enumerate(lanes)]

@@ -145,7 +145,7 @@ def _other_random() -> tuple[object, ...]:
     """The states of random numbers that are not PyTorch's."""
     numpy = sys.modules.get("numpy")
     theirs = numpy.random.get_state() if numpy is not None else ()
-    return random.getstate(), *(one.tobytes() if hasattr(one, "tobytes") else one for one in theirs)
+    return random.getstate(), *(state.tobytes() if hasattr(state, "tobytes") else state for state in theirs)
 
 
 def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, object]:
@@ -162,7 +162,7 @@ def _state(module: torch.nn.Module, functions: Collection[type]) -> dict[str, ob
     }
     for one in functions:
         found |= {f"'{one.__name__}.{name}'": _value(value, _DEPTH) for name, value in _data(vars(one))}
-    for home in {one.__module__ for one in (*functions, *map(type, module.modules()))}:
+    for home in {function.__module__ for function in (*functions, *map(type, module.modules()))}:
         if home in sys.modules and home.partition(".")[0] != "torch":
             known = vars(sys.modules[home])
             found |= {f"the global '{name}'": _value(value, _DEPTH) for name, value in _data(known)}

@@ -85,8 +85,8 @@ def alike(layers: Sequence[PlannedLayer]) -> list[PlannedLayer]:
         kinds.setdefault(kind(one), []).append(one)
     times = [name for name in vars(layers[0]) if name.endswith("_ms")]
     return [
-        replace(one, **{name: median(getattr(other, name) for other in kinds[kind(one)]) for name in times})
-        for one in layers
+        replace(layer, **{name: median(getattr(other, name) for other in kinds[kind(layer)]) for name in times})
+        for layer in layers
     ]
 
 

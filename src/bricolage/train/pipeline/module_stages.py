@@ -113,7 +113,7 @@ class Division:
     @property
     def routed(self) -> int:
         """Values that a stage hands on without having made them."""
-        return sum(len(one.handed_on) for one in self.stages)
+        return sum(len(stage.handed_on) for stage in self.stages)
 
 
 def batch_names(inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -68,7 +68,7 @@ def measure_start(devices: int, threads: int, cores: float, link: Link, seconds:
     """
     devices = min(devices, _DEVICES)
     answers = run_group(work, [StartJob(devices, seconds)] * devices, StartAnswer, threads, _LONGEST_S + 10 * seconds)
-    steps = [max(some) for some in zip(*(one.steps for one in answers), strict=True)]
+    steps = [max(some) for some in zip(*(answer.steps for answer in answers), strict=True)]
     forward, backward = answers[0].forward_ms, answers[0].backward_ms
     return start_of(float(np.median(steps)), devices, (forward, backward), cores, link)
 

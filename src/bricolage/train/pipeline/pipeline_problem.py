@@ -67,19 +67,19 @@ class PipelineProblem:
             raise ValueError("a plan needs a layer, a device and a sample")
         for layer in self.layers:
             facts = [value for value in vars(layer).values() if not isinstance(value, str)]
-            if not all(math.isfinite(one) and one >= 0.0 for one in facts):
+            if not all(math.isfinite(fact) and fact >= 0.0 for fact in facts):
                 raise ValueError(f"layer '{layer.name}' has a time or size that is negative, or no number")
 
     @cached_property
     def layer_ms(self) -> tuple[float, ...]:
         """Of each layer the passes of one sample."""
-        return tuple(one.forward_ms + one.input_gradient_ms + one.weight_gradient_ms for one in self.layers)
+        return tuple(layer.forward_ms + layer.input_gradient_ms + layer.weight_gradient_ms for layer in self.layers)
 
     @property
     def bound_ms(self) -> float:
         """No plan takes less: all passes of all samples, over all devices without a gap, or one sample forward and back through all
         layers, without gradients of weights, which nothing waits for."""
-        through = math.fsum(one.forward_ms + one.input_gradient_ms for one in self.layers)
+        through = math.fsum(layer.forward_ms + layer.input_gradient_ms for layer in self.layers)
         return max(self.batch * math.fsum(self.layer_ms) / min(self.devices, self.cores), through)
 
     def all_reduce_ms(self, size: float, workers: int) -> float:

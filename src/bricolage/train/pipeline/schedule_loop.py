@@ -203,8 +203,8 @@ class ScheduleLoop:
             self._handed[kind, stage, micro] = tensors
             return
         tag = self._tag(kind, stage, micro)
-        for number, one in enumerate(tensors):
-            whole = one.contiguous()
+        for number, tensor in enumerate(tensors):
+            whole = tensor.contiguous()
             work = torch.distributed.isend(whole, self._ranks[home], tag=tag + number)
             assert work is not None
             self._sent.append((whole, work))

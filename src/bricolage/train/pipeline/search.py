@@ -147,8 +147,8 @@ class _Cut:
         if recompute:
             weights = [ms + one.forward_ms for ms, one in zip(weights, problem.layers, strict=True)]
         found = []
-        for some in partitions(weights, stages):
-            cuts = [0, *some, len(problem.layers)]
+        for partition in partitions(weights, stages):
+            cuts = [0, *partition, len(problem.layers)]
             parts = tuple(problem.layers[begin:end] for begin, end in itertools.pairwise(cuts))
             found.append(cls(tuple(cuts[:-1]), parts, recompute))
         return found
@@ -178,7 +178,7 @@ class _Cut:
     def units(self) -> list[tuple[int, float, float]]:
         """By stage, layers with weights, their bytes, and those of the largest."""
         sizes = [[one.gradient_bytes for one in part if one.gradient_bytes] for part in self.stages]
-        return [(len(some), math.fsum(some), max(some, default=0.0)) for some in sizes]
+        return [(len(size), math.fsum(size), max(size, default=0.0)) for size in sizes]
 
     @cached_property
     def sums(self) -> dict[str, list[float]]:
@@ -292,8 +292,8 @@ class _Choice:
         peak = max(self._peak(row) for row in schedule.rows)
         found = self.times(schedule)
         ends = [0.0] * self.devices
-        for one in found.passes:
-            ends[one.device] = max(ends[one.device], one.end_ms)
+        for pass_ in found.passes:
+            ends[pass_.device] = max(ends[pass_.device], pass_.end_ms)
         if not schedule.synchronous and self.replicas > 1:
             return None  # replicas would exchange gradients at every update
         exchanges = self._exchanges(schedule)

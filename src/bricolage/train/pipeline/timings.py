@@ -60,7 +60,7 @@ class StepTimings:
         """Of each process."""
         # Many devices run small parts of the batch: large ones need not be timed.
         most = max(1, spec.batch_size // (2 if devices <= _FEW_DEVICES else _PARTS))
-        chosen = {one for one in divisors(spec.batch_size) if one <= most} or {1}
+        chosen = {divisor for divisor in divisors(spec.batch_size) if divisor <= most} or {1}
         self.sizes = sorted({max(chosen), min(chosen, key=lambda one: abs(one - most / 4))})
         """Samples of the micro-batches that are timed."""
         self.crowding = 1.0
@@ -72,10 +72,10 @@ class StepTimings:
         """Bytes of each device; 0 where that is not known."""
         if self.described is None:
             return host().memory_bytes // self.devices
-        return min(one.memory_bytes for one in self.described.machine.devices)
+        return min(device.memory_bytes for device in self.described.machine.devices)
 
     def _described_threads(self, described: DescribedDevices) -> int:
-        counts = [one.threads for one in described.machine.devices if one.kind == "cpu"]
+        counts = [device.threads for device in described.machine.devices if device.kind == "cpu"]
         return min([*counts, self.cores])
 
     def _timed(self, variant: Variant, counts: Sequence[int]) -> list[_Timed]:
@@ -191,7 +191,7 @@ class StepTimings:
         scale = crowd * self.passes_ms(samples) / (sum(ms[number] for number in numbers) or 1.0)
         ring = problem.ring if problem.ring is not None else _ring_of(problem)
         place = {number: index for index, number in enumerate(numbers)}
-        ready = [replace(one, ready=place.get(one.ready, len(numbers) - 1)) for one in graph.gradients]
+        ready = [replace(gradient, ready=place.get(gradient.ready, len(numbers) - 1)) for gradient in graph.gradients]
         sending = buckets(ready, _BUCKET_MB)
         ends, sent = overlapped([scale * ms[number] for number in numbers], sending, ring.among(workers, None))
         arrived = max([ends[-1] if ends else 0.0, *(some.end_ms for some in sent)])
@@ -271,5 +271,7 @@ def _ring_of(problem: PipelineProblem) -> Ring:
 
 def _unlike(described: DescribedDevices) -> Sequence[Device]:
     """One of each kind of device."""
-    kinds = {str((replace(one, name=""), described.times[one.name])): one for one in described.machine.devices}
+    kinds = {
+        str((replace(device, name=""), described.times[device.name])): device for device in described.machine.devices
+    }
     return list(kinds.values())

@@ -58,8 +58,8 @@ class VersionedPipeline:
             return
         batches = MicroBatches.of(step.inputs, step.targets, plan.micro_batches)
         division = divide_module(step, begins, batches.inputs[0])
-        for one in division.stages:
-            one.recompute = plan.recompute
+        for stage in division.stages:
+            stage.recompute = plan.recompute
         self.engine = "loop"
         self._optimiser, self._schedule = step.optimiser, schedule
         self._loop = ScheduleLoop(division, schedule, self._seat.device, self._seat.ranks, batches, step.loss)

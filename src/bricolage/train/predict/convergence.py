@@ -81,14 +81,14 @@ def read_losses(path: Path) -> list[tuple[float, float]]:
         MissingFile: there is no such file.
         BadTrainingLog: a line is neither.
     """
-    found: list[tuple[float, float]] = []
+    losses: list[tuple[float, float]] = []
     for number, values in _numbers(path):
         if len(values) > 2:
             raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss")
-        found.append((values[0], values[1]) if len(values) == 2 else (float(len(found) + 1), values[0]))
-    if len(found) < _LEAST_POINTS:
-        raise BadTrainingLog(path=path, reason=f"it has {len(found)} losses; {_LEAST_POINTS} are needed")
-    return found
+        losses.append((values[0], values[1]) if len(values) == 2 else (float(len(losses) + 1), values[0]))
+    if len(losses) < _LEAST_POINTS:
+        raise BadTrainingLog(path=path, reason=f"it has {len(losses)} losses; {_LEAST_POINTS} are needed")
+    return losses
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -98,17 +98,17 @@ def read_runs(path: Path) -> list[Run]:
         MissingFile: there is no such file.
         BadTrainingLog: a line is no run, or there are none.
     """
-    found = []
+    runs = []
     for number, values in _numbers(path):
-        if len(values) != 4 or any(one != int(one) for one in values[:3]):
+        if len(values) != 4 or any(value != int(value) for value in values[:3]):
             raise BadTrainingLog(path=path, reason=f"line {number} is no run: workers, servers, batch, steps a second")
         run = Run(int(values[0]), int(values[1]), int(values[2]), values[3])
         if run.workers < 1 or run.servers < 0 or run.batch < 1 or run.steps_s <= 0:
             raise BadTrainingLog(path=path, reason=f"line {number} has no workers, no batch or no speed")
-        found.append(run)
-    if not found:
+        runs.append(run)
+    if not runs:
         raise BadTrainingLog(path=path, reason="it has no runs")
-    return found
+    return runs
 
 
 def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
@@ -124,7 +124,7 @@ def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
         if not words or (number == 1 and not is_number(words[0])):
             continue
         try:
-            values = [float(one) for one in words]
+            values = [float(word) for word in words]
         except ValueError as error:
             raise BadTrainingLog(path=path, reason=f"line {number} has something else than numbers") from error
         if not all(map(math.isfinite, values)):

@@ -60,15 +60,15 @@ def predict_elsewhere(
     shown.start("predicting (placements)", len(places))
     here = StepPredictor(spec, threads or available_cores(), seconds, torch)
     kept = torch.get_num_threads()
-    found = []
+    elsewhere = []
     try:
         for place in places:
-            found.append(here.on(place.devices, place.link, place.least_ms).predict(Variant(workers=place.workers)))
+            elsewhere.append(here.on(place.devices, place.link, place.least_ms).predict(Variant(workers=place.workers)))
             shown.advance(1)
         shown.finish()
     finally:
         torch.set_num_threads(kept)
-    return found
+    return elsewhere
 
 
 def traced_step(spec: StepSpec) -> StepGraph:

@@ -34,8 +34,8 @@ def buckets(gradients: Sequence[Gradient], megabytes: float) -> list[GradientBuc
     found: list[GradientBucket] = []
     size, ready = 0, -1
     limit = min(FIRST_BUCKET_MB, megabytes) * _MIB
-    for one in gradients:
-        size, ready = size + one.bytes, max(ready, one.ready)
+    for gradient in gradients:
+        size, ready = size + gradient.bytes, max(ready, gradient.ready)
         if size >= limit:
             found.append(GradientBucket(size, ready))
             size, limit = 0, megabytes * _MIB
@@ -83,7 +83,7 @@ def overlapped(
         When each operator ends, and when each bucket is on its way. An operator of the update must wait for the last bucket; that
         is for the caller to add.
     """
-    tasks = [Task(one, (_COMPUTING,)) for one in operators]
+    tasks = [Task(operator, (_COMPUTING,)) for operator in operators]
     if ring is not None:
         tasks += [
             Task(ring.all_reduce_ms(one.bytes), (_EXCHANGING,), (one.ready,) if one.ready >= 0 else ())

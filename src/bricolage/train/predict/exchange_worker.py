@@ -203,4 +203,4 @@ def _times(act: Callable[[], object], seconds: float) -> float:
 
 
 def _median(steps: list[dict[str, float]]) -> dict[str, float]:
-    return {phase: float(np.median([one[phase] for one in steps])) for phase in steps[0]}
+    return {phase: float(np.median([step[phase] for step in steps])) for phase in steps[0]}

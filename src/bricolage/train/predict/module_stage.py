@@ -31,7 +31,7 @@ class StageRunning:
         if len(step.targets) != 1:
             raise BadVariant(variant=variant.name, reason="stages need a loss with one target")
         parts = variant.micro_batches
-        example = tuple(one.chunk(parts)[0] for one in step.inputs)
+        example = tuple(source.chunk(parts)[0] for source in step.inputs)
         try:
             for name in begins:
                 _begin_stage(step.module.get_submodule(name))
@@ -50,7 +50,7 @@ class StageRunning:
         self._schedule = Schedule1F1B(stage, parts, loss_fn=part_of_loss, scale_grads=False)
         self._inputs = step.inputs if rank == 0 else ()
         self._target = step.targets[0] if rank == len(begins) else None
-        trained = [one for one in self._module.parameters() if one.requires_grad]
+        trained = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained, variant.optimiser)
 
     def run(self, phase: Callable[[Phase], None] = phase_ignored) -> None:
@@ -75,7 +75,7 @@ class StageRunning:
         import torch
 
         several = [*self._stage.args_recv_info.values(), *self._stage.grad_recv_info.values()]
-        found = [getattr(one, "buffer", None) for infos in several for one in infos]
+        found = [getattr(info, "buffer", None) for infos in several for info in infos]
         return [one for one in found if isinstance(one, torch.Tensor)]
 
 

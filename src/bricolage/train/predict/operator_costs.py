@@ -209,7 +209,7 @@ def _alone(
             yield signature, None
             continue
         ready.append((signature, run, warm))
-        held += sum(one.nbytes for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor))
+        held += sum(leave.nbytes for leave in tree_leaves((args, kwargs)) if isinstance(leave, torch.Tensor))
         if held > most:
             yield from _cold(ready, dirty)
             ready, held = [], 0
@@ -270,12 +270,12 @@ def _with_workspace(call: OperatorCall, args: tuple[object, ...]) -> tuple[objec
     """Arguments of a recurrent layer's backward operator with the workspace that its forward operator leaves for it."""
     import torch
 
-    names = [one.name for one in call.function._schema.arguments]
+    names = [argument.name for argument in call.function._schema.arguments]
     given = {**dict(zip(names, args, strict=True)), "cx_": args[names.index("cx_tmp")], "train": True}
     given |= {f"weight{one}": given[f"weight{one + 1}"] for one in range(4)}
     forward = torch.ops.aten.mkldnn_rnn_layer.default
     with torch.enable_grad():  # oneDNN keeps nothing where nothing will ask for it
-        workspace = forward(*(given[one.name] for one in forward._schema.arguments))[-1]
+        workspace = forward(*(given[argument.name] for argument in forward._schema.arguments))[-1]
     return tuple(workspace if name == "workspace" else one for name, one in zip(names, args, strict=True))
 
 

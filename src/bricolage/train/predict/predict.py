@@ -150,9 +150,9 @@ class StepPredictor:
                 one for one, phase, here in zip(ms, graph.phases, inside, strict=True) if here and phase == "forward"
             )
             kept = sum(
-                one.bytes
-                for one in graph.storages
-                if one.kind == "activations" and (one.layer == own or one.layer.startswith(inner))
+                storage.bytes
+                for storage in graph.storages
+                if storage.kind == "activations" and (storage.layer == own or storage.layer.startswith(inner))
             )
             if kept:
                 found.append(Block(name, forward, kept))
@@ -178,7 +178,7 @@ class StepPredictor:
         graph = sized(traced, known.alone)
         known.alone.measure(graph.calls, graph.signatures)
         cost = self._cost(graph, known, self._threads(variant))
-        ms = tuple(one * contention for one in cost.operators)
+        ms = tuple(operator * contention for operator in cost.operators)
         if variant.stages > 1:
             assert ring is not None
             found = predicted_pipeline.predicted(

@@ -68,7 +68,7 @@ def passes(stages: Sequence[PipelineStage], micro_batches: int, send_ms: Sequenc
         micro_batches: at least as many as stages.
         send_ms: milliseconds of a transfer between each stage and the next, in either direction.
     """
-    forward, backward = [one.forward_ms for one in stages], [one.backward_ms for one in stages]
+    forward, backward = [stage.forward_ms for stage in stages], [stage.backward_ms for stage in stages]
     times = StageTimes(forward, backward, [0.0] * len(stages), send_ms)
     return [
         Action(one.stage, "forward" if one.kind == "F" else "backward", one.micro_batch, start, end)
@@ -86,14 +86,14 @@ def memory(stage: PipelineStage, actions: Sequence[Action], ready_ms: float) -> 
     """
     found: list[tuple[Kind, Lifetime]] = [(kind, Lifetime(size, 0.0)) for kind, size in stage.lasting.items()]
     begun: dict[int, float] = {}
-    for one in actions:
-        if one.kind == "forward":
-            begun[one.micro_batch] = one.start_ms
+    for action in actions:
+        if action.kind == "forward":
+            begun[action.micro_batch] = action.start_ms
         else:
-            kept = Lifetime(stage.kept_bytes, begun.pop(one.micro_batch), one.end_ms)
+            kept = Lifetime(stage.kept_bytes, begun.pop(action.micro_batch), action.end_ms)
             found.append(("activations", kept))
-        passing = stage.forward_bytes if one.kind == "forward" else stage.backward_bytes
-        found.append(("temporary", Lifetime(max(0, passing - stage.kept_bytes), one.start_ms, one.end_ms)))
+        passing = stage.forward_bytes if action.kind == "forward" else stage.backward_bytes
+        found.append(("temporary", Lifetime(max(0, passing - stage.kept_bytes), action.start_ms, action.end_ms)))
     found.append(("temporary", Lifetime(stage.update_bytes, ready_ms)))
     return found
 
@@ -136,7 +136,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     """
     parts = variant.micro_batches
     stages = divide(graph, ms, blocks, variant.stages, parts, variant.name)
-    actions = passes(stages, parts, [ring.send_ms(one.sent_bytes) for one in stages[:-1]])
+    actions = passes(stages, parts, [ring.send_ms(stage.sent_bytes) for stage in stages[:-1]])
     ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
     ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
     last = max(range(len(stages)), key=ends.__getitem__)
@@ -155,7 +155,7 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
     at, most = max(course, key=itemgetter(1))
     kinds = alive(fullest, at)
     kinds.setdefault("activations", 0)
-    names = [one.begin or "the begin" for one in stages]
+    names = [stage.begin or "the begin" for stage in stages]
     spans = [
         Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
     ]
@@ -169,8 +169,8 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         phases={**phases, "idle": end - sum(phases.values())},
         peak_bytes=most,
         memory=kinds,
-        sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
-        begins=tuple(one.begin for one in stages[1:]),
+        sent_bytes=max(parts * 2 * stage.sent_bytes for stage in stages),
+        begins=tuple(stage.begin for stage in stages[1:]),
         course=StepTimeline(tuple(spans), (), tuple(course)),
     )
 
@@ -211,7 +211,7 @@ class StepRow:
         """Parts from `begin` on, before `end`."""
         graph = self._graph
         inside = {number for number in self._range if begin <= self._parts[number] < end}
-        made = [one for one in graph.storages if one.born in inside]
+        made = [storage for storage in graph.storages if storage.born in inside]
         own = [one.lifetime for one in made]
         forward = [number for number in inside if graph.phases[number] == "forward"]
         backward = inside.difference(forward)
@@ -228,7 +228,9 @@ class StepRow:
             if one.kind in parts and (one.freed is None or one.born >= 0):
                 lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
         update = [number for number, phase in enumerate(graph.phases) if phase == "update"]
-        temporary = peak((one.lifetime for one in graph.storages if one.born >= min(update, default=0)), update)
+        temporary = peak(
+            (storage.lifetime for storage in graph.storages if storage.born >= min(update, default=0)), update
+        )
         sent = self._crossing(end) if end < self.count else 0
         received = self._crossing(begin) if begin else 0
         return PipelineStage(
@@ -265,7 +267,7 @@ class StepRow:
                 # A module that runs before and after others has its gradients from both; they come in the order of the parts.
                 places = known.get(layer)
                 if places:
-                    now = max((one for one in places if one <= now), default=min(places))
+                    now = max((place for place in places if place <= now), default=min(places))
             found[number] = now
         self._by_layer = known
         return found
@@ -289,19 +291,23 @@ class StepRow:
                 layer = layer.rpartition(".")[0]
             sizes[min(self._by_layer.get(layer, {0}))] += one.bytes
         total = sum(sizes)
-        return [one / total if total else 0.0 for one in sizes]
+        return [size / total if total else 0.0 for size in sizes]
 
     def _crossing(self, cut: int) -> int:
         """Bytes of activations that are made before a part and read by it or later ones, in the forward phase."""
         graph = self._graph
         size = 0
-        for one in graph.work.tensors:
-            if one.producer == GRAPH_INPUT or one.producer not in self._parts or self._parts[one.producer] >= cut:
-                continue
-            if graph.phases[one.producer] == "forward" and any(
-                self._parts.get(reader, -1) >= cut and graph.phases[reader] == "forward" for reader in one.consumers
+        for tensor in graph.work.tensors:
+            if (
+                tensor.producer == GRAPH_INPUT
+                or tensor.producer not in self._parts
+                or self._parts[tensor.producer] >= cut
             ):
-                size += one.bytes
+                continue
+            if graph.phases[tensor.producer] == "forward" and any(
+                self._parts.get(reader, -1) >= cut and graph.phases[reader] == "forward" for reader in tensor.consumers
+            ):
+                size += tensor.bytes
         return size
 
 

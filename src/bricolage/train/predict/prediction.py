@@ -142,7 +142,7 @@ def by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
         )
         for (kind, phase), some in found.items()
     ]
-    return tuple(sorted(rows, key=lambda one: -one.ms))
+    return tuple(sorted(rows, key=lambda row: -row.ms))
 
 
 def by_layer(graph: StepGraph, ms: Sequence[float]) -> tuple[LayerTime, ...]:

@@ -40,11 +40,11 @@ def choose(blocks: Sequence[Block], wanted: int) -> tuple[int, ...] | None:
 
     if wanted <= 0:
         return ()
-    if sum(one.bytes for one in blocks) < wanted:
+    if sum(block.bytes for block in blocks) < wanted:
         return None
-    sizes = np.array([float(one.bytes) for one in blocks])
+    sizes = np.array([float(block.bytes) for block in blocks])
     found = milp(
-        np.array([one.ms for one in blocks]) + 1e-12,
+        np.array([block.ms for block in blocks]) + 1e-12,
         constraints=LinearConstraint(sizes / wanted, 1.0, np.inf),
         bounds=Bounds(0, 1),
         integrality=np.ones(len(blocks)),
@@ -70,7 +70,9 @@ def fit(blocks: Sequence[Block], limit: int, peak: Callable[[tuple[str, ...]], i
         if best.peak_bytes <= limit:
             return Recomputation(limit, best.blocks, best.peak_bytes, True)
         chosen = choose(blocks, wanted)
-        names = tuple(one.name for one in blocks) if chosen is None else tuple(blocks[place].name for place in chosen)
+        names = (
+            tuple(block.name for block in blocks) if chosen is None else tuple(blocks[place].name for place in chosen)
+        )
         if names in tried and chosen is None:
             return best
         if names not in tried:
@@ -79,7 +81,7 @@ def fit(blocks: Sequence[Block], limit: int, peak: Callable[[tuple[str, ...]], i
             if found < best.peak_bytes:
                 best = Recomputation(limit, names, found, False)
             missing = found - limit
-        saved = sum(one.bytes for one in blocks if one.name in names)
+        saved = sum(block.bytes for block in blocks if block.name in names)
         # The next choice must save more than this one, by what it lacks, or at least by something.
         wanted = max(saved + 1, min(saved + max(1, missing), wanted + max(1, missing)))
     return Recomputation(limit, best.blocks, best.peak_bytes, best.peak_bytes <= limit)

@@ -168,25 +168,25 @@ class StepCostModel:
     @cached_property
     def _seen(self) -> Mapping[tuple[str, Phase], Sequence[float]]:
         found: dict[tuple[str, Phase], list[float]] = {}
-        for one in self._rows:
-            found.setdefault((one.signature, one.place.phase), []).append(one.ms)
+        for row in self._rows:
+            found.setdefault((row.signature, row.place.phase), []).append(row.ms)
         return found
 
     @cached_property
     def _places(self) -> Mapping[_Key, Sequence[_Place]]:
-        found: dict[_Key, list[_Place]] = {}
-        for one in self._rows:
-            if one.alone is not None:
-                for key in _keys(one.operator.op_type, one.place):
-                    found.setdefault(key, []).append(_Place.of(one.ms, one.alone))
-        return found
+        places: dict[_Key, list[_Place]] = {}
+        for row in self._rows:
+            if row.alone is not None:
+                for key in _keys(row.operator.op_type, row.place):
+                    places.setdefault(key, []).append(_Place.of(row.ms, row.alone))
+        return places
 
     @cached_property
     def _first(self) -> Mapping[_Key, _Row]:
         found: dict[_Key, _Row] = {}
-        for one in self._rows:
-            for key in _keys(one.operator.op_type, one.place):
-                found.setdefault(key, one)
+        for row in self._rows:
+            for key in _keys(row.operator.op_type, row.place):
+                found.setdefault(key, row)
         return found
 
     @cached_property

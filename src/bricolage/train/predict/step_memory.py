@@ -34,10 +34,12 @@ def sized(graph: TracedStep, alone: OperatorTimings) -> TracedStep:
     """
     _run(graph, alone)
     storages = list(graph.storages)
-    for place, one in enumerate(storages):
-        workspace = alone.workspaces.get(graph.signatures[one.born]) if one.born >= 0 and one.bytes == 0 else None
+    for place, storage in enumerate(storages):
+        workspace = (
+            alone.workspaces.get(graph.signatures[storage.born]) if storage.born >= 0 and storage.bytes == 0 else None
+        )
         if workspace is not None:
-            storages[place] = replace(one, bytes=workspace, kind="activations")
+            storages[place] = replace(storage, bytes=workspace, kind="activations")
     for number, signature in enumerate(graph.signatures):
         if alone.scratch[signature]:
             taken = Storage(alone.scratch[signature], number, number + 1, "temporary", graph.layers[number])
@@ -64,7 +66,7 @@ def _run(graph: TracedStep, alone: OperatorTimings) -> None:
         torch.set_num_threads(kept)
         torch.set_rng_state(state)
     events = seen.kineto_results.events()
-    spans = {one.name(): (one.start_ns(), one.end_ns()) for one in events if one.name().startswith(_MARK)}
+    spans = {event.name(): (event.start_ns(), event.end_ns()) for event in events if event.name().startswith(_MARK)}
     changes = _changes(events)
     moments = [at for at, _ in changes]
     for one in missing:
@@ -92,8 +94,8 @@ def measured_peak(running: Runs) -> int:
     running.forget()  # the profiler counts as freed only what it saw made
     there: dict[int, int] = {}
     for tensors in running.lasting().values():
-        for one in tensors:
-            storage = one.untyped_storage()
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
             there[storage._cdata] = storage.nbytes()
     with _suppressed_stderr(), _watched() as seen:
         running.run()
@@ -110,7 +112,8 @@ def _watched() -> torch.autograd.profiler.profile:
 def _changes(events: Iterable[Any]) -> list[tuple[int, int]]:
     """Nanoseconds and bytes: what is taken, and given back. PyTorch's types know nothing of an event's bytes."""
     return sorted(
-        ((int(one.start_ns()), int(one.nbytes())) for one in events if one.name() == "[memory]"), key=itemgetter(0)
+        ((int(event.start_ns()), int(event.nbytes())) for event in events if event.name() == "[memory]"),
+        key=itemgetter(0),
     )
 
 

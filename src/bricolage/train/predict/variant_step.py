@@ -73,7 +73,7 @@ class Running:
         if variant.channels_last:
             tensors = [*map(_channels_last, tensors[:count]), *tensors[count:]]
         self._inputs, self._targets = _split(tensors[:count], variant), _split(tensors[count:], variant)
-        trained = [one for one in module.parameters() if one.requires_grad]
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not trained:
             raise BadVariant(variant=variant.name, reason="nothing is left to train")
         self._optimiser = make_optimiser(
@@ -135,8 +135,8 @@ class Running:
         for name in named:
             self._recompute(parts[name], fake)
         if variant.channels_last:
-            for one in [*module.parameters(), *module.buffers()]:
-                one.data = _channels_last(one.data)
+            for parameter in [*module.parameters(), *module.buffers()]:
+                parameter.data = _channels_last(parameter.data)
         return module
 
     def _recompute(self, part: torch.nn.Module, fake: bool) -> None:
@@ -170,7 +170,7 @@ def tensors_that_last(
     return {
         "weights": [*module.parameters(), *module.buffers()],
         "optimiser state": [one for one in states if isinstance(one, torch.Tensor)],
-        "gradients": [one.grad for one in module.parameters() if one.grad is not None],
+        "gradients": [parameter.grad for parameter in module.parameters() if parameter.grad is not None],
         "inputs": list(batch),
     }
 
@@ -207,6 +207,6 @@ def _split(tensors: Sequence[torch.Tensor], variant: Variant) -> list[tuple[torc
     parts = variant.micro_batches
     if parts == 1:
         return [tuple(tensors)]
-    if any(one.ndim == 0 or one.shape[0] % parts for one in tensors):
+    if any(tensor.ndim == 0 or tensor.shape[0] % parts for tensor in tensors):
         raise BadVariant(variant=variant.name, reason=f"its batch does not divide into {parts} equal parts")
-    return list(zip(*(one.chunk(parts) for one in tensors), strict=True))
+    return list(zip(*(tensor.chunk(parts) for tensor in tensors), strict=True))

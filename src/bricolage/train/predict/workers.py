@@ -27,16 +27,16 @@ def measure_ring(spec: StepSpec, workers: int, threads: int, seconds: float) -> 
         TrainingWorkerFailed: one of them ends, or does not answer.
     """
     answers = _run("probe", spec, Variant(), workers, threads, seconds)
-    latency, per_byte = _line([[one.sizes[place] for one in answers] for place in range(len(answers[0].sizes))])
-    send_ms, send_ms_per_byte = _line([[one] for one in answers[0].sends])
+    latency, per_byte = _line([[answer.sizes[place] for answer in answers] for place in range(len(answers[0].sizes))])
+    send_ms, send_ms_per_byte = _line([[send] for send in answers[0].sends])
     link = Link(("0", "1"), 1e-6 / max(send_ms_per_byte, _NO_TIME), send_ms * 1e3)
     alone = sum((answers[0].alone or {}).values())
-    together = max(sum((one.together or {}).values()) for one in answers)
-    along = max((one.along or together) for one in answers)
-    slowed = max(one.along_sizes[0][1] for one in answers) / max(
+    together = max(sum((answer.together or {}).values()) for answer in answers)
+    along = max((answer.along or together) for answer in answers)
+    slowed = max(answer.along_sizes[0][1] for answer in answers) / max(
         latency + per_byte * answers[0].along_sizes[0][0], 1e-9
     )
-    copying = max(one.copy_ms_per_byte for one in answers)
+    copying = max(answer.copy_ms_per_byte for answer in answers)
     slows = max(1.0, along / together)
     ring = Ring(workers, link, latency, per_byte, copying, slows, max(1.0, float(slowed)))
     return ring, max(1.0, together / alone) if alone > 0 else 1.0
@@ -62,8 +62,8 @@ def run_stages(
         TrainingWorkerFailed: one of them ends, or does not answer; or PyTorch cannot divide the module there.
     """
     answers = _run("stage", spec, variant, variant.stages, threads, seconds, begins)
-    steps = [max(together) for together in zip(*(one.steps for one in answers), strict=True)]
-    return steps, max(one.peak_bytes for one in answers)
+    steps = [max(together) for together in zip(*(answer.steps for answer in answers), strict=True)]
+    return steps, max(answer.peak_bytes for answer in answers)
 
 
 def run_steps(spec: StepSpec, variant: Variant, threads: int, seconds: float) -> list[float]:
@@ -73,7 +73,7 @@ def run_steps(spec: StepSpec, variant: Variant, threads: int, seconds: float) ->
         TrainingWorkerFailed: one of them ends, or does not answer.
     """
     answers = _run("step", spec, variant, variant.workers, threads, seconds)
-    return [max(together) for together in zip(*(one.steps for one in answers), strict=True)]
+    return [max(together) for together in zip(*(answer.steps for answer in answers), strict=True)]
 
 
 def _run(

@@ -89,11 +89,11 @@ class PowerSGD:
         self._error = torch.zeros_like(flat.weights)
         generator = torch.Generator().manual_seed(seed)
         self._factors: list[torch.Tensor | None] = []
-        for one in flat.parameters:
-            rows = one.shape[0] if one.ndim > 1 else 1
-            columns = one.numel() // rows
+        for parameter in flat.parameters:
+            rows = parameter.shape[0] if parameter.ndim > 1 else 1
+            columns = parameter.numel() // rows
             small = method.rank * (rows + columns) < rows * columns and rows > 1
-            made = torch.randn(columns, min(method.rank, rows, columns), generator=generator).to(one.dtype)
+            made = torch.randn(columns, min(method.rank, rows, columns), generator=generator).to(parameter.dtype)
             self._factors.append(made if small else None)
 
     def __call__(self, _: float, weak: Sequence[bool]) -> torch.Tensor:
@@ -132,9 +132,9 @@ class PowerSGD:
 
         if not tensors:
             return []
-        together = torch.cat([one.reshape(-1) for one in tensors])
+        together = torch.cat([tensor.reshape(-1) for tensor in tensors])
         self._peers.mean(together)
-        parts = together.split([one.numel() for one in tensors])
+        parts = together.split([tensor.numel() for tensor in tensors])
         return [part.view(one.shape) for part, one in zip(parts, tensors, strict=True)]
 
 
@@ -157,7 +157,7 @@ class Accordion:
         self._summed.add_(gradient)
         if epoch < self._next and not fallen:
             return
-        norms = [float(one.norm()) for one in self._flat.parts(self._summed)]
+        norms = [float(part.norm()) for part in self._flat.parts(self._summed)]
         before = self._norms
         if before is None or fallen:
             self.weak = [True] * len(norms)

@@ -20,13 +20,13 @@ class Flat:
         import torch
 
         self.module = module
-        self.parameters = [one for one in module.parameters() if one.requires_grad]
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self.parameters:
             raise ValueError("nothing is trained")
-        if len({one.dtype for one in self.parameters}) > 1:
+        if len({parameter.dtype for parameter in self.parameters}) > 1:
             raise ValueError("its trained parameters are of several types")
-        self.sizes = [one.numel() for one in self.parameters]
-        self.weights = torch.cat([one.detach().reshape(-1) for one in self.parameters])
+        self.sizes = [parameter.numel() for parameter in self.parameters]
+        self.weights = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         self.gradient = torch.zeros_like(self.weights)
         for one, weight, gradient in zip(
             self.parameters, self.parts(self.weights), self.parts(self.gradient), strict=True

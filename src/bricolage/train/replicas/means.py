@@ -39,14 +39,14 @@ def mean_of_means_error(replicas: Replicas, seed: int) -> float:
     data = read_data(replicas.step, replicas.data).train
     assert data is not None
     shares = [Share(data, rank, replicas.workers, seed) for rank in range(replicas.workers)]
-    trained = [one for one in module.parameters() if one.requires_grad]
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
     def gradient(batch: Samples) -> torch.Tensor:
         with users_code(replicas.step.module):
             value = loss_value(loss(module(*batch.inputs), *batch.targets), replicas.step.loss)
             found = torch.autograd.grad(value, trained, allow_unused=True)
         parts = [torch.zeros_like(one) if grad is None else grad for one, grad in zip(trained, found, strict=True)]
-        return torch.cat([one.reshape(-1) for one in parts])
+        return torch.cat([part.reshape(-1) for part in parts])
 
     most = 0.0
     for _ in range(_STEPS):

@@ -177,7 +177,7 @@ def read_replicas(path: Path) -> Replicas:
         reason = refusal(one, found.workers, step)
         if reason:
             raise BadTrainingSpec(path=path, reason=f"method '{one.label}': {reason}")
-    labels = [one.label for one in methods]
+    labels = [method.label for method in methods]
     if len(set(labels)) < len(labels):
         raise BadTrainingSpec(path=path, reason="two methods have one name")
     return Replicas(

@@ -182,9 +182,9 @@ def _state(flat: Flat) -> dict[str, torch.Tensor]:
 
 def _average_buffers(synchroniser: Synchroniser) -> None:
     """Running statistics are the mean of all workers'; counts are the first one's."""
-    for one in synchroniser.flat.module.buffers():
-        if one.is_floating_point():
-            synchroniser.peers.mean(one)
+    for buffer in synchroniser.flat.module.buffers():
+        if buffer.is_floating_point():
+            synchroniser.peers.mean(buffer)
 
 
 class Share:

@@ -143,7 +143,7 @@ def _trained_tensors(replicas: Replicas) -> int:
             f"{len(data.train)} samples are too few for {replicas.workers} workers with {replicas.step.batch_size} each"
         )
         raise BadTrainingCode(place=replicas.data, reason=reason)
-    return sum(1 for one in module.parameters() if one.requires_grad)
+    return sum(1 for parameter in module.parameters() if parameter.requires_grad)
 
 
 def _report(
@@ -155,10 +155,10 @@ def _report(
         method,
         seed,
         workers=len(workers),
-        seconds=max(one.seconds for one in workers),
-        samples=sum(one.samples for one in workers),
+        seconds=max(worker.seconds for worker in workers),
+        samples=sum(worker.samples for worker in workers),
         batch=workers[0].batch,
-        sent_bytes=sum(one.sent_bytes for one in (*workers, *served)),
+        sent_bytes=sum(worker.sent_bytes for worker in (*workers, *served)),
         loss=workers[0].loss,
         accuracy=workers[0].accuracy,
         ahead=max((one.ahead for one in served), default=0),

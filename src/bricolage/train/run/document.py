@@ -126,15 +126,22 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         _ = self.problem
         most = len(self.layers)
-        for one in self.plans:
-            if one.devices * one.replicas > self.devices.count:
-                raise ValueError(f"a plan takes {one.devices * one.replicas} devices of {self.devices.count}")
-            if list(one.begins) != sorted(set(one.begins)) or not one.begins or one.begins[-1] >= most or one.begins[0]:
+        for plan in self.plans:
+            if plan.devices * plan.replicas > self.devices.count:
+                raise ValueError(f"a plan takes {plan.devices * plan.replicas} devices of {self.devices.count}")
+            if (
+                list(plan.begins) != sorted(set(plan.begins))
+                or not plan.begins
+                or plan.begins[-1] >= most
+                or plan.begins[0]
+            ):
                 raise ValueError("a plan's stages do not begin at layers in their order")
-            if self.step.batch_size % (one.replicas * one.micro_batches):
-                raise ValueError(f"{one.replicas} x {one.micro_batches} micro-batches do not divide the batch")
-            if not set(one.divided) <= set(range(len(one.begins))) or (one.divided and one.schedule not in DIVIDABLE):
-                raise ValueError(f"its stages cannot be divided so: {list(one.divided)} of '{one.schedule}'")
+            if self.step.batch_size % (plan.replicas * plan.micro_batches):
+                raise ValueError(f"{plan.replicas} x {plan.micro_batches} micro-batches do not divide the batch")
+            if not set(plan.divided) <= set(range(len(plan.begins))) or (
+                plan.divided and plan.schedule not in DIVIDABLE
+            ):
+                raise ValueError(f"its stages cannot be divided so: {list(plan.divided)} of '{plan.schedule}'")
         if self.layouts is not None and self.layouts.workers != self.devices.count:
             raise ValueError(f"its layouts are for {self.layouts.workers} devices of {self.devices.count}")
         if self.way in ("sharded", "fully sharded") and self.way not in self.ways_ms:
@@ -195,16 +202,16 @@ class TrainingPlan:
 
     def begins(self, plan: PipelinePlan) -> tuple[str, ...]:
         """Paths of the modules with which stages begin, but for the first."""
-        return tuple(self.layers[one].name for one in plan.begins[1:])
+        return tuple(self.layers[begin].name for begin in plan.begins[1:])
 
     def units(self) -> tuple[str, ...]:
         """Paths of the modules whose weights a divided stage gathers together; the rest of a stage is one more."""
-        return tuple(one.name for one in self.layers if one.name)
+        return tuple(layer.name for layer in self.layers if layer.name)
 
     @property
     def pipelines(self) -> tuple[PipelinePlan, ...]:
         """The plans that divide the module, the fastest first."""
-        return tuple(one for one in self.plans if one.devices > 1)
+        return tuple(plan for plan in self.plans if plan.devices > 1)
 
     @property
     def pipelined(self) -> PipelinePlan | None:
@@ -262,7 +269,7 @@ def _read_table(folder: Path, shown: PipelinePlan) -> PipelineSchedule:
     schedule = from_text(wanted.name, text, max(wanted.weight_copies), synchronous=wanted.synchronous)
     facts = [(one.stages, one.micro_batches, len(one.rows)) for one in (schedule, wanted)]
     if facts[0] != facts[1]:
-        told = " and ".join("{} stages, {} micro-batches, {} devices".format(*one) for one in facts)
+        told = " and ".join("{} stages, {} micro-batches, {} devices".format(*fact) for fact in facts)
         raise BadPlan(reason=f"'{folder / TABLE}' and '{folder / PLAN}' differ: {told}")
     return schedule
 

@@ -43,7 +43,7 @@ class SingleProcess:
         self._takes_part, self._threads = takes_part, threads
         if takes_part:
             self._step = on_device(build(spec), device)
-            trained = [one for one in self._step.module.parameters() if one.requires_grad]
+            trained = [parameter for parameter in self._step.module.parameters() if parameter.requires_grad]
             self._optimiser = make_optimiser(replace(spec.optimiser, lr=0.0), trained)
 
     def run(self) -> TimedPasses:
@@ -75,7 +75,7 @@ class DataParallel:
         self._inputs, self._targets, self._loss = parts.inputs[rank], parts.targets[rank], step.loss
         self._plain = step.module
         self._module = torch.nn.parallel.DistributedDataParallel(step.module, process_group=group)
-        trained = [one for one in step.module.parameters() if one.requires_grad]
+        trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained)
 
     def run(self) -> TimedPasses:
@@ -160,12 +160,14 @@ class Pipeline:
         division = divide_module(step, begins, batches.inputs[0])
         for one in division.stages:
             one.recompute = plan.recompute
-        self._stages = {one.stage: division.stages[one.stage] for one in schedule.rows[seat.device]}
+        self._stages = {row.stage: division.stages[row.stage] for row in schedule.rows[seat.device]}
         for number, stage in self._stages.items():
             if number in plan.divided:
                 divide_weights(stage, units, self._holders[number][1])
         # One for each stage: weights that lie divided and whole ones are not updated by one call.
-        trained = [[one for one in some.parameters() if one.requires_grad] for some in self._stages.values()]
+        trained = [
+            [parameter for parameter in some.parameters() if parameter.requires_grad] for some in self._stages.values()
+        ]
         self.weights = [one for some in trained for one in some]
         self._optimisers = [make_optimiser(replace(step.optimiser, lr=0.0), some) for some in trained if some]
         self._runs: ScheduleLoop | TorchRuntime
@@ -249,7 +251,7 @@ class TorchRuntime:
         count = len(division.stages)
         self._stages = [
             PipelineStage(division.stages[number], number, count, device, group=group)
-            for number in sorted({one.stage for one in schedule.rows[seat.device]})
+            for number in sorted({row.stage for row in schedule.rows[seat.device]})
         ]
         for one in self._stages:
             self._watch(one)
@@ -295,7 +297,7 @@ class TorchRuntime:
             one.has_backward = True
             one.clear_runtime_states()
         args: list[tuple[torch.Tensor, ...]] = [()] * len(self._batches)
-        batch = [batch_names(one) for one in self._batches.inputs]
+        batch = [batch_names(source) for source in self._batches.inputs]
         # `step` would divide tensors itself, and takes one target.
         self._runtime._step_microbatches(args, batch, self._targets, [], False)
         return TimedPasses(list(self._passes))
@@ -326,12 +328,12 @@ def _holder_groups(
     schedule: PipelineSchedule, plan: PipelinePlan, timeout: float
 ) -> dict[int, tuple[list[int], ProcessGroup | None]]:
     """By stage the processes that have its weights."""
-    found: dict[int, tuple[list[int], ProcessGroup | None]] = {}
+    holder_groups: dict[int, tuple[list[int], ProcessGroup | None]] = {}
     known: dict[tuple[int, ...], ProcessGroup | None] = {}
     for stage in range(schedule.stages):
         homes = sorted({device for (one, _), device in schedule.device.items() if one == stage})
         ranks = [replica * plan.devices + home for replica in range(plan.replicas) for home in homes]
         if len(ranks) > 1 and tuple(ranks) not in known:
             known[tuple(ranks)] = new_group(ranks, timeout)
-        found[stage] = ranks, known.get(tuple(ranks))
-    return found
+        holder_groups[stage] = ranks, known.get(tuple(ranks))
+    return holder_groups

@@ -159,6 +159,6 @@ def _result(predicted: Mapping[str, float], answers: Sequence[ParallelAnswer]) -
         failures=first.failures,
         kept=kept,
         speedups={name: one for name, one in speedups.items() if one is not None},
-        passes={name: tuple(one.passes.get(name, ()) for one in answers) for name in first.engines},
+        passes={name: tuple(answer.passes.get(name, ()) for answer in answers) for name in first.engines},
         engines=first.engines,
     )

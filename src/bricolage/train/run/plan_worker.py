@@ -199,7 +199,7 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
     """Of each way to run the step on several processes; all processes see the same."""
     names = [name for name, one in build(job.spec).module.named_parameters() if one.requires_grad]
     exact, own = reference(job.spec, rank, names)
-    found = {}
+    checks = {}
     for kind, executor in executors.items():
         if kind == SINGLE:
             continue
@@ -208,11 +208,11 @@ def _checks(job: ParallelJob, rank: Rank, executors: Mapping[str, StepExecutor])
             changes = shared_reference(
                 partial(_changes_of, job.spec, job.pipelines[kind], names), names, job.spec, rank
             )
-            found[kind] = compared(names, *changes, executor.gradients(), rank)
+            checks[kind] = compared(names, *changes, executor.gradients(), rank)
             continue
         executor.run()
-        found[kind] = compared(names, exact, own, executor.gradients(), rank)
-    return found
+        checks[kind] = compared(names, exact, own, executor.gradients(), rank)
+    return checks
 
 
 def reference(spec: StepSpec, rank: Rank, names: Sequence[str]) -> tuple[Mapping[str, torch.Tensor], float]:
@@ -253,7 +253,7 @@ def _gradients_of(spec: StepSpec, names: Sequence[str], kind: torch.dtype) -> to
     found = dict(step.module.named_parameters())
     grads = [found[name].grad for name in names]
     zeros = [torch.zeros_like(found[name]) if one is None else one for name, one in zip(names, grads, strict=True)]
-    return torch.cat([one.reshape(-1) for one in zeros])
+    return torch.cat([zero.reshape(-1) for zero in zeros])
 
 
 def _changes_of(spec: StepSpec, job: PipelineJob, names: Sequence[str], kind: torch.dtype) -> torch.Tensor:

@@ -80,9 +80,9 @@ def plan_step(
     if refused is not None and divided.layouts is None and divided.fully_sharded is None:
         raise refused
     shown.start("planning for other devices")
-    made = _document(spec, work, problem, found, alone, divided, notes)
+    step = _document(spec, work, problem, found, alone, divided, notes)
     shown.finish()
-    return made
+    return step
 
 
 def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer, ...]) -> PipelineProblem:
@@ -98,7 +98,7 @@ def _problem_here(spec: StepSpec, work: StepTimings, layers: tuple[PlannedLayer,
     # Where links are held to less than was measured, the pipeline that is measured is not.
     start = measure_start(number, work.threads, work.cores, measured, work.seconds) if measured is not None else 0.0
     return PipelineProblem(
-        tuple(_slower(one, work.crowding) for one in layers),
+        tuple(_slower(layer, work.crowding) for layer in layers),
         number,
         spec.batch_size,
         ring.link if ring is not None else Link(("0", "1"), 1e3),
@@ -130,7 +130,7 @@ def _document(
         "cpu" if work.described is None else work.described.machine.devices[0].kind,
         tuple(f"rank {one}" for one in range(problem.devices))
         if work.described is None
-        else tuple(one.name for one in work.described.machine.devices),
+        else tuple(device.name for device in work.described.machine.devices),
         problem.link,
         int(problem.memory_bytes) if math.isfinite(problem.memory_bytes) else 0,
         0 if math.isinf(problem.cores) else int(problem.cores),
@@ -168,7 +168,7 @@ def _document(
     ways = rough.ways_ms
     if not any(one.devices == one.replicas == 1 for one in priced) and len(ways) > 1:
         del ways["single process"]  # it does not fit on one device
-    return replace(rough, way=min(ways, key=lambda one: ways[one]))
+    return replace(rough, way=min(ways, key=lambda way: ways[way]))
 
 
 def _priced(one: PipelinePlan, problem: PipelineProblem, single: float, parallel: float | None) -> PipelinePlan:
@@ -243,12 +243,12 @@ def slowest_link(described: DescribedDevices, spec: StepSpec) -> Link:
     devices, links = described.machine.devices, described.machine.links
     if len(devices) < 2:
         return Link(("0", "1"), 1e3)
-    joined_ = {frozenset(one.between) for one in links}
+    joined_ = {frozenset(link.between) for link in links}
     if len(joined_) < len(devices) * (len(devices) - 1) // 2:
-        names = [one.name for one in devices]
+        names = [device.name for device in devices]
         missing = next((a, b) for a in names for b in names if a < b and frozenset((a, b)) not in joined_)
         raise BadTrainingSpec(
             path=spec.folder,
             reason=f"devices '{missing[0]}' and '{missing[1]}' have no link, and gradients go everywhere",
         )
-    return Link(("0", "1"), min(one.gbytes for one in links), max(one.latency_us for one in links))
+    return Link(("0", "1"), min(link.gbytes for link in links), max(link.latency_us for link in links))

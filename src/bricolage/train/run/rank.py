@@ -64,10 +64,10 @@ class _Process:
     def join(self, rank: int, size: int, store: str, timeout_s: float) -> dict[str, object]:
         """Meets the others. Later, too, one that waits for another fails after `timeout_s` seconds."""
         torch = load_torch()
-        made = torch.distributed.FileStore(store, size)
+        file_store = torch.distributed.FileStore(store, size)
         limit = timedelta(seconds=timeout_s)
-        torch.distributed.init_process_group("gloo", store=made, rank=rank, world_size=size, timeout=limit)
-        self._rank = Rank(rank, size, Path(store).parent, made)
+        torch.distributed.init_process_group("gloo", store=file_store, rank=rank, world_size=size, timeout=limit)
+        self._rank = Rank(rank, size, Path(store).parent, file_store)
         return {}
 
     def work(self, work: str, kind: str, job: object, folder: str) -> dict[str, object]:

@@ -83,7 +83,7 @@ def run_on_ray(
         raise TrainingWorkerFailed(reason=said(error)) from error
     finally:
         session.close()
-    first = next((one for one in answers if isinstance(one, dict)), None)
+    first = next((answer for answer in answers if isinstance(answer, dict)), None)
     if first is None:
         raise TrainingWorkerFailed(reason="no process answered")
     return decode(PlanResult, first, "result")
@@ -105,7 +105,7 @@ def _ran(session: RaySession, folder: Path, size: int, cores: float, options: di
 
 def _answers(session: RaySession, waiting: list[object], limit_s: float) -> list[object]:
     """Of all, as soon as they have them. The first that failed ends the others."""
-    left, found = list(waiting), []
+    left, answers = list(waiting), []
     while left:
         ready, left = session.ray.wait(left, num_returns=1, timeout=limit_s)
         if not ready:
@@ -113,5 +113,5 @@ def _answers(session: RaySession, waiting: list[object], limit_s: float) -> list
         answer = session.ray.get(ready[0])
         if isinstance(answer, str):
             raise TrainingWorkerFailed(reason=answer)
-        found.append(answer)
-    return found
+        answers.append(answer)
+    return answers

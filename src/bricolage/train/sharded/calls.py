@@ -119,8 +119,8 @@ def work(job: CallsJob, rank: Rank) -> CallsAnswer:
     share = job.seconds / (len(_CONVERSIONS) * len(_SIZES) + 2)
     step = _small(job.optimiser)
     joint = trace_joint(step)
-    nodes = [one for one in joint.graph.graph.nodes if one.name in set(joint.calls)]
-    plan = _whole(joint.parameters, [(one.name, len(one.all_input_nodes), one) for one in nodes], rank.size)
+    nodes = [node for node in joint.graph.graph.nodes if node.name in set(joint.calls)]
+    plan = _whole(joint.parameters, [(node.name, len(node.all_input_nodes), node) for node in nodes], rank.size)
     given = distribute(joint, plan, dict(step.module.named_parameters()), [*step.inputs, *step.targets], mesh)
     parameters = [torch.nn.Parameter(one) for one in given[: len(joint.parameters)]]
     optimiser = make_optimiser(replace(job.optimiser, lr=0.0), parameters)

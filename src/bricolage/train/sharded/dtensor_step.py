@@ -192,10 +192,10 @@ class FullySharded:
 
         size, rank = mesh.size(), mesh.get_local_rank()
         parts = []
-        for one in (*step.inputs, *step.targets):
-            if one.shape[0] % size:
-                raise NotShardable(reason=f"{size} devices do not divide {one.shape[0]} samples")
-            parts.append(one.chunk(size)[rank])
+        for source in (*step.inputs, *step.targets):
+            if source.shape[0] % size:
+                raise NotShardable(reason=f"{size} devices do not divide {source.shape[0]} samples")
+            parts.append(source.chunk(size)[rank])
         for module in sharded_modules(step.module):
             fully_shard(module, mesh=mesh)
         self._step, self._mesh = step, mesh

@@ -99,7 +99,7 @@ def roofline_ms(joint: JointStep, peaks: Peaks) -> float:
     total = 0.0
     for node in joint.graph.graph.nodes:
         if node.op == "call_function" and node.target is not python.getitem and not is_view(node.target):
-            touched = tensors_of(([one.meta["val"] for one in tensor_arguments(node)], node.meta["val"]))
+            touched = tensors_of(([argument.meta["val"] for argument in tensor_arguments(node)], node.meta["val"]))
             total += peaks.floor_ms(node_flops(node), sum(map(size_of, touched)))
     return total
 
@@ -191,7 +191,7 @@ class Described:
         """With its time: operations are divided where something is, bytes as they lie."""
         inputs, outputs = pair
         workers = self._group.workers
-        divided = any(split_axis(one) is not None for one in (*inputs, *outputs))
+        divided = any(split_axis(source) is not None for source in (*inputs, *outputs))
         held = sum(
             held_bytes(layout, self._tensors[tensor].bytes, workers)
             for layout, tensor in zip((*inputs, *outputs), (*reads, *writes), strict=True)
@@ -207,10 +207,12 @@ class Described:
                 continue
             parameter = self._of[name, 0]
             size, workers = self._tensors[parameter].bytes * (3 + 2 * self._states), self._group.workers
-            layouts = [one.outputs[0] for one in self._operators[self._given.index(name)].signatures]
+            layouts = [signature.outputs[0] for signature in self._operators[self._given.index(name)].signatures]
             ways = tuple(
-                Signature((one, one), (), self._group.ms(0.0, held_bytes(one, size, workers)) + self._group.update_ms)
-                for one in layouts
+                Signature(
+                    (layout, layout), (), self._group.ms(0.0, held_bytes(layout, size, workers)) + self._group.update_ms
+                )
+                for layout in layouts
             )
             self._single += ways[0].ms
             reads = (parameter, self._of[gradient.name, 0])
@@ -288,6 +290,8 @@ class Described:
             replicas_ms=replicas_ms,
             single_ms=self._single,
             method=best.method,
-            whole=tuple(sorted({one.name for one in self._operators[len(given) :] if len(one.signatures) == 1})),
+            whole=tuple(
+                sorted({operator.name for operator in self._operators[len(given) :] if len(operator.signatures) == 1})
+            ),
             refuted=tuple(sorted(self._refuted)),
         )

@@ -51,16 +51,16 @@ class LayoutPlan:
 
     def __post_init__(self) -> None:
         some = [*self.parameters.values(), *self.buffers.values(), *self.batch, *self.relays.values()]
-        for layout in [*some, *(one for call in self.operators for one in (*call.inputs, *call.outputs))]:
+        for layout in [*some, *(source for call in self.operators for source in (*call.inputs, *call.outputs))]:
             split_axis(layout)
 
     @property
     def divides(self) -> bool:
         """Whether any operator reads or writes a part."""
-        some = (one for call in self.operators for one in (*call.inputs, *call.outputs))
+        some = (source for call in self.operators for source in (*call.inputs, *call.outputs))
         return any(split_axis(one) is not None for one in some)
 
     @property
     def divided_parameters(self) -> int:
         """Parameters that do not lie whole on each device."""
-        return sum(split_axis(one) is not None for one in self.parameters.values())
+        return sum(split_axis(parameter) is not None for parameter in self.parameters.values())

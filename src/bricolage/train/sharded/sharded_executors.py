@@ -33,8 +33,8 @@ class ShardedOperators:
             NotShardable: the plan is for another number of processes, or for another step.
         """
         self._joint, self._plan = trace_joint(step), plan
-        known = {one.name for one in plan.operators}
-        unknown = next((one for one in self._joint.calls if one not in known), None)
+        known = {operator.name for operator in plan.operators}
+        unknown = next((call for call in self._joint.calls if call not in known), None)
         if unknown is not None:
             raise NotShardable(reason=f"its plan does not know '{unknown}'")
         mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
@@ -70,7 +70,7 @@ class FullyShardedStep:
         """
         mesh = init_device_mesh(step.inputs[0].device.type, (torch.distributed.get_world_size(),))
         self._runs = FullySharded(step, mesh)
-        trained = [one for one in step.module.parameters() if one.requires_grad]
+        trained = [parameter for parameter in step.module.parameters() if parameter.requires_grad]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained)
 
     def run(self) -> TimedPasses:
@@ -95,7 +95,7 @@ def divide_weights(stage: ModuleStage, units: Sequence[str], group: ProcessGroup
         group: of these processes.
     """
     assert group is not None
-    device = next((one.device.type for one in stage.parameters()), None)
+    device = next((parameter.device.type for parameter in stage.parameters()), None)
     if device is None:  # it has no weights
         return
     mesh = DeviceMesh.from_group(group, device)

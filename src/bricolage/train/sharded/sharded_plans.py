@@ -69,12 +69,12 @@ def divided_plans(work: StepTimings, problem: PipelineProblem, known_ms: float =
         calls.update_ms,
     )
     try:
-        found = plan_layouts(joint, work.spec.optimiser, group, limit_s=_PROGRAMME_S)
+        layouts = plan_layouts(joint, work.spec.optimiser, group, limit_s=_PROGRAMME_S)
     except NoShardingPlan as error:
         return _with_weights(work, problem, calls, f"no divided operators: {error}")
-    if not found.divides:
+    if not layouts.divides:
         return _with_weights(work, problem, calls, "no divided operators: what devices would exchange takes longer")
-    return replace(_with_weights(work, problem, calls), layouts=found)
+    return replace(_with_weights(work, problem, calls), layouts=layouts)
 
 
 def _with_weights(
@@ -89,7 +89,7 @@ def _with_weights(
     seen: set[int] = set()
     units = []
     for one in modules:
-        own = [some for some in one.parameters() if id(some) not in seen]
+        own = [parameter for parameter in one.parameters() if id(parameter) not in seen]
         seen.update(map(id, own))
         units.append(sum(some.numel() * some.element_size() for some in own))
     peak = sum(one.lasting_bytes / workers + samples * one.kept_bytes for one in whole) + 2 * max(units)

@@ -167,11 +167,13 @@ class Signatures:
         if answer.needs_redistribute and answer.redistribute_schema is not None:
             schema = answer.redistribute_schema
             leaves = [
-                one for one in tree_leaves((schema.args_schema, schema.kwargs_schema)) if isinstance(one, DTensorSpec)
+                leave
+                for leave in tree_leaves((schema.args_schema, schema.kwargs_schema))
+                if isinstance(leave, DTensorSpec)
             ]
-            wanted = tuple(to_layout(one.placements[0]) for one in leaves)
-        specs = [one for one in tree_leaves(answer.output_spec) if isinstance(one, DTensorSpec)]
-        return wanted, tuple(to_layout(one.placements[0]) for one in specs)
+            wanted = tuple(to_layout(leave.placements[0]) for leave in leaves)
+        specs = [leave for leave in tree_leaves(answer.output_spec) if isinstance(leave, DTensorSpec)]
+        return wanted, tuple(to_layout(spec.placements[0]) for spec in specs)
 
 
 @functools.cache
@@ -199,8 +201,8 @@ def _first(options: Sequence[Sequence[Layout]]) -> Iterable[tuple[Layout, ...]]:
         yield from itertools.product(*options)
         return
     whole = [REPLICATED] * len(options)
-    for layout in dict.fromkeys(one for some in options for one in some):
-        yield tuple(layout if layout in some else REPLICATED for some in options)
+    for layout in dict.fromkeys(one for option in options for one in option):
+        yield tuple(layout if layout in option else REPLICATED for option in options)
         for place, some in enumerate(options):
             if layout in some:
                 yield (*whole[:place], layout, *whole[place + 1 :])

@@ -37,9 +37,9 @@ class JointStep:
     def calls(self) -> list[str]:
         """Names of its operators, in their order, as plans of layouts have them."""
         return [
-            one.name
-            for one in self.graph.graph.nodes
-            if one.op == "call_function" and one.target is not operator.getitem
+            node.name
+            for node in self.graph.graph.nodes
+            if node.op == "call_function" and node.target is not operator.getitem
         ]
 
 
@@ -103,8 +103,8 @@ def _check(node: torch.fx.Node) -> None:
     function = node.target
     if not isinstance(function, torch._ops.OpOverload):
         return
-    names = [one.name for one in function._schema.arguments]
-    defaults = {one.name: one.default_value for one in function._schema.arguments}
+    names = [argument.name for argument in function._schema.arguments]
+    defaults = {argument.name: argument.default_value for argument in function._schema.arguments}
     drops = {**defaults, **dict(zip(names, node.args, strict=False))}
     if torch.Tag.nondeterministic_seeded in function.tags and drops.get("dropout_p", 1.0) != 0.0:
         raise NotShardable(reason=f"{function} draws random numbers; train without dropout")

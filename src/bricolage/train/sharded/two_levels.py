@@ -109,7 +109,7 @@ def plan_sharded(
     )
     if found is None:
         raise NoShardingPlan(workers=hosts.devices, memory=f"{hosts.memory_bytes / 1e9:.3g} GB")
-    times = [one.cost.ms for one in found.stages]
+    times = [stage.cost.ms for stage in found.stages]
     depth = len(times)
     transfers = [
         (hosts.inside if hosts.devices <= hosts.host else hosts.across).ms(
@@ -124,7 +124,7 @@ def plan_sharded(
         one.cost.lasting_bytes + min(depth - place, micro_batches) * one.cost.kept_bytes
         for place, one in enumerate(found.stages)
     )
-    step = max(one.end_ms for one in ran.passes)
+    step = max(pass_.end_ms for pass_ in ran.passes)
     return ShardedPipeline(found.stages, step, found.ms, ran.bubble, peak, solver.solved)
 
 
@@ -154,7 +154,7 @@ class _Solver:
             if able:
                 found.append(min(able, key=lambda one: one.ms))
         ways = dict.fromkeys(found)
-        return tuple(StageCost(times * one.ms, times * one.kept_bytes, times * one.lasting_bytes) for one in ways)
+        return tuple(StageCost(times * way.ms, times * way.kept_bytes, times * way.lasting_bytes) for way in ways)
 
     def _solve(self, begin: int, end: int, devices: int) -> tuple[StageCost, ...]:
         problem = self._row.problem(begin, end, self._hosts.ring(devices))
@@ -188,7 +188,7 @@ def data_parallel(problem: ShardingProblem, weights: Sequence[int], samples: Seq
     operators = list(problem.operators)
     for some, wanted in ((weights, "R"), (samples, "S(0)")):
         for number in some:
-            ways = tuple(one for one in operators[number].signatures if one.outputs[0] == wanted)
+            ways = tuple(signature for signature in operators[number].signatures if signature.outputs[0] == wanted)
             operators[number] = replace(operators[number], signatures=ways or operators[number].signatures[:1])
     try:
         return best_sharding(replace(problem, operators=tuple(operators)), limit_s=0.0)

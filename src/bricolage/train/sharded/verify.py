@@ -35,7 +35,7 @@ class VerifiedOperator:
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
         name, read = name_of(function), tensors_of((args, kwargs))
-        shaped = name not in _NAMED and any(str(one.type) in _SHAPED for one in function._schema.arguments)
+        shaped = name not in _NAMED and any(str(argument.type) in _SHAPED for argument in function._schema.arguments)
         self._run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
         if is_view(function) or shaped or sum(one.numel() * one.element_size() for one in read) > MOST_BYTES:
             return
@@ -99,7 +99,7 @@ def _joined(parts: Sequence[torch.Tensor], layout: Layout) -> torch.Tensor | Non
     if is_partial(layout):
         total = torch.stack(list(parts)).sum(0)
         return total / len(parts) if layout == MEAN else total
-    return parts[0] if all(_same(parts[0], one) for one in parts[1:]) else None
+    return parts[0] if all(_same(parts[0], part) for part in parts[1:]) else None
 
 
 def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:

@@ -25,7 +25,7 @@ class Samples:
 
     def rows(self, index: torch.Tensor) -> Samples:
         """These samples: for an index of shape [...], tensors of shape [..., *]."""
-        return Samples(tuple(one[index] for one in self.inputs), tuple(one[index] for one in self.targets))
+        return Samples(tuple(source[index] for source in self.inputs), tuple(target[index] for target in self.targets))
 
     @property
     def tensors(self) -> Tensors:
@@ -70,6 +70,6 @@ def as_samples(found: object, place: str) -> Samples:
     if not all(part and all(isinstance(one, torch.Tensor) and one.ndim for one in part) for part in parts):
         raise BadTrainingCode(place=place, reason="its inputs and targets are not tensors or tuples of tensors")
     samples = Samples(*(tuple(one.detach() for one in part) for part in parts))
-    if len({len(one) for one in (*samples.inputs, *samples.targets)}) != 1 or not len(samples):
+    if len({len(source) for source in (*samples.inputs, *samples.targets)}) != 1 or not len(samples):
         raise BadTrainingCode(place=place, reason="its inputs and targets are not equally many samples, at least one")
     return samples

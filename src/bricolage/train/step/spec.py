@@ -131,11 +131,11 @@ def read_as(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        found = read_file(path)
-        if not isinstance(found, dict):
+        file = read_file(path)
+        if not isinstance(file, dict):
             raise DecodeError("it is no table")
-        if "folder" in found:
+        if "folder" in file:
             raise DecodeError("it has the unknown field 'folder'")
-        return decode(kind, {**found, "folder": str(path.resolve().parent)}, "it")
+        return decode(kind, {**file, "folder": str(path.resolve().parent)}, "it")
     except DecodeError as error:
         raise BadTrainingSpec(path=path, reason=str(error)) from error

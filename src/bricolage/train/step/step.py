@@ -116,10 +116,10 @@ def find_loss(name: str, folder: str) -> LossFunction:
     torch = load_torch()
     if ":" in name:
         return find(name, folder)
-    found = getattr(torch.nn.functional, name, None) if not name.startswith("_") else None
-    if not callable(found):
+    loss = getattr(torch.nn.functional, name, None) if not name.startswith("_") else None
+    if not callable(loss):
         raise BadTrainingCode(place=name, reason="torch.nn.functional has no such loss")
-    return found  # type: ignore[no-any-return]
+    return loss  # type: ignore[no-any-return]
 
 
 def call(place: str, folder: str, *args: object, **keywords: object) -> Any:

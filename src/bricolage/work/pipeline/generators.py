@@ -99,14 +99,14 @@ def zb_h1(devices: int, micro_batches: int) -> PipelineSchedule:
     Qi, Wan, Huang and Lin, "Zero bubble pipeline parallelism", ICLR 2024.
     """
     stages = range(devices)
-    return _zero_bubble("zb-h1", devices, micro_batches, [devices - one for one in stages], list(stages))
+    return _zero_bubble("zb-h1", devices, micro_batches, [devices - stage for stage in stages], list(stages))
 
 
 def zb_h2(devices: int, micro_batches: int) -> PipelineSchedule:
     """As ZB-H1 with 2 (D - s) - 1 forward passes ahead and 2 s micro-batches of delay: more memory, no bubble by stage."""
     stages = range(devices)
-    ahead = [2 * (devices - one) - 1 for one in stages]
-    return _zero_bubble("zb-h2", devices, micro_batches, ahead, [2 * one for one in stages])
+    ahead = [2 * (devices - stage) - 1 for stage in stages]
+    return _zero_bubble("zb-h2", devices, micro_batches, ahead, [2 * stage for stage in stages])
 
 
 class _Vee:
@@ -279,7 +279,7 @@ def wavelet(devices: int, micro_batches: int) -> PipelineSchedule:
             mine = slots[(stage + 2 * place) % devices]
             mine.append((group * devices + stage, Pass(stage, "F", micro)))
             mine.append(((group + 2) * devices - 1 - stage, Pass(stage, "B", micro)))
-    rows = tuple(tuple(one for _, one in sorted(some)) for some in slots)
+    rows = tuple(tuple(one for _, one in sorted(slot)) for slot in slots)
     return PipelineSchedule("wavelet", devices, micro_batches, rows, (1,) * devices)
 
 

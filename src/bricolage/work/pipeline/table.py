@@ -123,12 +123,12 @@ class PipelineTimes:
     @property
     def makespan_ms(self) -> float:
         """From the first start to the last end."""
-        return max((one.end_ms for one in self.passes), default=0.0)
+        return max((pass_.end_ms for pass_ in self.passes), default=0.0)
 
     @property
     def bubble(self) -> float:
         """Part of the time of all devices in which they run no pass."""
-        busy = sum(one.end_ms - one.start_ms for one in self.passes)
+        busy = sum(pass_.end_ms - pass_.start_ms for pass_ in self.passes)
         whole = self.makespan_ms * len(self.schedule.rows)
         return 1.0 - busy / whole if whole else 0.0
 

@@ -87,11 +87,11 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         counted[0] += 1
         counted[1] += one.flops / 1e9
         counted[2] += moved(one) / 1e6
-    flops = sum(one.flops for one in operators)
+    flops = sum(operator.flops for operator in operators)
     ends = workload.read + workload.constant + workload.written
-    inner = max(0, sum(one.written for one in operators) - workload.written)
-    heavy = [one for one in operators if _kind(one) in _KINDS[:6] and one.shape] or [
-        one for one in operators if one.shape
+    inner = max(0, sum(operator.written for operator in operators) - workload.written)
+    heavy = [operator for operator in operators if _kind(operator) in _KINDS[:6] and operator.shape] or [
+        operator for operator in operators if operator.shape
     ]
     whole = [
         len(operators),
@@ -100,15 +100,15 @@ def features(workload: Workload, setting: Setting) -> npt.NDArray[np.float64]:
         workload.constant / 1e6,
         workload.written / 1e6,
         inner / 1e6,
-        max((one.flops for one in operators), default=0) / 1e9,
-        max((max(one.read, one.constant, one.written) for one in operators), default=0) / 1e6,
+        max((operator.flops for operator in operators), default=0) / 1e9,
+        max((max(operator.read, operator.constant, operator.written) for operator in operators), default=0) / 1e6,
         flops / max(1, ends),
         _mean(heavy, [one.flops / max(1, 2 * math.prod(one.shape)) for one in heavy]),
         _mean(heavy, [_channels(one) for one in heavy]),
         _mean(heavy, [math.prod(one.shape) / max(1, _channels(one)) for one in heavy]),
         _mean(heavy, [math.prod(one.kernel) for one in heavy]),
         _mean(heavy, [math.prod(one.strides) for one in heavy]),
-        sum(one.dtype == "float" for one in operators) / max(1, len(operators)),
+        sum(operator.dtype == "float" for operator in operators) / max(1, len(operators)),
     ]
     device, caches = setting.device, setting.device.caches
     l3 = caches.l3_bytes or caches.l2_bytes
@@ -147,5 +147,5 @@ def _channels(one: OperatorWork) -> int:
 
 def _mean(operators: Sequence[OperatorWork], values: Sequence[float]) -> float:
     """Weighed by operations: what most of the work looks like."""
-    weights = [one.flops + 1 for one in operators]
+    weights = [operator.flops + 1 for operator in operators]
     return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights) if operators else 0.0

@@ -113,17 +113,17 @@ def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCo
         TooFewCosts: there is too little to learn from.
         MissingLibrary: LightGBM is not installed.
     """
-    counts = Counter(one.implementation for one in samples)
-    samples = [one for one in samples if counts[one.implementation] >= _FEWEST_OF_ONE]
+    counts = Counter(sample.implementation for sample in samples)
+    samples = [sample for sample in samples if counts[sample.implementation] >= _FEWEST_OF_ONE]
     if len(samples) < _FEWEST:
         raise TooFewCosts(found=len(samples), needed=_FEWEST)
-    implementations = tuple(sorted({one.implementation for one in samples}))
+    implementations = tuple(sorted({sample.implementation for sample in samples}))
     known = {name: number for number, name in enumerate(implementations)}
     rows = np.concatenate(
         [encoded(features(s.workload, s.setting)[None], known[s.implementation], len(known)) for s in samples]
     )
-    targets = np.array([math.log(one.ms / least_ms(one.workload, one.setting)) for one in samples])
-    off = np.abs(_out_of_fold(rows, targets, [one.network for one in samples]) - targets)
+    targets = np.array([math.log(sample.ms / least_ms(sample.workload, sample.setting)) for sample in samples])
+    off = np.abs(_out_of_fold(rows, targets, [sample.network for sample in samples]) - targets)
     overall = float(np.quantile(off, _COVERED))
     by_name: dict[str, list[float]] = defaultdict(list)
     for one, each in zip(samples, off, strict=True):
@@ -144,16 +144,16 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
     Raises:
         MissingLibrary: see `train`.
     """
-    names = sorted({group(one) for one in samples})
+    names = sorted({group(sample) for sample in samples})
     predicted: list[tuple[Sample, float, bool]] = []
     left = 0
     for name in names:
         try:
-            model = train([one for one in samples if group(one) != name], {})
+            model = train([sample for sample in samples if group(sample) != name], {})
         except TooFewCosts:
             continue  # almost all is of this one
         left += 1
-        predicted += _predicted(model, [one for one in samples if group(one) == name])
+        predicted += _predicted(model, [sample for sample in samples if group(sample) == name])
     return _errors(predicted, left) if predicted else None
 
 

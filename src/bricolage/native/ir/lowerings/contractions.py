@@ -274,18 +274,18 @@ def _intervals(conv: Conv, axis: int) -> list[tuple[int, int, range]]:
     if conv.shape[2 + axis] > _FEW and (conv.dilations[axis] == 1 or axis == 0):
         return []
     extent, taps = conv.source.shape[2 + axis], conv.weight.shape[2 + axis]
-    found: list[tuple[int, int, range]] = []
+    intervals: list[tuple[int, int, range]] = []
     for o in range(conv.shape[2 + axis]):
         start = o * conv.strides[axis] - conv.pads[axis]
         inside = [t for t in range(taps) if 0 <= start + t * conv.dilations[axis] < extent]
         if not inside:
             return []
         own = range(inside[0], inside[-1] + 1)
-        if found and found[-1][2] == own:
-            found[-1] = (found[-1][0], o + 1, own)
+        if intervals and intervals[-1][2] == own:
+            intervals[-1] = (intervals[-1][0], o + 1, own)
         else:
-            found.append((o, o + 1, own))
-    return found
+            intervals.append((o, o + 1, own))
+    return intervals
 
 
 def _conv_time(conv: Conv, cut: Sequence[Sequence[tuple[int, int, range]]]) -> float:
@@ -342,10 +342,10 @@ def conv_transpose(op: OpContext) -> Node:
         return _cut(_interleaved(x, array, columns, taps, sizes, out), op.shape)
     grouped = array.reshape(groups, len(array) // groups, *array.shape[1:]).swapaxes(1, 2)
     parts: list[Node] = []
-    for own in taps:
-        index = np.ix_(*(range(extent) for extent in grouped.shape[:3]), *(chosen for chosen, _ in own))
-        turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in own))
-        pads = tuple(len(chosen) - 1 - shift for chosen, shift in own)
+    for tap in taps:
+        index = np.ix_(*(range(extent) for extent in grouped.shape[:3]), *(chosen for chosen, _ in tap))
+        turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in tap))
+        pads = tuple(len(chosen) - 1 - shift for chosen, shift in tap)
         kernels = Constant(turned.shape, "float32", np.ascontiguousarray(turned))
         part: Node = Conv(
             (*out[:2], *sizes),
@@ -398,8 +398,8 @@ def _interleaved(
 ) -> Node:
     """All phases as the channels of one convolution, where few channels would leave vectors empty."""
     spatial, c_in, c_out = len(sizes), weight.shape[0], weight.shape[1]
-    low = [min(shift - len(chosen) + 1 for chosen, shift in (own[axis] for own in taps)) for axis in range(spatial)]
-    high = [max(shift for _, shift in (own[axis] for own in taps)) for axis in range(spatial)]
+    low = [min(shift - len(chosen) + 1 for chosen, shift in (tap[axis] for tap in taps)) for axis in range(spatial)]
+    high = [max(shift for _, shift in (tap[axis] for tap in taps)) for axis in range(spatial)]
     span = [last - first + 1 for first, last in zip(low, high, strict=True)]
     full = np.zeros((len(taps), c_out, c_in, *span), np.float32)
     for number, own in enumerate(taps):

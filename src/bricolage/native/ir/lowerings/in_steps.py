@@ -30,8 +30,8 @@ def product_in_steps(x: Node, inverse: np.float32) -> Node | None:
     what is rounded before lies, says nothing."""
     if not isinstance(x, Pointwise):
         return None
-    constants = [one for one in x.inputs if isinstance(one, Constant)]
-    others = [one for one in x.inputs if not isinstance(one, Constant)]
+    constants = [source for source in x.inputs if isinstance(source, Constant)]
+    others = [source for source in x.inputs if not isinstance(source, Constant)]
     if len(constants) != 1 or len(others) != 1 or constants[0].dtype != "float32":
         return None
     with np.errstate(all="ignore"):
@@ -61,10 +61,10 @@ def sum_in_steps(x: Node, scale: np.float32) -> Node | None:
     are ties, as where the scales are the same, None too, for only the quotient that the operator defines says where those go."""
     if not isinstance(x, Pointwise) or x.function != "add":
         return None
-    terms = [dequantised(one) for one in x.inputs]
-    if any(one is None or not isinstance(one.scale, Constant) for one in terms):
+    terms = [dequantised(source) for source in x.inputs]
+    if any(term is None or not isinstance(term.scale, Constant) for term in terms):
         return None
-    known = [one for one in terms if one is not None]
+    known = [term for term in terms if term is not None]
     with np.errstate(all="ignore"):
         factors = [np.float32(_scale(one)) / scale for one in known]
     if not all(_NORMAL[0] < abs(one) < _NORMAL[1] for one in factors):

@@ -148,10 +148,10 @@ def quantize_linear(op: OpContext) -> Node:
         if steps is not None:
             return _saturated(steps, _constant(zeros, "float32"), wanted)
     sources = _leaves(x)
-    if any(isinstance(one, (Conv, MatMul, Normalise, Softmax)) for one in sources):
+    if any(isinstance(source, (Conv, MatMul, Normalise, Softmax)) for source in sources):
         ratio = pointwise("mul", x, _constant(inverse, "float32"))
     else:
-        finite = all(isinstance(one, Constant) or one.dtype in ("uint8", "int8") for one in sources)
+        finite = all(isinstance(source, Constant) or source.dtype in ("uint8", "int8") for source in sources)
         function = "finite_steps" if finite else "steps"
         ratio = pointwise(function, x, _constant(scales, "float32"), _constant(inverse, "float32"))
     return _saturated(ratio, _constant(zeros, "float32"), wanted)
@@ -165,7 +165,7 @@ def _leaves(x: Node) -> list[Node]:
     other functions of bytes ties may be many (of sums of two bytes with one scale every other one), and where they lie is what the
     quotient says; but it is finite.
     """
-    found: list[Node] = []
+    leaves: list[Node] = []
     todo, seen = [x], {x}
     while todo:
         node = todo.pop()
@@ -173,8 +173,8 @@ def _leaves(x: Node) -> list[Node]:
             todo += [one for one in dict.fromkeys(node.sources) if one not in seen]
             seen.update(node.sources)
         else:
-            found.append(node)
-    return found
+            leaves.append(node)
+    return leaves
 
 
 def _type(op: OpContext) -> str:
@@ -311,9 +311,9 @@ def _requantised(op: OpContext, total: Node, positions: tuple[int, int, int, int
         NoLowering: one of them is computed, or there is more than one for the left side or the result.
     """
     scales = [op.tensor(position) for position in positions]
-    if not all(isinstance(one, Constant) for one in scales):
+    if not all(isinstance(scale, Constant) for scale in scales):
         raise NoLowering(f"{op.op_type} with computed scales")
-    x, w, y, zero = (one.array.reshape(-1) for one in scales if isinstance(one, Constant))
+    x, w, y, zero = (scale.array.reshape(-1) for scale in scales if isinstance(scale, Constant))
     if math.prod((x.size, y.size, zero.size)) != 1 or scales[0].dtype != "float32":
         raise NoLowering(f"{op.op_type} with scales of rows")
     with np.errstate(all="ignore"):

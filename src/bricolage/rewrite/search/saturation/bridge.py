@@ -92,11 +92,11 @@ class Bridge:
         if self._classes is None or self._classes[0] != state:
             self._classes = (state, ClassIndex(self._encoder))
         tried = self._tried.setdefault(indexed, set())
-        for found in self._classes[1].matches(indexed.roots):
+        for match in self._classes[1].matches(indexed.roots):
             # What a reader makes possible may come later; everything else stays as it was.
-            if found not in tried or indexed.rule.enabling:
-                tried.add(found)
-                yield EGraphMatch(found.classes, {"found": found})
+            if match not in tried or indexed.rule.enabling:
+                tried.add(match)
+                yield EGraphMatch(match.classes, {"found": match})
 
     def _apply(self, indexed: Indexed, _egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
         found = match.bindings["found"]
@@ -344,7 +344,7 @@ def give_type(value: ir.Value, data: TensorInfo | None) -> None:
 @lru_cache(maxsize=4096)
 def _shape(dimensions: tuple[Dimension, ...]) -> ir.Shape:
     """One that all values share which have it."""
-    return ir.Shape([None if one == "?" else one for one in dimensions], frozen=True)
+    return ir.Shape([None if dimension == "?" else dimension for dimension in dimensions], frozen=True)
 
 
 def _copied(constant: ir.Value, data: TensorInfo | None) -> ir.Value:

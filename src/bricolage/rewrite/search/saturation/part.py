@@ -127,12 +127,12 @@ class _Prices:
 def _originals(
     encoder: Encoder, nodes: Sequence[ir.Node], classes: Mapping[ir.Value, int]
 ) -> dict[ENode, tuple[int, ...]]:
-    found: dict[ENode, tuple[int, ...]] = {}
+    originals: dict[ENode, tuple[int, ...]] = {}
     for place, node in enumerate(nodes):
         children = tuple(encoder.egraph.find(classes[value]) for value in node.inputs if value is not None)
         key = ENode(encoder.operation(node), children)
-        found[key] = (*found.get(key, ()), place)
-    return found
+        originals[key] = (*originals.get(key, ()), place)
+    return originals
 
 
 def _relevant(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def dropout(call: Call) -> Joined:
     """Each lane's own mask and rate: an element (a whole channel for `feature_dropout`) is 0, or divided by 1 - rate."""
     x, rate, training = call.args
-    rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * call.lanes
+    rates = tuple(number[0] for number in call.numbers) if call.numbers else (rate,) * call.lanes
     lanes, shape, order = call.lanes, x.shape, x.order
     if not training or not any(rates):
         return only("nothing", (lambda v: v) if x.stacked else (lambda v: v.expand(lanes, *v.shape)))
@@ -36,7 +36,7 @@ def attention(call: Call) -> Joined | None:
         return None
     if mask is not None and not isinstance(mask, Operand):
         return None
-    rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * call.lanes
+    rates = tuple(number[0] for number in call.numbers) if call.numbers else (rate,) * call.lanes
     kernel = torch.nn.functional.scaled_dot_product_attention
     length, source = q.shape[-2], k.shape[-2]
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale

@@ -71,7 +71,7 @@ class Call:
     @property
     def stacked(self) -> bool:
         """Whether any of its tensors has lanes."""
-        return any(one.stacked for one in self.operands)
+        return any(operand.stacked for operand in self.operands)
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[list[object], dict[str, object]]:
         """Its arguments with tensors in the places of the operands."""

@@ -69,7 +69,7 @@ def _forward_and_backward(
         return spent, [*made, *(torch.zeros(()) for _ in starts)]
     if not above:
         random = torch.Generator().manual_seed(0)
-        above += [torch.randn(one.shape, generator=random, dtype=one.dtype) for one in ends]
+        above += [torch.randn(end.shape, generator=random, dtype=end.dtype) for end in ends]
     laid_out = [torch.empty_like(one).copy_(given) for one, given in zip(ends, above, strict=True)]
     began = time.perf_counter()
     found = torch.autograd.grad(ends, starts, laid_out, allow_unused=True)
@@ -80,7 +80,7 @@ def _forward_and_backward(
 
 def _fresh(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The same values as leaves: gradients are wanted where they were. Others are copied, since an operator may write to them."""
-    return [one.detach().requires_grad_() if one.requires_grad else one.clone() for one in tensors]
+    return [tensor.detach().requires_grad_() if tensor.requires_grad else tensor.clone() for tensor in tensors]
 
 
 def _results(made: Result) -> list[torch.Tensor]:

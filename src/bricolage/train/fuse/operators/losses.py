@@ -29,7 +29,7 @@ def cross_entropy(call: Call) -> Joined | None:
     if weight is not None or reduction not in (1, 2) or outputs.rank != 2 or targets.rank != 1 or not outputs.stacked:
         return None
     lanes, (batch, classes) = call.lanes, outputs.shape
-    smoothing = [one[0] for one in call.numbers]
+    smoothing = [number[0] for number in call.numbers]
     same = len(set(smoothing)) == 1
     rates = torch.tensor(smoothing, dtype=torch.float64).view(-1, 1)
 
@@ -59,7 +59,7 @@ def of_elements(call: Call) -> Joined | None:
     place = _ELEMENTS[call.name]
     operands = call.operands
     reduction, target = call.args[place], call.target
-    ranks = {one.rank for one in operands}
+    ranks = {operand.rank for operand in operands}
     if (
         reduction not in (1, 2)
         or len(ranks) != 1

@@ -27,7 +27,7 @@ def batch_norm(call: Call) -> Joined | None:
     x, weight, bias, mean, variance, *rest = call.args
     lanes, target = call.lanes, call.target
     given = [isinstance(one, Operand) for one in (weight, bias, mean, variance)]
-    if x.rank < 2 or not all(one.stacked for one in call.operands[1:]):
+    if x.rank < 2 or not all(operand.stacked for operand in call.operands[1:]):
         return None
 
     def compute(value: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def recurrent(call: Call) -> Joined | None:
         return None
     width = hx[0].shape[-1]
     length, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-    rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * lanes
+    rates = tuple(number[0] for number in call.numbers) if call.numbers else (rate,) * lanes
     drops = training and any(rates) and layers > 1
     masks = (
         tuple(Mask((length, batch, width * directions), rates, dtype=x.dtype) for _ in range(layers - 1))

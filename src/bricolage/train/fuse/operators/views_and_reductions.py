@@ -89,9 +89,9 @@ def several_dimensions(call: Call) -> Joined | None:
     dims = [given] if isinstance(given, int) else given
     if operand.rank == 0:
         return None
-    rest[place] = [behind(one) for one in dims] if dims else list(range(1, operand.rank + 1))
+    rest[place] = [behind(dim) for dim in dims] if dims else list(range(1, operand.rank + 1))
     if call.name == "aten::permute":
-        rest[place] = [0, *(one % operand.rank + 1 for one in dims)]
+        rest[place] = [0, *(dim % operand.rank + 1 for dim in dims)]
     return _with(call, rest)
 
 
@@ -148,7 +148,7 @@ def cat(call: Call) -> Joined | None:
     import torch
 
     parts, dimension = call.args[0], call.args[1]
-    if any(one.shape == (0,) for one in parts):  # as old code starts a list; it has no place among stacked ones
+    if any(part.shape == (0,) for part in parts):  # as old code starts a list; it has no place among stacked ones
         return None
     operands, join = call.operands, torch.cat if call.name == "aten::cat" else torch.stack
     at = behind(dimension)
